@@ -42,31 +42,31 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=_ROOT / ".bench", help="for rows and files")
     parser.add_argument("--output", type=Path, help="where the table goes; docs/ if all are run")
-    chosen = parser.parse_args()
-    chosen.names = [name.replace("_", "-") for name in chosen.names]
-    unknown = set(chosen.names) - set(NAMES)
+    arguments = parser.parse_args()
+    arguments.names = [name.replace("_", "-") for name in arguments.names]
+    unknown = set(arguments.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    names = chosen.names or NAMES
-    settings = Settings(chosen.folder, chosen.rows, chosen.repeats)
+    names = arguments.names or NAMES
+    settings = Settings(arguments.folder, arguments.rows, arguments.repeats)
     settings.folder.mkdir(parents=True, exist_ok=True)
     results = []
     for name in names:
         print(f"==> {name}", file=sys.stderr)
         results.append(_measure(name)(settings))
-    is_whole = not chosen.names and chosen.rows is None
-    output = chosen.output or (_ROOT / "docs" if is_whole else settings.folder)
-    written = write_reports(results, output, _command(chosen))
-    print(written.read_text())
-    print(f"written to {written}", file=sys.stderr)
+    is_whole = not arguments.names and arguments.rows is None
+    output = arguments.output or (_ROOT / "docs" if is_whole else settings.folder)
+    outputs = write_reports(results, output, _command(arguments))
+    print(outputs.read_text())
+    print(f"written to {outputs}", file=sys.stderr)
     return 0
 
 
-def _command(chosen: argparse.Namespace) -> str:
+def _command(arguments: argparse.Namespace) -> str:
     """Returns the command that repeats the measurement."""
-    words = ["python -m benchmarks", *chosen.names]
-    words += [f"--rows {chosen.rows}"] if chosen.rows is not None else []
-    return " ".join([*words, f"--repeats {chosen.repeats}"])
+    words = ["python -m benchmarks", *arguments.names]
+    words += [f"--rows {arguments.rows}"] if arguments.rows is not None else []
+    return " ".join([*words, f"--repeats {arguments.repeats}"])
 
 
 def _measure(name: str) -> Callable[[Settings], Result]:

@@ -46,22 +46,22 @@ _LEASE_MS = 3_600_000
 
 def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // _FILES
-    given = repeated_rows(settings.folder, rows_each, _FILES)
+    arguments = repeated_rows(settings.folder, rows_each, _FILES)
     bigger = repeated_rows(settings.folder, _GROWTH * rows_each, _FILES)
     peers = installed(settings.folder, (DUCKDB, CHDB))
-    tasks = {OURS: _task(settings.folder, given), _FOUR_TIMES: _task(settings.folder, bigger)}
-    inputs = [str(given.folder / path) for path in given.paths]
+    tasks = {OURS: _task(settings.folder, arguments), _FOUR_TIMES: _task(settings.folder, bigger)}
+    inputs = [str(arguments.folder / path) for path in arguments.paths]
     for peer in peers:
         tasks[peer.label] = peer_merge(
             peer,
             "aggregate",
             inputs,
             settings.folder,
-            lambda output: check_aggregated(output, given.expected),
+            lambda output: check_aggregated(output, arguments.expected),
         )
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
     of_bigger = runs.pop(_FOUR_TIMES)
-    figures, comparisons = merges_beside(given.rows, runs, peers)
+    figures, comparisons = merges_beside(arguments.rows, runs, peers)
     growth = ratios(peaks_mib(of_bigger), peaks_mib(runs[OURS]))
     figures += [
         figure(f"peak at {_GROWTH} × the rows", growth, "×", Aim(1.2, is_most=True)),
@@ -72,8 +72,8 @@ def measure(settings: Settings) -> Result:
         ),
     ]
     work = (
-        f"{_FILES} sorted files of {rows_each:,} rows, of which {REPEATS} on average have the"
-        f" same keys → 1 sorted file of {given.expected.groups:,} rows: {AGGREGATIONS} of longs."
+        f"{_FILES} sorted files of {rows_each:,} rows, of which {REPEATS} on average have the same"
+        f" keys → 1 sorted file of {arguments.expected.groups:,} rows: {AGGREGATIONS} of longs."
     )
     return Result("aggregation", work, tuple(figures), tuple(comparisons), PEERS_DIFFER)
 
@@ -113,8 +113,8 @@ def _job(state: StateStore, inputs: Path, paths: list[str]) -> CompactionJob:
     tree = tuple(tree_from_split_points(REPEATED_SCHEMA, []))
     state.commit_or_raise(InitialiseTable(schema_to_json(REPEATED_SCHEMA), tree, processing))
     files = [describe(inputs, path) for path in paths]
-    added = tuple(NewFile(file, ((ROOT_PARTITION_ID, file.rows),)) for file in files)
-    state.commit_or_raise(AddFiles("inputs", now, added))
+    additions = tuple(NewFile(file, ((ROOT_PARTITION_ID, file.rows),)) for file in files)
+    state.commit_or_raise(AddFiles("inputs", now, additions))
     claim = JobAssignment("job", ROOT_PARTITION_ID, tuple(paths), now + _LEASE_MS)
     state.commit_or_raise(AssignFiles((claim,)))
     return CompactionJob("job", _TABLE, ROOT_PARTITION_ID, tuple(paths), now)

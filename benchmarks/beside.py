@@ -49,8 +49,8 @@ def merges_beside(
     rows: int, runs: Mapping[str, list[Measured]], peers: Collection[Installed]
 ) -> tuple[list[Figure], list[Comparison]]:
     """Speed and memory of all; ours against the best of those peers that write sorted files."""
-    speed = {who: rates(rows, found) for who, found in runs.items()}
-    peaks = {who: peaks_mib(found) for who, found in runs.items()}
+    speed = {who: rates(rows, results) for who, results in runs.items()}
+    peaks = {who: peaks_mib(results) for who, results in runs.items()}
     comparisons = [
         comparison("speed", speed, "M rows/s", less_is_better=False),
         comparison("processor time", _cpu_seconds(runs), "s"),
@@ -64,7 +64,7 @@ def merges_beside(
 
 
 def _cpu_seconds(runs: Mapping[str, list[Measured]]) -> dict[str, list[float]]:
-    return {who: [run.cpu_seconds for run in found] for who, found in runs.items()}
+    return {who: [run.cpu_seconds for run in results] for who, results in runs.items()}
 
 
 def _emptied(folder: Path) -> None:

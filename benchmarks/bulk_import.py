@@ -36,14 +36,14 @@ def measure(settings: Settings) -> Result:
     }
     tasks = {name: Task(__name__, name, places) for name in ("ours", "spark")}
     runs = run_by_turns(tasks, settings.repeats)
-    speed = {name: rates(rows, found) for name, found in runs.items()}
+    speed = {name: rates(rows, results) for name, results in runs.items()}
     of_cpu = {
-        name: [rows / run.answer["cpu_seconds"] / 1e6 for run in found]
-        for name, found in runs.items()
+        name: [rows / run.answer["cpu_seconds"] / 1e6 for run in results]
+        for name, results in runs.items()
     }
     figures = (
         figure("of Spark's own", ratios(speed["ours"], speed["spark"]), "×", Aim(1.1)),
-        figure("a core", [each / _CORES for each in speed["ours"]], "M rows/s", Aim(0.4)),
+        figure("a core", [item / _CORES for item in speed["ours"]], "M rows/s", Aim(0.4)),
         figure("a second of processor time", of_cpu["ours"], "M rows"),
         figure("a second of processor time, Spark's own", of_cpu["spark"], "M rows"),
         figure("ours", speed["ours"], "M rows/s"),
@@ -74,10 +74,10 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
     with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
         cluster = SparkCluster(session)
         bulk_import_paths(instance, "warm", [warm], lambda: cluster)
-        before = _cpu_seconds_of_all()
+        previous = _cpu_seconds_of_all()
         with watch:
             bulk_import_paths(instance, "rows", [source], lambda: cluster)
-        cpu_seconds = _cpu_seconds_of_all() - before
+        cpu_seconds = _cpu_seconds_of_all() - previous
     table = instance.table("rows")
     with table.state.reading() as now:
         outputs = [place / file.path for file in now.files.all()]
@@ -93,14 +93,14 @@ def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[
 
         def write(source: str, target: Path) -> None:
             ranged = session.read.parquet(source).repartitionByRange(_LEAVES, "key")
-            ordered = ranged.sortWithinPartitions("key", "sort")
-            ordered.write.option("compression", "zstd").parquet(str(target))
+            sorted_rows = ranged.sortWithinPartitions("key", "sort")
+            sorted_rows.write.option("compression", "zstd").parquet(str(target))
 
         write(warm, place / "warm")
-        before = _cpu_seconds_of_all()
+        previous = _cpu_seconds_of_all()
         with watch:
             write(source, place / "rows")
-        cpu_seconds = _cpu_seconds_of_all() - before
+        cpu_seconds = _cpu_seconds_of_all() - previous
     outputs = sorted((place / "rows").glob("*.parquet"))
     check_rows(outputs, sorted(Path(source).iterdir()), rows)
     shutil.rmtree(place)
@@ -110,7 +110,7 @@ def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[
 def _cpu_seconds_of_all() -> float:
     """Of this process and those below it, Spark's Java and its Python workers among them."""
     own = psutil.Process()
-    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    times = [item.cpu_times() for item in (own, *own.children(recursive=True))]
     # The times of ended workers count for their parent.
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 

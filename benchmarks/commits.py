@@ -47,8 +47,8 @@ def measure(settings: Settings) -> Result:
         for shape, tables in _SHAPES.items()
     }
     runs = run_by_turns(tasks, settings.repeats)
-    rate = {name: [commits / r.seconds for r in found] for name, found in runs.items()}
-    syncs = [r.answer["sync_ms"] for found in runs.values() for r in found]
+    rate = {name: [commits / r.seconds for r in results] for name, results in runs.items()}
+    syncs = [r.answer["sync_ms"] for results in runs.values() for r in results]
     figures = (
         figure(f"{_WRITERS} processes, one table", rate["processes"], "/s", Aim(2000)),
         figure(f"{_WRITERS} threads, one table", rate["threads"], "/s"),
@@ -76,25 +76,31 @@ def ours(
         state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tree))
         state.close()
     sync_ms = _sync_seconds(place) * 1000
-    each = commits // _WRITERS
+    commits_per_writer = commits // _WRITERS
     if with_threads:
-        _with_threads(watch, paths, each)
+        _with_threads(watch, paths, commits_per_writer)
     else:
-        _with_processes(watch, paths, each)
-    found = 0
+        _with_processes(watch, paths, commits_per_writer)
+    count = 0
     for path in paths:
         state = open_state_store(path)
         with state.reading() as now:
-            found += now.files.totals().references
+            count += now.files.totals().references
         state.close()
-    check(found == each * _WRITERS, f"{found} files were committed of {each * _WRITERS}")
+    check(
+        count == commits_per_writer * _WRITERS,
+        f"{count} files were committed of {commits_per_writer * _WRITERS}",
+    )
     shutil.rmtree(place)
     return {"sync_ms": sync_ms}
 
 
-def _with_threads(watch: Watch, paths: list[Path], each: int) -> None:
+def _with_threads(watch: Watch, paths: list[Path], commits_per_writer: int) -> None:
     state = open_state_store(paths[0])
-    writers = [threading.Thread(target=_commit, args=([state], each)) for _ in range(_WRITERS)]
+    writers = [
+        threading.Thread(target=_commit, args=([state], commits_per_writer))
+        for _ in range(_WRITERS)
+    ]
     with watch:
         for writer in writers:
             writer.start()
@@ -103,11 +109,11 @@ def _with_threads(watch: Watch, paths: list[Path], each: int) -> None:
     state.close()
 
 
-def _with_processes(watch: Watch, paths: list[Path], each: int) -> None:
+def _with_processes(watch: Watch, paths: list[Path], commits_per_writer: int) -> None:
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(_WRITERS + 1)
     writers = [
-        context.Process(target=_write_when_all_are_ready, args=(paths, each, ready))
+        context.Process(target=_write_when_all_are_ready, args=(paths, commits_per_writer, ready))
         for _ in range(_WRITERS)
     ]
     for writer in writers:
@@ -119,10 +125,10 @@ def _with_processes(watch: Watch, paths: list[Path], each: int) -> None:
         writer.join()
 
 
-def _write_when_all_are_ready(paths: list[Path], each: int, ready: Any) -> None:
+def _write_when_all_are_ready(paths: list[Path], commits_per_writer: int, ready: Any) -> None:
     states = [open_state_store(path) for path in paths]
     ready.wait(timeout=120)
-    _commit(states, each)
+    _commit(states, commits_per_writer)
     ready.wait(timeout=600)
 
 
@@ -136,12 +142,12 @@ def _commit(states: list[StateStore], commits: int) -> None:
 
 
 def _sync_seconds(folder: Path) -> float:
-    found = []
+    results = []
     with (folder / "sync").open("wb") as file:
         for _ in range(_SYNCS):
             file.write(bytes(4096))
             file.flush()
             start = time.perf_counter()
             os.fsync(file.fileno())
-            found.append(time.perf_counter() - start)
-    return median(found)
+            results.append(time.perf_counter() - start)
+    return median(results)

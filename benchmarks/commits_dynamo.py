@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Result:
         for name, (tables, in_batch) in _SHAPES.items()
     }
     runs = run_by_turns(tasks, settings.repeats)
-    rate = {name: [commits / r.seconds for r in found] for name, found in runs.items()}
+    rate = {name: [commits / r.seconds for r in results] for name, results in runs.items()}
     figures = (
         figure("one table", rate["one"], "/s", Aim(300)),
         figure(f"{_TABLES} tables, one in a batch", rate["in turn"], "/s", Aim(300)),
@@ -72,13 +72,13 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
 
         opened = "sleeper.workers.lambda_function._opened"
         with mock.patch(opened, return_value=instance), watch:
-            returned = [handler(event, _CONTEXT)["batchItemFailures"] for event in events]
-        check(not any(returned), "messages were returned")
-        found = 0
+            result = [handler(event, _CONTEXT)["batchItemFailures"] for event in events]
+        check(not any(result), "messages were returned")
+        count = 0
         for ref in refs:
             with instance.tables.state(ref.id).reading() as state:
-                found += state.files.totals().references
-        check(found == commits, f"{found} files were committed of {commits}")
+                count += state.files.totals().references
+        check(count == commits, f"{count} files were committed of {commits}")
     return {}
 
 
@@ -97,12 +97,12 @@ def _record(ref: TableRef) -> dict[str, Any]:
     file = DataFile(
         new_data_path(ref.id, ROOT_PARTITION_ID, start_ms), 1000, 20_000, ("a",), ("z",)
     )
-    added = AddFiles(uuid.uuid4().hex, start_ms, (NewFile(file, ((ROOT_PARTITION_ID, 1000),)),))
-    run = JobRunRef(ref.id, added.id, JobKind.INGEST, new_run_id(), "task")
+    additions = AddFiles(uuid.uuid4().hex, start_ms, (NewFile(file, ((ROOT_PARTITION_ID, 1000),)),))
+    run = JobRunRef(ref.id, additions.id, JobKind.INGEST, new_run_id(), "task")
     return {
         "messageId": str(uuid.uuid4()),
         "receiptHandle": "receipt",
-        "body": create_commit_message(run, added).to_json(),
+        "body": create_commit_message(run, additions).to_json(),
         "attributes": {
             "ApproximateReceiveCount": "1",
             "SentTimestamp": str(start_ms),

@@ -46,14 +46,14 @@ def measure(settings: Settings) -> Result:
     )
     tasks = {
         "ours": Task(__name__, "ours", big),
-        "raw": Task(__name__, "raw", {**big, "with_our_settings": True}),
-        "raw, its own settings": Task(__name__, "raw", {**big, "with_our_settings": False}),
+        "raw": Task(__name__, "raw", {**big, "use_sleeper_settings": True}),
+        "raw, its own settings": Task(__name__, "raw", {**big, "use_sleeper_settings": False}),
         "ours, a quarter": Task(__name__, "ours", small),
     }
     runs = run_by_turns(tasks, settings.repeats)
     rows = rows_each * FILES
     speed = {name: rates(rows, runs[name]) for name in tasks if name != "ours, a quarter"}
-    peaks = {name: peaks_mib(found) for name, found in runs.items()}
+    peaks = {name: peaks_mib(results) for name, results in runs.items()}
     figures = [
         figure("ours, of raw", ratios(speed["ours"], speed["raw"]), "×", Aim(0.9)),
         figure(
@@ -68,8 +68,8 @@ def measure(settings: Settings) -> Result:
             Aim(1.2, is_most=True),
         ),
     ]
-    figures += [figure(name, found, "M rows/s") for name, found in speed.items()]
-    figures += [figure(f"{name}, peak", found, "MiB") for name, found in peaks.items()]
+    figures += [figure(name, results, "M rows/s") for name, results in speed.items()]
+    figures += [figure(f"{name}, peak", results, "MiB") for name, results in peaks.items()]
     work = (
         f"{FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
         " DataFusion merges its declared sorted inputs and writes one file, and commits"
@@ -94,27 +94,27 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
         SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
     )
     with watch:
-        wanted = [(f, None) for f in files]
-        with fetch_inputs(DataRoot(inputs), SCHEMA, wanted, spill):  # verifies them
-            written = write_merge(request, engine, target)
-        if written is None:
+        expected = [(f, None) for f in files]
+        with fetch_inputs(DataRoot(inputs), SCHEMA, expected, spill):  # verifies them
+            output = write_merge(request, engine, target)
+        if output is None:
             raise CheckFailedError("nothing was written")
-        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written, run_start_ms)
-        state.commit_or_raise(done)
+        commit = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), output, run_start_ms)
+        state.commit_or_raise(commit)
     with state.reading() as now:
-        check([f.path for f in now.files.all()] == [written.path], "it is not committed")
+        check([f.path for f in now.files.all()] == [output.path], "it is not committed")
     check_rows(
-        [place / "data" / written.path],
+        [place / "data" / output.path],
         [inputs / path for path in paths],
         sum(f.rows for f in files),
     )
     state.close()
     shutil.rmtree(place)
-    return {"bytes": written.bytes}
+    return {"bytes": output.bytes}
 
 
 def raw(
-    watch: Watch, root: str, paths: list[str], folder: str, with_our_settings: bool
+    watch: Watch, root: str, paths: list[str], folder: str, use_sleeper_settings: bool
 ) -> dict[str, Any]:
     place = Path(folder)
     shutil.rmtree(place, ignore_errors=True)
@@ -131,10 +131,10 @@ def raw(
     check("SortExec" not in plan, f"raw DataFusion would sort:\n{plan}")
     output = place / "out.parquet"
     with watch:
-        write_raw(frame, output, with_our_settings)
+        write_raw(frame, output, use_sleeper_settings)
     inputs = [Path(root, path) for path in paths]
-    written = sorted(output.iterdir()) if output.is_dir() else [output]
-    check_rows(written, inputs, sum(pq.ParquetFile(p).metadata.num_rows for p in inputs))
+    files = sorted(output.iterdir()) if output.is_dir() else [output]
+    check_rows(files, inputs, sum(pq.ParquetFile(p).metadata.num_rows for p in inputs))
     shutil.rmtree(place)
     return {}
 

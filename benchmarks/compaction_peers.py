@@ -19,17 +19,17 @@ def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // compaction.FILES
     place = compaction.sorted_inputs(settings.folder, rows_each)
     inputs = [Path(place["root"], path) for path in place["paths"]]
-    rows = sum(pq.ParquetFile(each).metadata.num_rows for each in inputs)
+    rows = sum(pq.ParquetFile(item).metadata.num_rows for item in inputs)
     tasks = {OURS: Task(compaction.__name__, "ours", place)}
-    for name, with_our_settings in (("DataFusion", True), ("DataFusion, its settings", False)):
-        arguments = {**place, "with_our_settings": with_our_settings}
+    for name, use_sleeper_settings in (("DataFusion", True), ("DataFusion, its settings", False)):
+        arguments = {**place, "use_sleeper_settings": use_sleeper_settings}
         tasks[name] = Task(compaction.__name__, "raw", arguments)
     peers = installed(settings.folder, (DUCKDB, CHDB))
     for peer in peers:
         tasks[peer.label] = peer_merge(
             peer,
             "compact",
-            [str(each) for each in inputs],
+            [str(item) for item in inputs],
             settings.folder,
             lambda output: check_rows([output], inputs, rows),
         )

@@ -50,22 +50,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.proxy.methods[self.command] += 1
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
-        there = self.forwarding = self.forwarding or http.client.HTTPConnection(self.server.target)
-        there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        present = self.forwarding = self.forwarding or http.client.HTTPConnection(
+            self.server.target
+        )
+        present.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() != "connection":
-                there.putheader(name, value)
-        there.endheaders(body)
-        self._answer(there.getresponse())
+                present.putheader(name, value)
+        present.endheaders(body)
+        self._answer(present.getresponse())
 
-    def _answer(self, found: http.client.HTTPResponse) -> None:
-        content = found.read()
-        self.send_response_only(found.status)
-        for name, value in found.getheaders():
+    def _answer(self, response: http.client.HTTPResponse) -> None:
+        content = response.read()
+        self.send_response_only(response.status)
+        for name, value in response.getheaders():
             if name.lower() not in _NOT_FORWARDED:
                 self.send_header(name, value)
         is_head = self.command == "HEAD"
-        length = found.getheader("Content-Length", "0") if is_head else str(len(content))
+        length = response.getheader("Content-Length", "0") if is_head else str(len(content))
         self.send_header("Content-Length", length)
         self.end_headers()
         if not is_head:
@@ -84,13 +86,13 @@ def counting_proxy(server: str) -> Iterator[CountingProxy]:
     """Runs until the context ends. Signatures hold: they are made for the proxy's own address,
     which is what the server is told."""
     proxy = CountingProxy()
-    listening = _Server(server, proxy)
-    proxy.endpoint = f"http://127.0.0.1:{listening.server_port}"
-    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    server_ = _Server(server, proxy)
+    proxy.endpoint = f"http://127.0.0.1:{server_.server_port}"
+    thread = threading.Thread(target=server_.serve_forever, daemon=True)
     thread.start()
     try:
         yield proxy
     finally:
-        listening.shutdown()
-        listening.server_close()
+        server_.shutdown()
+        server_.server_close()
         thread.join()

@@ -56,9 +56,12 @@ def ours(watch: Watch, folder: str, tables: int) -> dict[str, Any]:
         for number in range(tables):
             instance.tables.index.create(TableRef(new_table_id(), f"table{number}"))
         with watch:
-            sent = fan_out_tables(instance, _OPERATION)
+            message = fan_out_tables(instance, _OPERATION)
         counts = instance.jobs.queue(_OPERATION).counts()
-        check(sent == counts.visible == tables, f"{sent} of {tables} sent, {counts} on the queue")
+        check(
+            message == counts.visible == tables,
+            f"{message} of {tables} sent, {counts} on the queue",
+        )
     return {}
 
 
@@ -66,9 +69,9 @@ def ours(watch: Watch, folder: str, tables: int) -> dict[str, Any]:
 def _instance(folder: Path) -> Iterator[Instance]:
     local = open_local_instance(folder / "instance")
     with dynoxide(folder) as server, ministack(folder) as others:
-        made = server.make_tables()
+        tables = server.make_tables()
         names = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
-        index = DynamoTableIndex(made.client, TableIndexNames(*map(made.name, names)))
+        index = DynamoTableIndex(tables.client, TableIndexNames(*map(tables.name, names)))
         sqs = others.client("sqs")
         urls = make_queue(sqs, "benchmark", QueueSettings(fifo=True))
         queue = SqsQueue(sqs, _OPERATION.value, urls.url, urls.dead_letters_url)

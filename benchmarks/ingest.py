@@ -33,10 +33,12 @@ def measure(settings: Settings) -> Result:
         strategy.value: Task(__name__, "ours", {**places, "strategy": strategy.value})
         for strategy in FileStrategy
     }
-    for with_our_settings, name in ((True, "raw"), (False, "raw, its own settings")):
-        tasks[name] = Task(__name__, "raw", {**places, "with_our_settings": with_our_settings})
+    for use_sleeper_settings, name in ((True, "raw"), (False, "raw, its own settings")):
+        tasks[name] = Task(
+            __name__, "raw", {**places, "use_sleeper_settings": use_sleeper_settings}
+        )
     runs = run_by_turns(tasks, settings.repeats)
-    speed = {name: rates(rows, found) for name, found in runs.items()}
+    speed = {name: rates(rows, results) for name, results in runs.items()}
     figures = []
     for strategy in FileStrategy:
         name = strategy.value
@@ -88,16 +90,16 @@ def ours(watch: Watch, source: str, folder: str, rows: int, strategy: str) -> di
     return {"files": totals.files}
 
 
-def raw(watch: Watch, source: str, folder: str, rows: int, with_our_settings: bool) -> None:
+def raw(watch: Watch, source: str, folder: str, rows: int, use_sleeper_settings: bool) -> None:
     place = _emptied(Path(folder))
     session = open_raw_session(place / "spill", SORT_MEMORY_BYTES.default or 0, 2)
     output = place / "out.parquet"
     with watch:
         session.register_parquet("rows", source)
-        ordered = session.sql("SELECT * FROM rows ORDER BY key, sort")
-        write_raw(ordered, output, with_our_settings)
-    written = sorted(output.iterdir()) if output.is_dir() else [output]
-    check_rows(written, sorted(Path(source).iterdir()), rows)
+        sorted_rows = session.sql("SELECT * FROM rows ORDER BY key, sort")
+        write_raw(sorted_rows, output, use_sleeper_settings)
+    files = sorted(output.iterdir()) if output.is_dir() else [output]
+    check_rows(files, sorted(Path(source).iterdir()), rows)
     shutil.rmtree(place)
 
 

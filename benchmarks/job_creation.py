@@ -48,14 +48,14 @@ def measure(settings: Settings) -> Result:
 def ours(watch: Watch, folder: str, partitions: int) -> dict[str, Any]:
     with dynamo_instance(Path(folder)) as instance:
         table_id = _make_table(instance, partitions)
-        sent: list[str] = []
+        messages: list[str] = []
         store = instance.tables.state(table_id)
         properties = instance.tables.properties.read(table_id)
         with watch:
             report = create_compaction_jobs(
-                table_id, store, properties, instance.jobs.tracker, sent.extend, instance.clock
+                table_id, store, properties, instance.jobs.tracker, messages.extend, instance.clock
             )
-        check(report.created == len(sent) == partitions, f"{report.created} jobs were created")
+        check(report.created == len(messages) == partitions, f"{report.created} jobs were created")
         with store.reading() as state:
             assigned = Counter(job.partition_id for job in state.jobs.assigned())
         check(len(assigned) == partitions, f"jobs are on {len(assigned)} leaves")

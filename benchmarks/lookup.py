@@ -39,19 +39,19 @@ def measure(settings: Settings) -> Result:
     arguments = {"folder": str(built_table(settings.folder, rows_each))}
     runs = run_by_turns({"lookup": Task(__name__, "ours", arguments)}, settings.repeats)["lookup"]
 
-    def of(key: str, name: str, aim: Aim | None = None) -> Figure:
+    def make_figure(key: str, name: str, aim: Aim | None = None) -> Figure:
         return figure(name, [run.answer[key] for run in runs], "ms", aim)
 
     figures = [
-        of("present_p50", "a key that is there, p50", Aim(8, is_most=True)),
-        of("present_p99", "a key that is there, p99"),
-        of("absent_p50", "a key that is not, p50"),
-        of("absent_p99", "a key that is not, p99"),
-        of("first", "the first of a process"),
+        make_figure("present_p50", "a key that is there, p50", Aim(8, is_most=True)),
+        make_figure("present_p99", "a key that is there, p99"),
+        make_figure("absent_p50", "a key that is not, p50"),
+        make_figure("absent_p99", "a key that is not, p99"),
+        make_figure("first", "the first of a process"),
     ]
     for count in _MANY:
-        figures.append(of(f"present_{count}_p50", f"{count:,} keys that are there, p50"))
-        figures.append(of(f"absent_{count}_p50", f"{count:,} keys that are not, p50"))
+        figures.append(make_figure(f"present_{count}_p50", f"{count:,} keys that are there, p50"))
+        figures.append(make_figure(f"absent_{count}_p50", f"{count:,} keys that are not, p50"))
     figures.append(figure("peak", peaks_mib(runs), "MiB"))
     work = (
         f"Keys of a table of {FILES} files of {rows_each:,} rows that all may hold them by their"
@@ -76,10 +76,10 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
         def seconds_of(keys: Sequence[str]) -> tuple[float, int]:
             start = time.perf_counter()
             regions = make_key_regions(SCHEMA, [(key,) for key in keys])
-            found = run_query(Query(regions), table, engine).read_all()
+            result = run_query(Query(regions), table, engine).read_all()
             seconds = time.perf_counter() - start
-            check(set(found.column(0).to_pylist()) <= set(keys), "another key was found")
-            return seconds, found.num_rows
+            check(set(result.column(0).to_pylist()) <= set(keys), "another key was found")
+            return seconds, result.num_rows
 
         first, _ = seconds_of(present[:1])
         answer = {"first": first * 1000}
@@ -93,15 +93,15 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
 
 
 def _measured(
-    name: str, asked: Sequence[list[str]], seconds_of: Callable[[list[str]], tuple[float, int]]
+    name: str, questions: Sequence[list[str]], seconds_of: Callable[[list[str]], tuple[float, int]]
 ) -> dict[str, float]:
     """The times of these keys, and of as many that are not there."""
-    there = [(seconds_of(keys), len(keys)) for keys in asked]
-    absent = [seconds_of([key + "~" for key in keys]) for keys in asked]
-    check(all(rows == n for (_, rows), n in there), "a key that is there was not found, or twice")
+    present = [(seconds_of(keys), len(keys)) for keys in questions]
+    absent = [seconds_of([key + "~" for key in keys]) for keys in questions]
+    check(all(rows == n for (_, rows), n in present), "a key that is there was not found, or twice")
     check(all(rows == 0 for _, rows in absent), "a key that is not there was found")
     return {
-        **_percentiles(f"present{name}", [seconds for (seconds, _), _ in there]),
+        **_percentiles(f"present{name}", [seconds for (seconds, _), _ in present]),
         **_percentiles(f"absent{name}", [seconds for seconds, _ in absent]),
     }
 
@@ -126,8 +126,8 @@ def _build(home: Path, rows_each: int) -> None:
     for number in range(FILES):
         path = new_data_path("table", ROOT_PARTITION_ID, run_start_ms)
         files.append(write_data_file(root, path, random_rows(rows_each, 1000 + number)))
-    added = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)
-    state.commit_or_raise(AddFiles("files", run_start_ms, added))
+    additions = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)
+    state.commit_or_raise(AddFiles("files", run_start_ms, additions))
 
 
 def some_keys(path: Path, choice: random.Random, row_groups_max: int = 10) -> list[str]:

@@ -60,16 +60,18 @@ def measure(settings: Settings) -> Result:
         tasks[peer.label], note = _of_peer(peer, table, files)
         notes.append(f"{peer.label} {note}")
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
-    found = {
-        job: {who: _milliseconds(of, *what) for who, of in runs.items()}
+    results = {
+        job: {who: _milliseconds(peer_runs, *what) for who, peer_runs in runs.items()}
         for job, what in _JOBS.items()
     }
-    comparisons = [comparison(job, by_who, "ms") for job, by_who in found.items()]
-    peaks = {who: peaks_mib(of) for who, of in runs.items()}
+    comparisons = [comparison(job, by_who, "ms") for job, by_who in results.items()]
+    peaks = {who: peaks_mib(peer_runs) for who, peer_runs in runs.items()}
     comparisons.append(comparison("peak", peaks, "MiB"))
     others = runs.keys() - {OURS}
     figures = [
-        figure(f"{job}, of the best peer", of_the_best(found[job], OURS, others, True), "×", Aim(1))
+        figure(
+            f"{job}, of the best peer", of_the_best(results[job], OURS, others, True), "×", Aim(1)
+        )
         for job in (_MANY, _RANGE)
         if others
     ]
@@ -141,11 +143,11 @@ def _home(peer: Installed, table: Path) -> Path:
 def _built(peer: Installed, table: Path, files: list[str]) -> float:
     """Creates the peer's own copy, and returns the time in seconds."""
     home = _home(peer, table)
-    done = home.with_suffix(".json")
-    if not done.exists():
+    result_path = home.with_suffix(".json")
+    if not result_path.exists():
         built = run(peer.task("build", {"files": files, "home": str(home)}))
-        done.write_text(json.dumps(built.seconds))
-    seconds: float = json.loads(done.read_text())
+        result_path.write_text(json.dumps(built.seconds))
+    seconds: float = json.loads(result_path.read_text())
     return seconds
 
 

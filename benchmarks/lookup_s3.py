@@ -52,21 +52,23 @@ def measure(settings: Settings) -> Result:
         tasks = {"lookup_s3": Task(__name__, "ours", arguments)}
         runs = run_by_turns(tasks, settings.repeats)["lookup_s3"]
 
-    def of(key: str, name: str, unit: str, aim: Aim | None = None) -> Figure:
+    def make_figure(key: str, name: str, unit: str, aim: Aim | None = None) -> Figure:
         return figure(name, [run.answer[key] for run in runs], unit, aim)
 
     figures = [
-        of("fresh", "a key that is there, fresh process", "requests", Aim(12, is_most=True)),
-        of("present", "another key that is there", "requests", Aim(2, is_most=True)),
-        of("absent", "a key that is not", "requests", Aim(0.1, is_most=True)),
-        of("present_ms", "another key that is there, p50", "ms"),
-        of("absent_ms", "a key that is not, p50", "ms"),
+        make_figure(
+            "fresh", "a key that is there, fresh process", "requests", Aim(12, is_most=True)
+        ),
+        make_figure("present", "another key that is there", "requests", Aim(2, is_most=True)),
+        make_figure("absent", "a key that is not", "requests", Aim(0.1, is_most=True)),
+        make_figure("present_ms", "another key that is there, p50", "ms"),
+        make_figure("absent_ms", "a key that is not, p50", "ms"),
     ]
     for count in _MANY:
-        figures.append(of(f"many_{count}", f"{count:,} keys that are there", "requests"))
-        figures.append(of(f"many_{count}_ms", f"{count:,} keys that are there, p50", "ms"))
-    figures.append(of("ranges", f"{_RANGES} ranges of 100,000 rows", "requests"))
-    figures.append(of("ranges_ms", f"{_RANGES} ranges of 100,000 rows", "ms"))
+        figures.append(make_figure(f"many_{count}", f"{count:,} keys that are there", "requests"))
+        figures.append(make_figure(f"many_{count}_ms", f"{count:,} keys that are there, p50", "ms"))
+    figures.append(make_figure("ranges", f"{_RANGES} ranges of 100,000 rows", "requests"))
+    figures.append(make_figure("ranges_ms", f"{_RANGES} ranges of 100,000 rows", "ms"))
     figures.append(figure("peak", peaks_mib(runs), "MiB"))
     work = (
         f"Keys and ranges of a table of {FILES} files of {rows_each:,} rows that all may hold"
@@ -89,13 +91,13 @@ def ours(
     present = [name for path in paths for name in some_keys(path, choice, _ROW_GROUPS_MAX)]
     choice.shuffle(present)
     with counting_proxy(endpoint) as proxy:
-        counted = _Asker(home, spill, S3Server(proxy.endpoint, server.credentials).bucket("data"))
-        counted.keys(present[:1])
+        counts = _Asker(home, spill, S3Server(proxy.endpoint, server.credentials).bucket("data"))
+        counts.keys(present[:1])
         answer = {"fresh": float(proxy.taken())}
         # After this, every file has been requested once.
-        counted.keys(present[-100:])
+        counts.keys(present[-100:])
         proxy.taken()
-        answer |= _requests(present, counted, proxy.taken, choice, rows)
+        answer |= _requests(present, counts, proxy.taken, choice, rows)
     direct = _Asker(home, spill, server.bucket("data"))
     direct.keys(present[-100:])
     with watch:
@@ -114,9 +116,9 @@ class _Asker:
 
     def keys(self, keys: Sequence[str], are_there: bool = True) -> None:
         query = Query(make_key_regions(SCHEMA, [(key,) for key in keys]))
-        found = run_query(query, self._table, self._engine).read_all()
-        wanted = sorted(keys) if are_there else []
-        check(found.column(0).to_pylist() == wanted, "other keys were found than are there")
+        result = run_query(query, self._table, self._engine).read_all()
+        expected = sorted(keys) if are_there else []
+        check(result.column(0).to_pylist() == expected, "other keys were found than are there")
 
     def range(self, start: str, end: str) -> int:
         query = Query((make_range_region(SCHEMA, start, end),))
@@ -127,49 +129,49 @@ class _Asker:
 def _requests(
     present: Sequence[str],
     asker: _Asker,
-    taken: Callable[[], int],
+    take_count: Callable[[], int],
     choice: random.Random,
     rows: int,
 ) -> dict[str, float]:
-    def mean(asked: Sequence[Sequence[str]], are_there: bool = True) -> float:
+    def mean(questions: Sequence[Sequence[str]], are_there: bool = True) -> float:
         counts = []
-        for keys in asked:
+        for keys in questions:
             asker.keys(keys, are_there)
-            counts.append(taken())
+            counts.append(take_count())
         return fmean(counts)
 
     single = [[key] for key in present[1 : _KEYS + 1]]
-    found = {
+    results = {
         "present": mean(single),
         "absent": mean([[f"{key}~"] for (key,) in single], are_there=False),
     }
     for count, times in _MANY.items():
-        found[f"many_{count}"] = mean([choice.sample(present, count) for _ in range(times)])
+        results[f"many_{count}"] = mean([choice.sample(present, count) for _ in range(times)])
     _scan(asker, rows)
-    return found | {"ranges": float(taken())}
+    return results | {"ranges": float(take_count())}
 
 
 def _times(
     present: Sequence[str], asker: _Asker, choice: random.Random, rows: int
 ) -> dict[str, float]:
-    def middle(asked: Sequence[Sequence[str]], are_there: bool = True) -> float:
+    def middle(questions: Sequence[Sequence[str]], are_there: bool = True) -> float:
         times = []
-        for keys in asked:
+        for keys in questions:
             start = time.perf_counter()
             asker.keys(keys, are_there)
             times.append(time.perf_counter() - start)
         return median(times) * 1000
 
     single = [[key] for key in present[1 : _KEYS + 1]]
-    found = {
+    results = {
         "present_ms": middle(single),
         "absent_ms": middle([[f"{key}~"] for (key,) in single], are_there=False),
     }
     for count, times in _MANY.items():
-        found[f"many_{count}_ms"] = middle([choice.sample(present, count) for _ in range(times)])
+        results[f"many_{count}_ms"] = middle([choice.sample(present, count) for _ in range(times)])
     start = time.perf_counter()
     _scan(asker, rows)
-    return found | {"ranges_ms": (time.perf_counter() - start) * 1000}
+    return results | {"ranges_ms": (time.perf_counter() - start) * 1000}
 
 
 def _scan(asker: _Asker, rows: int) -> None:

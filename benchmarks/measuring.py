@@ -86,9 +86,9 @@ def run(task: Task) -> Measured:
     )
     if child.returncode:
         raise TaskFailedError(f"{task.module}.{task.function} failed")
-    measured = Measured(**json.loads(child.stdout.splitlines()[-1]))
-    task.check(measured)
-    return measured
+    measurements = Measured(**json.loads(child.stdout.splitlines()[-1]))
+    task.check(measurements)
+    return measurements
 
 
 def run_by_turns(tasks: Mapping[str, Task], repeats: int) -> dict[str, list[Measured]]:
@@ -100,17 +100,17 @@ def run_by_turns(tasks: Mapping[str, Task], repeats: int) -> dict[str, list[Meas
     for turn in range(repeats):
         for name in list(runs)[:: -1 if turn % 2 else 1]:
             try:
-                measured = run(tasks[name])
+                measurements = run(tasks[name])
             except TaskFailedError as error:
                 if not tasks[name].may_fail:
                     raise
                 print(f"  {name} is left out: {error}", file=sys.stderr)
                 del runs[name]
                 continue
-            runs[name].append(measured)
+            runs[name].append(measurements)
             print(
-                f"  {name} {turn + 1}/{repeats}: {measured.seconds:.2f} s,"
-                f" {measured.cpu_seconds:.1f} cpu s, {measured.peak_bytes / 2**20:.0f} MiB",
+                f"  {name} {turn + 1}/{repeats}: {measurements.seconds:.2f} s,"
+                f" {measurements.cpu_seconds:.1f} cpu s, {measurements.peak_bytes / 2**20:.0f} MiB",
                 file=sys.stderr,
             )
     return runs
@@ -143,13 +143,13 @@ def _main() -> None:
     arguments = json.load(sys.stdin)
     watch = Watch()
     answer = getattr(importlib.import_module(module), function)(watch, **arguments)
-    measured = {
+    measurements = {
         "seconds": watch.seconds,
         "cpu_seconds": watch.cpu_seconds,
         "peak_bytes": watch.peak_bytes,
         "answer": answer or {},
     }
-    print(json.dumps(measured))
+    print(json.dumps(measurements))
 
 
 if __name__ == "__main__":

@@ -36,11 +36,11 @@ def measure(settings: Settings) -> Result:
     tasks[leaf] = _task(settings.folder, small_rows, small, _SMALL_BYTES)
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
     figures: list[Figure] = []
-    for name, found in runs.items():
+    for name, results in runs.items():
         rows = small_rows * len(small) if name == leaf else rows_each * int(name.split()[0])
         aim = Aim(512, is_most=True) if name == leaf else Aim(1024 + 256, is_most=True)
-        figures.append(figure(f"{name}, peak", peaks_mib(found), "MiB", aim))
-        figures.append(figure(name, rates(rows, found), "M rows/s"))
+        figures.append(figure(f"{name}, peak", peaks_mib(results), "MiB", aim))
+        figures.append(figure(name, rates(rows, results), "M rows/s"))
     work = (
         "Sorted files merged, and the rows counted. merge.memory.bytes is 1 GiB, for the"
         f" {_SMALL_FILES:,} files {_SMALL_BYTES >> 20} MiB; the process itself takes about 170 MiB."
@@ -55,14 +55,14 @@ def ours(watch: Watch, files: list[str], memory_bytes: int, folder: str, rows: i
     spill.mkdir(parents=True)
     inputs = tuple(MergeInput(f, bytes=Path(f).stat().st_size) for f in files)
     engine = EngineSettings(spill, memory_bytes=memory_bytes)
-    found, last = 0, ""
+    count, last = 0, ""
     with watch:
         for batch in merge(MergeRequest(SCHEMA, inputs), engine):
             first = batch.column(0)[0].as_py()
             check(last <= first, f"{first} comes after {last}")
             last = batch.column(0)[-1].as_py()
-            found += batch.num_rows
-    check(found == rows, f"{found} rows came out of {rows}")
+            count += batch.num_rows
+    check(count == rows, f"{count} rows came out of {rows}")
 
 
 def _task(folder: Path, rows_each: int, paths: list[str], memory_bytes: int) -> Task:

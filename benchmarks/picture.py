@@ -24,18 +24,18 @@ def of_aims(results: Sequence[Result]) -> str:
         ' font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
-    for place, (label, each) in enumerate(bars):
-        assert each.aim is not None
-        share = each.aim.share(each.value)
+    for place, (label, bar) in enumerate(bars):
+        assert bar.aim is not None
+        share = bar.aim.share(bar.value)
         y = step * (place + 1)
-        colour = "#2a7f62" if each.aim.is_met(each.value) else "#c0392b"
-        shown = f"{number(each.value)} {each.unit}"
+        colour = "#2a7f62" if bar.aim.is_met(bar.value) else "#c0392b"
+        text = f"{number(bar.value)} {bar.unit}"
         length = min(share, most) * unit
         parts += [
             f'<text x="{label_width - 8}" y="{y + 14}" text-anchor="end">{escape(label)}</text>',
             f'<rect x="{label_width}" y="{y + 3}" width="{length:.1f}" height="{step - 6}"'
             f' fill="{colour}"/>',
-            f'<text x="{label_width + length + 6:.1f}" y="{y + 14}">{escape(shown)}</text>',
+            f'<text x="{label_width + length + 6:.1f}" y="{y + 14}">{escape(text)}</text>',
         ]
     x = label_width + unit
     parts += [
@@ -49,14 +49,14 @@ def of_aims(results: Sequence[Result]) -> str:
 
 def of_comparisons(results: Sequence[Result]) -> str:
     """A panel for each job, two abreast, with a bar for each who did it."""
-    panels = [(result.name, each) for result in results for each in result.comparisons]
+    panels = [(result.name, comparison) for result in results for comparison in result.comparisons]
     rows = [panels[start : start + 2] for start in range(0, len(panels), 2)]
     parts: list[str] = []
     y = 10
     for row in rows:
-        for place, (name, each) in enumerate(row):
-            parts += _panel(name, each, place * _PANEL_WIDTH, y)
-        y += _TITLE_HEIGHT + _BAR_STEP * max(len(each.figures) for _, each in row) + 14
+        for place, (name, entry) in enumerate(row):
+            parts += _panel(name, entry, place * _PANEL_WIDTH, y)
+        y += _TITLE_HEIGHT + _BAR_STEP * max(len(item.figures) for _, item in row) + 14
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * _PANEL_WIDTH}" height="{y}"'
         ' font-family="sans-serif" font-size="12">',

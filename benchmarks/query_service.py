@@ -58,22 +58,26 @@ def measure(settings: Settings) -> Result:
     }
     runs = run_by_turns(tasks, settings.repeats)
 
-    def of(name: str, key: str, what: str, unit: str, aim: Aim | None = None) -> Figure:
+    def make_figure(name: str, key: str, what: str, unit: str, aim: Aim | None = None) -> Figure:
         return figure(what, [run.answer[key] for run in runs[name]], unit, aim)
 
     figures = (
-        of("fan out", "plan", f"a query over {leaves:,} leaves planned", "s", Aim(1, is_most=True)),
-        of("fan out", "plan_cpu", "the same, processor time", "s", Aim(1, is_most=True)),
-        of("fan out", "record", "its subqueries recorded", "s"),
-        of("fan out", "send", "its subqueries sent", "s", Aim(10, is_most=True)),
+        make_figure(
+            "fan out", "plan", f"a query over {leaves:,} leaves planned", "s", Aim(1, is_most=True)
+        ),
+        make_figure("fan out", "plan_cpu", "the same, processor time", "s", Aim(1, is_most=True)),
+        make_figure("fan out", "record", "its subqueries recorded", "s"),
+        make_figure("fan out", "send", "its subqueries sent", "s", Aim(10, is_most=True)),
         figure("peak of the planner", peaks_mib(runs["fan out"]), "MiB"),
-        of("points", "leaf_p50", "one key, warm leaf function, p50", "ms", Aim(50, is_most=True)),
-        of("points", "leaf_p99", "one key, warm leaf function, p99", "ms"),
-        of("points", "whole_p50", "one key, planned and run where it landed, p50", "ms"),
-        of("points", "whole_p99", "one key, planned and run where it landed, p99", "ms"),
-        of("points", "many_p50", f"one key, {_AT_ONCE} at once in a process, p50", "ms"),
-        of("points", "many_p99", f"one key, {_AT_ONCE} at once in a process, p99", "ms"),
-        of("points", "many_rate", f"keys, {_AT_ONCE} at once in a process", "/s"),
+        make_figure(
+            "points", "leaf_p50", "one key, warm leaf function, p50", "ms", Aim(50, is_most=True)
+        ),
+        make_figure("points", "leaf_p99", "one key, warm leaf function, p99", "ms"),
+        make_figure("points", "whole_p50", "one key, planned and run where it landed, p50", "ms"),
+        make_figure("points", "whole_p99", "one key, planned and run where it landed, p99", "ms"),
+        make_figure("points", "many_p50", f"one key, {_AT_ONCE} at once in a process, p50", "ms"),
+        make_figure("points", "many_p99", f"one key, {_AT_ONCE} at once in a process, p99", "ms"),
+        make_figure("points", "many_rate", f"keys, {_AT_ONCE} at once in a process", "/s"),
     )
     work = (
         "An AWS instance over servers on the same machine: S3 is SeaweedFS, DynamoDB dynoxide, SQS"
@@ -90,26 +94,31 @@ def fan_out(watch: Watch, folder: str, leaves: int) -> dict[str, Any]:
     with _instance(Path(folder)) as instance:
         create_table(instance, "wide", _SCHEMA, split_points=range(1, leaves))
         _add_a_file_to_each_leaf(instance)
-        taken: dict[str, float] = {}
+        seconds_taken: dict[str, float] = {}
         tracker = instance.queries.tracker()
-        recorded = _Timed(tracker, {"plan": "record"}, taken)
-        queue = _Timed(instance.jobs.queue(QueueName.LEAF_QUERY), {"send_all": "send"}, taken)
-        watched: Any = replace(
+        records = _Timed(tracker, {"plan": "record"}, seconds_taken)
+        queue = _Timed(
+            instance.jobs.queue(QueueName.LEAF_QUERY), {"send_all": "send"}, seconds_taken
+        )
+        timed_instance: Any = replace(
             instance,
             jobs=replace(instance.jobs, queue=lambda _: queue),
-            queries=replace(instance.queries, tracker=lambda: recorded),
+            queries=replace(instance.queries, tracker=lambda: records),
         )
         with watch:
-            check(plan_query_message(watched, _message("wide", "q", [{}])) is None, "it ran here")
+            check(
+                plan_query_message(timed_instance, _message("wide", "q", [{}])) is None,
+                "it ran here",
+            )
         subqueries = tracker.subqueries("q")
         check(len(subqueries) == leaves, f"{len(subqueries)} subqueries are recorded")
-        sent = instance.jobs.queue(QueueName.LEAF_QUERY).counts().visible
-        check(sent == leaves, f"{sent} subqueries were sent")
+        message = instance.jobs.queue(QueueName.LEAF_QUERY).counts().visible
+        check(message == leaves, f"{message} subqueries were sent")
     # With the pin in the tracker and the hold in the log.
     return {
-        **taken,
-        "plan": watch.seconds - taken["record"] - taken["send"],
-        "plan_cpu": watch.cpu_seconds - taken["record_cpu"] - taken["send_cpu"],
+        **seconds_taken,
+        "plan": watch.seconds - seconds_taken["record"] - seconds_taken["send"],
+        "plan_cpu": watch.cpu_seconds - seconds_taken["record_cpu"] - seconds_taken["send_cpu"],
     }
 
 
@@ -125,13 +134,13 @@ def points(watch: Watch, folder: str) -> dict[str, Any]:
         for message in messages[:40]:
             run_query_message(instance, message)
         with watch:
-            whole = [_ms(lambda m=m: run_query_message(instance, m)) for m in messages[40::2]]  # type: ignore[misc]
+            full_result = [_ms(lambda m=m: run_query_message(instance, m)) for m in messages[40::2]]  # type: ignore[misc]
             leaf = [_leaf_ms(instance, message) for message in messages[41::2]]
             many, rate = _at_once(instance, choice)
         states = {query.state for query in instance.queries.tracker().recent(_POINTS)}
         check(states == {QueryState.COMPLETED}, f"queries are {states}")
     return {
-        **_percentiles("whole", whole),
+        **_percentiles("whole", full_result),
         **_percentiles("leaf", leaf),
         **_percentiles("many", many),
         "many_rate": rate,
@@ -142,26 +151,26 @@ def _leaf_ms(instance: Instance, message: Message) -> float:
     """Of the leaf's function alone."""
     subquery = plan_query_message(instance, message)
     assert subquery is not None
-    sent = replace(message, body=leaf_query_body(subquery.message))
-    return _ms(lambda: check(run_leaf_query_message(instance, sent) == 1, "no row was found"))
+    request_ = replace(message, body=leaf_query_body(subquery.message))
+    return _ms(lambda: check(run_leaf_query_message(instance, request_) == 1, "no row was found"))
 
 
 def _at_once(instance: Instance, choice: random.Random) -> tuple[list[float], float]:
     schema = read_schema(instance, "t")
-    wanted = [choice.randrange(_ROWS) for _ in range(_CONCURRENT_POINTS)]
+    expected = [choice.randrange(_ROWS) for _ in range(_CONCURRENT_POINTS)]
 
     def ask(key: int) -> float:
         query = Query(make_key_regions(schema, [(key,)]))
         return _ms(lambda: _check_key(open_query(instance, "t", query).read_all(), key))
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        taken = list(threads.map(ask, wanted))
-    return taken, len(wanted) / (time.perf_counter() - begun)
+        seconds_taken = list(threads.map(ask, expected))
+    return seconds_taken, len(expected) / (time.perf_counter() - start)
 
 
-def _check_key(found: pa.Table, key: int) -> None:
-    check(found.column("k").to_pylist() == [key], f"key {key} was not found")
+def _check_key(rows: pa.Table, key: int) -> None:
+    check(rows.column("k").to_pylist() == [key], f"key {key} was not found")
 
 
 @contextmanager
@@ -172,11 +181,11 @@ def _instance(folder: Path) -> Iterator[Instance]:
         seaweedfs(folder) as s3,
         dynoxide(folder) as dynamo,
         ministack(folder) as others,
-        aws_instance(AwsServers(s3, dynamo, others), folder) as made,
+        aws_instance(AwsServers(s3, dynamo, others), folder) as instance,
     ):
-        opened = open_instance(made.where)
-        yield opened
-        opened.close()
+        opened_instance = open_instance(instance.where)
+        yield opened_instance
+        opened_instance.close()
     shutil.rmtree(folder)
 
 
@@ -195,8 +204,8 @@ def _add_a_file_to_each_leaf(instance: Instance) -> None:
 class _Timed:
     """Another object, and how long some of its methods take, each called once."""
 
-    def __init__(self, inner: Any, names: dict[str, str], taken: dict[str, float]) -> None:
-        self._inner, self._names, self._taken = inner, names, taken
+    def __init__(self, inner: Any, names: dict[str, str], seconds_taken: dict[str, float]) -> None:
+        self._inner, self._names, self._taken = inner, names, seconds_taken
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
@@ -204,10 +213,10 @@ class _Timed:
             return method
 
         def timed(*arguments: Any) -> Any:
-            begun, cpu_begun = time.perf_counter(), time.process_time()
+            start, cpu_begun = time.perf_counter(), time.process_time()
             answer = method(*arguments)
             key = self._names[name]
-            self._taken[key] = time.perf_counter() - begun
+            self._taken[key] = time.perf_counter() - start
             self._taken[f"{key}_cpu"] = time.process_time() - cpu_begun
             return answer
 
@@ -225,11 +234,11 @@ def _key(choice: random.Random) -> dict[str, Any]:
 
 
 def _ms(action: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     action()
-    return (time.perf_counter() - begun) * 1000
+    return (time.perf_counter() - start) * 1000
 
 
-def _percentiles(name: str, taken: list[float]) -> dict[str, float]:
-    cuts = quantiles(taken, n=100)
+def _percentiles(name: str, seconds_taken: list[float]) -> dict[str, float]:
+    cuts = quantiles(seconds_taken, n=100)
     return {f"{name}_p50": cuts[49], f"{name}_p99": cuts[98]}

@@ -36,24 +36,24 @@ def questions_about(files: Sequence[Path], target: Path) -> Path:
 def check_answers(questions: Path, answers: dict[str, Any]) -> None:
     """CheckFailedError unless each job's answers held the rows that they should."""
     for name, job in json.loads(questions.read_text()).items():
-        found = {key: answers[name][key] for key in ("rows", "sum")}
+        result = {key: answers[name][key] for key in ("rows", "sum")}
         right = {key: job[key] for key in ("rows", "sum")}
-        check(found == right, f"{name}: the answers hold {found}, they should {right}")
+        check(result == right, f"{name}: the answers hold {result}, they should {right}")
 
 
 def _job(name: str, rows: pa.Table, choice: random.Random) -> dict[str, Any]:
-    asked = []
-    found = []
+    requests = []
+    results = []
     for number in range(_WARM[name] + _TIMES[name]):
         question, places = _question(name, rows, choice)
-        asked.append(question)
+        requests.append(question)
         if number >= _WARM[name]:
-            found.append(tally_of_table(rows.take(pa.array(places, pa.int64()))))
+            results.append(tally_of_table(rows.take(pa.array(places, pa.int64()))))
     return {
-        "questions": asked,
+        "questions": requests,
         "warm": _WARM[name],
-        "rows": sum(each.rows for each in found),
-        "sum": sum(each.sum for each in found),
+        "rows": sum(item.rows for item in results),
+        "sum": sum(item.sum for item in results),
     }
 
 
@@ -68,7 +68,7 @@ def _question(
         low, high = keys[start].as_py(), keys[start + count].as_py()
         return {"low": low, "high": high}, range(start, start + count)
     places = choice.sample(range(len(keys)), min(KEYS_AT_ONCE, len(keys)) if name == MANY else 1)
-    asked = [keys[place].as_py() for place in places]
+    requested = [keys[place].as_py() for place in places]
     if name == ABSENT:
-        return {"keys": [asked[0] + "~"]}, []
-    return {"keys": asked}, places
+        return {"keys": [requested[0] + "~"]}, []
+    return {"keys": requested}, places

@@ -20,10 +20,10 @@ def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> Session
     return SessionContext(config, runtime)
 
 
-def write_raw(frame: DataFrame, path: Path, with_our_settings: bool) -> None:
+def write_raw(frame: DataFrame, path: Path, use_sleeper_settings: bool) -> None:
     """Writes the frame to one file: as our files are laid out, or as DataFusion would."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not with_our_settings:
+    if not use_sleeper_settings:
         frame.write_parquet(str(path))
         return
     settings = FileSettings()

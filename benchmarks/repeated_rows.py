@@ -69,8 +69,8 @@ def check_aggregated(output: Path, expected: Expected) -> None:
     check(rows == expected.groups, f"{rows} groups came out of {expected.groups}")
     table = pq.read_table(output, columns=list(_VALUES))
     for name in _VALUES:
-        found, right = pc.sum(table.column(name)).as_py(), getattr(expected, name)
-        check(found == right, f"{name} of all groups is {found}, it should be {right}")
+        result, right = pc.sum(table.column(name)).as_py(), getattr(expected, name)
+        check(result == right, f"{name} of all groups is {result}, it should be {right}")
 
 
 def _make(home: Path, paths: tuple[str, ...], rows_each: int) -> None:

@@ -63,9 +63,11 @@ def _side_by_side(comparisons: Sequence[Comparison]) -> list[str]:
     """A table with a row for each who, a column for each job, and the best in bold."""
     if not comparisons:
         return []
-    units = [f"{each.job}, {each.figures[0].unit}" for each in comparisons]
+    units = [f"{comparison.job}, {comparison.figures[0].unit}" for comparison in comparisons]
     lines = [f"| | {' | '.join(units)} |", "|---" * (len(units) + 1) + "|"]
-    everyone = dict.fromkeys(figure.what for each in comparisons for figure in each.figures)
+    everyone = dict.fromkeys(
+        figure.what for comparison in comparisons for figure in comparison.figures
+    )
     lines += [f"| {who} | {' | '.join(_cell(who, c) for c in comparisons)} |" for who in everyone]
     return [*lines, ""]
 
@@ -73,9 +75,9 @@ def _side_by_side(comparisons: Sequence[Comparison]) -> list[str]:
 def _cell(who: str, comparison: Comparison) -> str:
     for figure in comparison.figures:
         if figure.what == who:
-            shown = number(figure.value)
-            shown = f"**{shown}**" if figure is comparison.best else shown
-            return f"{shown} ({number(figure.low)} – {number(figure.high)})"
+            text = number(figure.value)
+            text = f"**{text}**" if figure is comparison.best else text
+            return f"{text} ({number(figure.low)} – {number(figure.high)})"
     return ""
 
 

@@ -97,7 +97,7 @@ def comparison(
     job: str, runs: Mapping[str, Sequence[float]], unit: str, less_is_better: bool = True
 ) -> Comparison:
     """The medians of everyone's runs."""
-    figures = tuple(figure(who, found, unit) for who, found in runs.items())
+    figures = tuple(figure(who, results, unit) for who, results in runs.items())
     return Comparison(job, figures, less_is_better)
 
 

@@ -35,10 +35,10 @@ def random_rows(rows: int, seed: int) -> pa.Table:
 def unsorted_files(folder: Path, rows: int, files: int = 8) -> Path:
     """A folder of so many Parquet files of random rows."""
     target = folder / f"unsorted-{rows}"
-    each = rows // files
+    rows_per_file = rows // files
     for number in range(files):
         path = target / f"{number}.parquet"
-        count = each + (rows - each * files if number == 0 else 0)
+        count = rows_per_file + (rows - rows_per_file * files if number == 0 else 0)
         _make_once(path, _in_parts(count, number))
     return target
 
@@ -58,8 +58,8 @@ def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, li
 def write_data_file(root: DataRoot, path: str, rows: pa.Table, schema: Schema = SCHEMA) -> DataFile:
     """Writes rows in no order as a data file."""
     writer = DataFileWriter(root, path, schema, FileSettings())
-    ordered = rows.sort_by([("key", "ascending"), ("sort", "ascending")])
-    writer.write(ordered.to_batches(_ROWS_AT_ONCE))
+    sorted_rows = rows.sort_by([("key", "ascending"), ("sort", "ascending")])
+    writer.write(sorted_rows.to_batches(_ROWS_AT_ONCE))
     return writer.finish()
 
 
@@ -98,12 +98,12 @@ def check_sorted(path: Path) -> int:
         if previous is not None:
             table = pa.concat_tables([previous, table])
         key, sort = (table.column(i).combine_chunks() for i in (0, 1))
-        after, before = (key[1:], sort[1:]), (key[:-1], sort[:-1])
-        ordered = pc.or_(
-            pc.greater(after[0], before[0]),
-            pc.and_(pc.equal(after[0], before[0]), pc.greater_equal(after[1], before[1])),
+        current, initial = (key[1:], sort[1:]), (key[:-1], sort[:-1])
+        sorted_rows = pc.or_(
+            pc.greater(current[0], initial[0]),
+            pc.and_(pc.equal(current[0], initial[0]), pc.greater_equal(current[1], initial[1])),
         )
-        check(pc.all(ordered).as_py() is not False, f"{path} is not sorted near row {rows}")
+        check(pc.all(sorted_rows).as_py() is not False, f"{path} is not sorted near row {rows}")
         rows += batch.num_rows
         previous = table.slice(table.num_rows - 1)
     return rows
@@ -111,8 +111,8 @@ def check_sorted(path: Path) -> int:
 
 def check_rows(outputs: Sequence[Path], inputs: Sequence[Path], rows: int) -> None:
     """CheckFailedError unless the outputs are sorted and hold the inputs' rows."""
-    found = sum(check_sorted(path) for path in outputs)
-    check(found == rows, f"{found} rows came out of {rows}")
+    result = sum(check_sorted(path) for path in outputs)
+    check(result == rows, f"{result} rows came out of {rows}")
     check(
         sum_of_sort_keys(outputs) == sum_of_sort_keys(inputs),
         "the sort keys that came out are not those that went in",

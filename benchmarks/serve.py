@@ -43,7 +43,7 @@ def measure(settings: Settings) -> Result:
     tasks = {name: Task(__name__, name, arguments) for name in ("points", "json_rows", "arrow")}
     runs = run_by_turns(tasks, settings.repeats)
     shutil.rmtree(folder)
-    answers = {name: [run.answer for run in found] for name, found in runs.items()}
+    answers = {name: [run.answer for run in results] for name, results in runs.items()}
     figures = [
         figure(f"{_CALLERS} callers, a key each", [a["rate"] for a in answers["points"]], "/s"),
         figure("p50", [a["p50_ms"] for a in answers["points"]], "ms"),
@@ -74,19 +74,19 @@ def points(_: Watch, folder: str, rows: int) -> dict[str, float]:
             took = []
             for _ in range(_POINTS // _CALLERS):
                 key = keys.randrange(rows)
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 connection.request("POST", "/tables/t/query", json.dumps({"keys": [key]}), _HEADERS)
                 answer = connection.getresponse().read()
-                took.append(time.perf_counter() - begun)
+                took.append(time.perf_counter() - start)
                 check(json.loads(answer) == {"k": key, "v": f"value {key}"}, f"key {key}")
             connection.close()
             return took
 
         with ThreadPoolExecutor(_CALLERS) as callers:
             list(callers.map(ask, range(4)))  # opens files, and reads what a warm process has read
-            begun = time.perf_counter()
-            took = [each for found in callers.map(ask, range(_CALLERS)) for each in found]
-            seconds = time.perf_counter() - begun
+            start = time.perf_counter()
+            took = [item for result in callers.map(ask, range(_CALLERS)) for item in result]
+            seconds = time.perf_counter() - start
     cuts = quantiles(took, n=100)
     return {"rate": len(took) / seconds, "p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}
 
@@ -137,9 +137,9 @@ def _served(folder: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            said = process.stderr.readline()
-            check(said.startswith("listening on "), said)
-            yield urlsplit(said.split()[-1]).netloc, process
+            output = process.stderr.readline()
+            check(output.startswith("listening on "), output)
+            yield urlsplit(output.split()[-1]).netloc, process
         finally:
             process.terminate()
 

@@ -56,22 +56,22 @@ def ours(watch: Watch, home: str, rows: int, range: str | None) -> dict[str, Any
     with tempfile.TemporaryDirectory() as scratch:
         spark = _session(Path(scratch))
         sleeper.spark.register(spark)
-        named = {"instance": home, "table": _TABLE}
+        names = {"instance": home, "table": _TABLE}
 
         def load(within: str | None) -> DataFrame:
-            wanted = {} if within is None else {"range": within}
-            return spark.read.format("sleeper").options(**named, **wanted).load()
+            expected = {} if within is None else {"range": within}
+            return spark.read.format("sleeper").options(**names, **expected).load()
 
         _summed(load('["a", "ab"]'))
         with watch:
             frame = load(range)
-            found = _summed(frame)
+            result = _summed(frame)
         files = _files_in(Path(home), range)
         spark.stop()
     check(files == (_LEAVES if range is None else _leaves_in("m", "n")), f"{files} files are read")
     if range is None:
-        _check(found, rows)
-    return {"rows": found["rows"], "files": files}
+        _check(result, rows)
+    return {"rows": result["rows"], "files": files}
 
 
 def raw(watch: Watch, home: str, rows: int) -> dict[str, Any]:
@@ -80,9 +80,9 @@ def raw(watch: Watch, home: str, rows: int) -> dict[str, Any]:
         paths = sorted(str(path) for path in Path(home).rglob("data/**/*.parquet"))
         _summed(spark.read.parquet(paths[0]))
         with watch:
-            found = _summed(spark.read.parquet(*paths))
+            result = _summed(spark.read.parquet(*paths))
         spark.stop()
-    _check(found, rows)
+    _check(result, rows)
     return {}
 
 
@@ -95,14 +95,14 @@ def _summed(frame: DataFrame) -> dict[str, Any]:
     return dict(row.asDict())
 
 
-def _check(found: dict[str, Any], rows: int) -> None:
-    check(found["rows"] == rows, f"{found['rows']} rows came out of {rows}")
-    check(found["letters"] == 20 * rows, f"{found['letters']} letters in {rows} rows")
+def _check(totals: dict[str, Any], rows: int) -> None:
+    check(totals["rows"] == rows, f"{totals['rows']} rows came out of {rows}")
+    check(totals["letters"] == 20 * rows, f"{totals['letters']} letters in {rows} rows")
 
 
 def _points() -> list[str]:
     """The least key of every leaf."""
-    return sorted({str(each.region.ranges[0].min) for each in even_leaves(_LEAVES)})
+    return sorted({str(leaf.region.ranges[0].min) for leaf in even_leaves(_LEAVES)})
 
 
 def _leaves_in(low: str, high: str) -> int:

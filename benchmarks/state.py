@@ -43,17 +43,19 @@ def measure(settings: Settings) -> Result:
     task = Task(__name__, "ours", {**arguments, "references": references})
     runs = run_by_turns({"state": task}, settings.repeats)["state"]
 
-    def of(key: str) -> list[float]:
+    def values_of_key(key: str) -> list[float]:
         return [run.answer[key] for run in runs]
 
     open_aim = Aim(max(1.0, references * _OPEN_SECONDS_PER_REFERENCE), is_most=True)
     figures = (
-        figure("open from a snapshot", of("open_seconds"), "s", open_aim),
-        figure("plan a point query, p50", of("plan_p50"), "ms", Aim(2, is_most=True)),
-        figure("plan a point query, p99", of("plan_p99"), "ms"),
-        figure("plan all compactions", of("compactions_seconds"), "s", Aim(5, is_most=True)),
+        figure("open from a snapshot", values_of_key("open_seconds"), "s", open_aim),
+        figure("plan a point query, p50", values_of_key("plan_p50"), "ms", Aim(2, is_most=True)),
+        figure("plan a point query, p99", values_of_key("plan_p99"), "ms"),
+        figure(
+            "plan all compactions", values_of_key("compactions_seconds"), "s", Aim(5, is_most=True)
+        ),
         figure("peak", peaks_mib(runs), "MiB", Aim(300, is_most=True)),
-        figure("snapshot", of("snapshot_mib"), "MiB"),
+        figure("snapshot", values_of_key("snapshot_mib"), "MiB"),
     )
     work = (
         f"{references:,} file references over {references // _REFERENCES_PER_LEAF:,} leaves. Open:"
@@ -77,13 +79,13 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
         with state.reading(stale=True) as now:
             version = now.number
         open_seconds = time.perf_counter() - start
-        plans, found = [], 0
+        plans, count = [], 0
         for key in keys:
             start = time.perf_counter()
             region = key_region(SCHEMA, (key,))
             with state.reading(stale=True) as now:
                 for leaf in now.partitions.leaves_overlapping([region]):
-                    found += len(now.files.leaf_files(leaf.id, region))
+                    count += len(now.files.leaf_files(leaf.id, region))
             plans.append(time.perf_counter() - start)
         start = time.perf_counter()
         jobs = seen = 0
@@ -94,7 +96,7 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
                 jobs += len(size_ratio_groups(sizes, StrategySettings()))
         compactions_seconds = time.perf_counter() - start
     check(version > 1, f"the state was opened at version {version}")
-    check(found == _LOOKUPS * _REFERENCES_PER_LEAF, f"{found} files for {_LOOKUPS} keys")
+    check(count == _LOOKUPS * _REFERENCES_PER_LEAF, f"{count} files for {_LOOKUPS} keys")
     check(seen == references, f"{seen} references of {references}")
     check(jobs == references // _REFERENCES_PER_LEAF, f"{jobs} jobs")
     state.close()

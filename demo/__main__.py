@@ -99,8 +99,8 @@ def _query() -> None:
 
 
 def _sleeper(*arguments: str) -> None:
-    shown = " ".join(f'"{a}"' if " " in a else a for a in arguments)
-    console.print(f"\n[bold green]$ sleeper {shown}[/bold green]")
+    text = " ".join(f'"{a}"' if " " in a else a for a in arguments)
+    console.print(f"\n[bold green]$ sleeper {text}[/bold green]")
     environment = {**os.environ, "SLEEPER_INSTANCE": str(_INSTANCE)}
     status = subprocess.run([_SLEEPER, *arguments], env=environment, check=False).returncode
     if status != 0:

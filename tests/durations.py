@@ -39,12 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    recorded: dict[str, float] = json.loads(FILE.read_text())
+    records: dict[str, float] = json.loads(FILE.read_text())
     for item in items:
-        if item.nodeid in recorded or _needs_server(item):
+        if item.nodeid in records or _needs_server(item):
             item.add_marker(pytest.mark.slow)
     groups: defaultdict[str, float] = defaultdict(float)
-    for test, seconds in recorded.items():
+    for test, seconds in records.items():
         groups[_group_of(test)] += seconds
     items.sort(key=lambda item: -groups[_group_of(item.nodeid)])
 
@@ -65,7 +65,7 @@ def _needs_server(item: pytest.Item) -> bool:
         return False
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return not _SERVER_FIXTURES.isdisjoint(item.fixturenames) or any(
-        isinstance(each, str) and each in _SERVER_PARAMETERS for each in parameters
+        isinstance(parameter, str) and parameter in _SERVER_PARAMETERS for parameter in parameters
     )
 
 
@@ -80,9 +80,11 @@ class _Recorder:
 
     def pytest_sessionfinish(self) -> None:
         files = {_file_of(test) for test in self._seconds}
-        kept = {t: s for t, s in json.loads(FILE.read_text()).items() if _file_of(t) not in files}
-        measured = {t: round(s, 1) for t, s in self._seconds.items() if s >= SECONDS_MIN}
-        text = json.dumps(kept | measured, indent=0, sort_keys=True, ensure_ascii=False)
+        remaining = {
+            t: s for t, s in json.loads(FILE.read_text()).items() if _file_of(t) not in files
+        }
+        measurements = {t: round(s, 1) for t, s in self._seconds.items() if s >= SECONDS_MIN}
+        text = json.dumps(remaining | measurements, indent=0, sort_keys=True, ensure_ascii=False)
         FILE.write_text(text + "\n")
 
 

@@ -13,7 +13,7 @@ _KINDS = {"subqueries", "rows", "completed", "error"}
 
 @dataclass
 class PythonClient:
-    """Ends at the first `completed`, whatever its id, or at an `error`."""
+    """Stops at the first `completed` frame, whatever its id, or at an `error`."""
 
     query_id: str
     rows: list[Any] = field(default_factory=list)
@@ -54,7 +54,9 @@ class JavaClient:
 
     @property
     def rows(self) -> list[Any]:
-        return [row for each in dict.fromkeys(self._ids) for row in self._rows.get(each, [])]
+        return [
+            row for query_id in dict.fromkeys(self._ids) for row in self._rows.get(query_id, [])
+        ]
 
     def take(self, frame: Frame) -> None:
         if self.is_finished:
@@ -80,7 +82,7 @@ Client = PythonClient | JavaClient
 
 
 def clients_after(frames: Iterable[Frame], query_id: str) -> list[Client]:
-    """One of each kind that sent the query and was given these frames."""
+    """Returns one client of each kind that sent the query and received these frames."""
     clients: list[Client] = [PythonClient(query_id), JavaClient(query_id)]
     for frame in frames:
         for client in clients:

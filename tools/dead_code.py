@@ -19,16 +19,16 @@ BUILT = ("build", "dist", "cdk.out", "node_modules")
 def main() -> None:
     """Prints the faults, and exits with 1 if there are any."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dead-code"]
-    listed = set(settings["used-elsewhere"])
+    listing = set(settings["used-elsewhere"])
     unused = {
         entry
         for entry in _unused(settings["ignore-decorators"], settings["ignore-names"])
         if entry.partition(":")[0] not in settings["declarations"]
     }
-    complaints = [f"{entry} is used nowhere" for entry in sorted(unused - listed)]
+    complaints = [f"{entry} is used nowhere" for entry in sorted(unused - listing)]
     complaints += [
         f"{entry} is used or does not exist: remove it from tool.dead-code in pyproject.toml"
-        for entry in sorted(listed - unused)
+        for entry in sorted(listing - unused)
     ]
     if complaints:
         sys.exit("\n".join(complaints))
@@ -38,8 +38,8 @@ def _unused(ignored_decorators: list[str], ignored_names: list[str]) -> set[str]
     vulture = Vulture(ignore_decorators=ignored_decorators, ignore_names=ignored_names)
     folders = [p for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "." and p.name not in BUILT]
     vulture.scavenge(sorted(str(p) for p in (*folders, *ROOT.glob("*.py"))))
-    found = vulture.get_unused_code(min_confidence=LEAST_CONFIDENCE_PERCENT)
-    return {f"{item.filename.relative_to(ROOT)}: {item.name}" for item in found}
+    result = vulture.get_unused_code(min_confidence=LEAST_CONFIDENCE_PERCENT)
+    return {f"{item.filename.relative_to(ROOT)}: {item.name}" for item in result}
 
 
 if __name__ == "__main__":

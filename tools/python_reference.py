@@ -34,17 +34,17 @@ without a module are of this page or of the standard library; `pa` is `pyarrow`.
 def reference_page() -> str:
     """Returns the whole page as Markdown."""
     public = [getattr(sleeper, name) for name in sorted(sleeper.__all__)]
-    functions = [each for each in public if inspect.isfunction(each)]
-    classes = [each for each in public if inspect.isclass(each)]
-    results = _results_of([*functions, *(m for each in classes for _, m in _methods(each))])
+    functions = [item for item in public if inspect.isfunction(item)]
+    classes = [item for item in public if inspect.isclass(item)]
+    results = _results_of([*functions, *(m for item in classes for _, m in _methods(item))])
     sections = [
         _HEAD,
         "## Functions\n",
-        *(_function(each, f"sleeper.{each.__name__}", "###") for each in functions),
+        *(_function(function, f"sleeper.{function.__name__}", "###") for function in functions),
         "## Classes\n",
-        *(_class(each) for each in classes),
+        *(_class(item) for item in classes),
         "## Results\n",
-        *(_result(each) for each in results),
+        *(_result(result) for result in results),
         "## Types\n",
         *_aliases(sleeper.api),
         "## Errors\n",
@@ -78,9 +78,9 @@ def _error_row(kind: type) -> str:
 
 
 def _errors() -> Iterator[type]:
-    for each in vars(sleeper.errors).values():
-        if inspect.isclass(each) and issubclass(each, sleeper.errors.SleeperError):
-            yield each
+    for item in vars(sleeper.errors).values():
+        if inspect.isclass(item) and issubclass(item, sleeper.errors.SleeperError):
+            yield item
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:
@@ -94,15 +94,15 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _results_of(members: list[Any]) -> list[type]:
     """Returns the dataclasses that the members return, and those in their fields."""
-    found: list[type] = []
+    results: list[type] = []
     hints = [(m.fget if isinstance(m, property) else m).__annotations__["return"] for m in members]
     for hint in hints:
-        for each in (hint, *get_args(hint)):
-            if dataclasses.is_dataclass(each) and each not in found:
-                assert isinstance(each, type)
-                found.append(each)
-                hints += get_type_hints(each).values()
-    return found
+        for item in (hint, *get_args(hint)):
+            if dataclasses.is_dataclass(item) and item not in results:
+                assert isinstance(item, type)
+                results.append(item)
+                hints += get_type_hints(item).values()
+    return results
 
 
 def _aliases(module: ModuleType) -> Iterator[str]:
@@ -119,15 +119,15 @@ def _signature(member: Any) -> str:
     source = textwrap.dedent(inspect.getsource(member.fget if is_property else member))
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.FunctionDef)
-    returned = _source_of(node.returns)
+    result = _source_of(node.returns)
     if is_property:
-        return f"{node.name}: {returned}"
+        return f"{node.name}: {result}"
     parameters = [p for p in _parameters(node.args) if p != "self"]
-    line = f"{node.name}({', '.join(parameters)}) -> {returned}"
+    line = f"{node.name}({', '.join(parameters)}) -> {result}"
     if len(line) <= _WIDTH:
         return line
     lines = "".join(f"    {parameter},\n" for parameter in parameters)
-    return f"{node.name}(\n{lines}) -> {returned}"
+    return f"{node.name}(\n{lines}) -> {result}"
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[str]:
@@ -148,9 +148,9 @@ def _default(value: ast.expr) -> str:
 def _fields(kind: type) -> Iterator[tuple[str, ast.expr]]:
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(node, ast.ClassDef)
-    for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            yield each.target.id, each.annotation
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            yield item.target.id, item.annotation
 
 
 def _source_of(annotation: ast.expr | None) -> str:

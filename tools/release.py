@@ -47,7 +47,7 @@ def version_problems(version: str, declared: str, changelog: str) -> list[str]:
         problems.append(f"version {version!r} is not MAJOR.MINOR.PATCH")
     if declared != version:
         problems.append(f"sleeper.__version__ is {declared!r} (expected {version!r})")
-    dates = {found["version"]: found["date"] for found in _HEADING.finditer(changelog)}
+    dates = {match["version"]: match["date"] for match in _HEADING.finditer(changelog)}
     if version not in dates:
         problems.append(f"CHANGELOG.md has no section for {version}")
     elif not re.fullmatch(r"\d{4}-\d{2}-\d{2}", dates[version] or ""):
@@ -94,16 +94,16 @@ def _verify(wheel: Path, version: str) -> None:
         venv.create(folder, with_pip=True)
         programs = Path(folder) / "bin"
         _run(programs / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
-        printed = _run(programs / "sleeper", "--version", cwd=folder)
-    if printed != f"sleeper {version}":
-        sys.exit(f"the installed command prints {printed!r} (expected 'sleeper {version}')")
+        output = _run(programs / "sleeper", "--version", cwd=folder)
+    if output != f"sleeper {version}":
+        sys.exit(f"the installed command prints {output!r} (expected 'sleeper {version}')")
 
 
 def _run(*command: str | Path, cwd: str | Path = ROOT) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    process = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if process.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {process.stderr.strip()}")
+    return process.stdout.strip()
 
 
 if __name__ == "__main__":

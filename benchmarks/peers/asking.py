@@ -44,13 +44,13 @@ def ask(
     tally: Callable[[Any], Tally] | None = None,
 ) -> dict[str, Any]:
     """For each job the seconds of each question, and the tally of all."""
-    given = json.loads(Path(questions).read_text())
+    arguments = json.loads(Path(questions).read_text())
     count = tally or tally_of_table
     jobs = {
-        name: ([Question(**each) for each in job["questions"]], job["warm"])
-        for name, job in given.items()
+        name: ([Question(**item) for item in job["questions"]], job["warm"])
+        for name, job in arguments.items()
     }
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for asked, warm in jobs.values():
         for question in asked[:warm]:
             answer(question)
@@ -61,10 +61,10 @@ def ask(
                 start = time.perf_counter()
                 result = answer(question)
                 seconds.append(time.perf_counter() - start)
-                counted = count(result)
-                rows, total = rows + counted.rows, total + counted.sum
-            found[name] = {"seconds": seconds, "rows": rows, "sum": total}
-    return found
+                counts = count(result)
+                rows, total = rows + counts.rows, total + counts.sum
+            results[name] = {"seconds": seconds, "rows": rows, "sum": total}
+    return results
 
 
 def tally_of_table(table: pa.Table) -> Tally:

@@ -24,7 +24,7 @@ def aggregate(watch: Watch, inputs: list[str], output: str, **bounds: Any) -> No
 def _files(inputs: list[str]) -> str:
     """All of one folder."""
     folder = Path(inputs[0]).parent
-    names = ",".join(Path(each).name for each in inputs)
+    names = ",".join(Path(item).name for item in inputs)
     return f"file('{folder}/{{{names}}}', 'Parquet')"
 
 
@@ -42,6 +42,8 @@ def _insert(
         "output_format_parquet_compression_method": "'zstd'",
         "output_format_compression_level": 1,
     }
-    given = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    arguments = ", ".join(f"{name} = {value}" for name, value in settings.items())
     with Session(spill) as session, watch:
-        session.query(f"INSERT INTO FUNCTION file('{output}', 'Parquet') {rows} SETTINGS {given}")
+        session.query(
+            f"INSERT INTO FUNCTION file('{output}', 'Parquet') {rows} SETTINGS {arguments}"
+        )

@@ -61,7 +61,7 @@ def installed(folder: Path, peers: Iterable[Peer]) -> list[Installed]:
     python = home / "bin" / "python"
     if not python.exists() and not _uv("venv", "--python", sys.executable, str(home)):
         return []
-    found = []
+    results = []
     for peer in peers:
         version = _version(python, peer)
         if version != _pinned(peer):
@@ -72,8 +72,8 @@ def installed(folder: Path, peers: Iterable[Peer]) -> list[Installed]:
         if version is None:
             print(f"  {peer.name} cannot be installed here and is left out", file=sys.stderr)
         else:
-            found.append(Installed(peer, version, python))
-    return found
+            results.append(Installed(peer, version, python))
+    return results
 
 
 def _pinned(peer: Peer) -> str:
@@ -83,10 +83,10 @@ def _pinned(peer: Peer) -> str:
 
 def _version(python: Path, peer: Peer) -> str | None:
     """Which version of the peer is there, if any."""
-    asked = subprocess.run(
+    process = subprocess.run(
         [python, "-c", _VERSION, peer.package], capture_output=True, text=True, check=False
     )
-    return asked.stdout.strip() if asked.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def _uv(*arguments: str) -> bool:

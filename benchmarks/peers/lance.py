@@ -33,7 +33,7 @@ def lookup(watch: Watch, home: str, questions: str, threads: int) -> dict[str, A
             return rows.sort_by([("key", "ascending"), ("sort", "ascending")])
         if len(question.keys) == 1:
             return dataset.to_table(filter=f"key = '{question.keys[0]}'")
-        listed = ", ".join(f"'{key}'" for key in question.keys)
-        return dataset.to_table(filter=f"key IN ({listed})")
+        listing = ", ".join(f"'{key}'" for key in question.keys)
+        return dataset.to_table(filter=f"key IN ({listing})")
 
     return ask(watch, questions, answer)

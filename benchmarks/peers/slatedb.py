@@ -45,9 +45,9 @@ def lookup(watch: Watch, home: str, questions: str, **_: Any) -> dict[str, Any]:
         def answer(question: Question) -> list[bytes]:
             return runner.run(_values(db, question))
 
-        found = ask(watch, questions, answer, _tally)
+        result = ask(watch, questions, answer, _tally)
         runner.run(db.shutdown())
-    return found
+    return result
 
 
 async def _open(home: str) -> Db:
@@ -66,10 +66,10 @@ async def _values(db: Db, question: Question) -> list[bytes]:
     low, high = question.low.encode(), question.high.encode()
     within = KeyRange(start=low, start_inclusive=True, end=high, end_inclusive=False)
     rows = await db.scan(within)
-    found: list[KeyValue] = []
+    results: list[KeyValue] = []
     while batch := await rows.next_batch(_ROWS_AT_ONCE):
-        found += batch
-    return [row.value for row in found]
+        results += batch
+    return [row.value for row in results]
 
 
 def _batch_of(rows: pa.RecordBatch) -> WriteBatch:

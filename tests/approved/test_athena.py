@@ -49,11 +49,11 @@ def recorded(version: int) -> dict[str, Json]:
 
 
 def without_chance(raw: Any, name: str = "") -> Any:
-    """The answer without what is drawn at random."""
+    """Returns the answer without its random parts."""
     if isinstance(raw, dict):
-        return {name: without_chance(each, name) for name, each in raw.items()}
+        return {name: without_chance(item, name) for name, item in raw.items()}
     if isinstance(raw, list):
-        return [without_chance(each) for each in raw]
+        return [without_chance(item) for item in raw]
     if name in ("aId", "hold", "nonce", "table", "key") and isinstance(raw, str):
         place = SPILLED.match(raw)
         return f"{place[0] if place else ''}..."
@@ -74,13 +74,13 @@ def test_responses_match_the_approved_texts(connector: Connector, version: int) 
     answers = {name: answer(raw, connector) for name, raw in requests.items() if "split" not in raw}
     splits = answers["GetSplits"]["splits"]
     assert len(splits) == 3
-    reading = requests["ReadRecords"]
-    answers["ReadRecords"] = answer({**reading, "split": splits[0]}, connector)
+    reader = requests["ReadRecords"]
+    answers["ReadRecords"] = answer({**reader, "split": splits[0]}, connector)
     answers["ReadRecords, spilled"] = answer(
-        {**reading, "split": splits[2], "maxInlineBlockSize": "0"}, connector
+        {**reader, "split": splits[2], "maxInlineBlockSize": "0"}, connector
     )
     answers.setdefault(
         "GetDataSourceCapabilities", answer({**recorded(5)["GetDataSourceCapabilities"]}, connector)
     )
-    ordered = {name: without_chance(answers[name]) for name in sorted(answers)}
-    check_approved("athena_answers.json", json.dumps(ordered, indent=1) + "\n")
+    sorted_rows = {name: without_chance(answers[name]) for name in sorted(answers)}
+    check_approved("athena_answers.json", json.dumps(sorted_rows, indent=1) + "\n")

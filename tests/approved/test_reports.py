@@ -190,10 +190,10 @@ def some_properties() -> TableProperties:
 
 def some_table() -> TableReport:
     properties = gather_table_properties(some_properties(), "flights")
-    shown = properties.only_set().without(
+    text = properties.only_set().without(
         ("sleeper.table.name", "sleeper.table.id", "sleeper.table.schema")
     )
-    return TableReport(TableRef(FLIGHTS, "flights"), 1_234, SCHEMA, TOTALS, shown)
+    return TableReport(TableRef(FLIGHTS, "flights"), 1_234, SCHEMA, TOTALS, text)
 
 
 def some_changes() -> ChangesReport:
@@ -202,29 +202,29 @@ def some_changes() -> ChangesReport:
         "sleeper.table.gc.delay.minutes": "3",
         "sleeper.table.statestore.classname": "other",
     }
-    before, after = some_properties(), some_properties().with_values(changes)
+    previous, current = some_properties(), some_properties().with_values(changes)
     return ChangesReport(
         tuple(changes),
-        gather_table_properties(before, "flights"),
-        gather_table_properties(after, "flights"),
-        collect_warnings(changes, after),
+        gather_table_properties(previous, "flights"),
+        gather_table_properties(current, "flights"),
+        collect_warnings(changes, current),
     )
 
 
 def some_queries() -> tuple[QueryStatus, ...]:
-    at = 1_767_225_600_000
+    time_ms = 1_767_225_600_000
     return (
-        QueryStatus("q-3", "-", QueryState.FAILED, 0, at, "no table is named 'planes'"),
-        QueryStatus("q-2", "-", QueryState.PARTIALLY_FAILED, 12, at, "too slow", "0000000a"),
-        QueryStatus("q-1", "-", QueryState.COMPLETED, 1_234_567, at, table_id="0000000c"),
+        QueryStatus("q-3", "-", QueryState.FAILED, 0, time_ms, "no table is named 'planes'"),
+        QueryStatus("q-2", "-", QueryState.PARTIALLY_FAILED, 12, time_ms, "too slow", "0000000a"),
+        QueryStatus("q-1", "-", QueryState.COMPLETED, 1_234_567, time_ms, table_id="0000000c"),
     )
 
 
 def some_subqueries() -> tuple[QueryStatus, ...]:
-    at = 1_767_225_600_000
+    time_ms = 1_767_225_600_000
     return (
-        QueryStatus("q-2", "1a2b", QueryState.COMPLETED, 12, at),
-        QueryStatus("q-2", "3c4d", QueryState.FAILED, 0, at, "too slow"),
+        QueryStatus("q-2", "1a2b", QueryState.COMPLETED, 12, time_ms),
+        QueryStatus("q-2", "3c4d", QueryState.FAILED, 0, time_ms, "too slow"),
     )
 
 
@@ -292,6 +292,6 @@ def test_warnings_concern_changed_properties_only() -> None:
 
 
 def test_change_warns_if_a_deployment_is_required() -> None:
-    after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
-    (warning,) = collect_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
+    current = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
+    (warning,) = collect_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, current)
     assert warning.startswith("property sleeper.vpc takes effect at the next deployment")

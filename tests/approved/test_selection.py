@@ -1,4 +1,4 @@
-"""Which files are compacted together: files in, jobs out.
+"""Selection of files to compact together: files in, jobs out.
 
 A case is a line of settings, then a line for each leaf: its files as rows, with `*` and a
 job's name where they are assigned.
@@ -54,8 +54,8 @@ b:
 
 
 def test_selection_of_files() -> None:
-    said = [_decided(case.strip().splitlines()) for case in _CASES.strip().split("\n\n")]
-    check_approved("selection.text", "\n\n".join(said) + "\n")
+    texts = [_decided(case.strip().splitlines()) for case in _CASES.strip().split("\n\n")]
+    check_approved("selection.text", "\n\n".join(texts) + "\n")
 
 
 def _decided(lines: list[str]) -> str:
@@ -63,16 +63,16 @@ def _decided(lines: list[str]) -> str:
     words = settings.partition(":")[0].replace(",", "").split()
     most = int(words[words.index("jobs") - 1]) if "jobs" in words else None
     selector = Selector(words[0], _STRATEGIES[words[0]], StrategySettings(int(words[1]), 3, most))
-    found = select(map(_leaf, leaves), selector, int(words[words.index("limit") + 1]))
-    jobs = [f"  -> {s.partition_id}: {' '.join(s.inputs)}" for s in found] or ["  -> nothing"]
+    result = select(map(_leaf, leaves), selector, int(words[words.index("limit") + 1]))
+    jobs = [f"  -> {s.partition_id}: {' '.join(s.inputs)}" for s in result] or ["  -> nothing"]
     return "\n".join([settings, *leaves, *jobs])
 
 
 def _leaf(line: str) -> tuple[PartitionId, list[PartitionFile]]:
     name, _, files = line.partition(":")
-    parsed = []
+    result = []
     for place, text in enumerate(files.split()):
         rows, _, job = text.partition("*")
         path = f"{rows}({place + 1})"
-        parsed.append(PartitionFile(path, int(rows), job or None, 100, int(rows)))
-    return PartitionId(name), parsed
+        result.append(PartitionFile(path, int(rows), job or None, 100, int(rows)))
+    return PartitionId(name), result

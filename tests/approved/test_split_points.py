@@ -1,4 +1,4 @@
-"""Where a leaf is cut: keys of its files in, split points out.
+"""Split points of a leaf: keys of its files in, split points out.
 
 A case says how many parts are wanted of which range, then for each file its rows in the
 leaf and keys at evenly spaced ranks.
@@ -43,13 +43,13 @@ _CASES = """
 
 
 def test_split_points_of_a_leaf() -> None:
-    said = [_decided(case.strip().splitlines()) for case in _CASES.strip().split("\n\n")]
-    check_approved("split-points.text", "\n\n".join(said) + "\n")
+    texts = [_decided(case.strip().splitlines()) for case in _CASES.strip().split("\n\n")]
+    check_approved("split-points.text", "\n\n".join(texts) + "\n")
 
 
 def _decided(lines: list[str]) -> str:
-    wanted, *files = lines
-    words = wanted.partition(":")[0].split()
+    expected, *files = lines
+    words = expected.partition(":")[0].split()
     within = Range(int(words[3]), int(words[5]))
     keys = []
     for line in files:

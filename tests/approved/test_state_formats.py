@@ -92,7 +92,7 @@ def test_transactions_keep_their_bytes():
     assert {t.kind for t in TRANSACTIONS} == KINDS.keys()
     check_approved("transactions.jsonl", "".join(f"{line}\n" for line in lines))
     entry = LogEntry(1, len(lines), 0, "w", "\n".join(lines))
-    assert [decoded.transaction for decoded in decode_entry(entry)] == TRANSACTIONS
+    assert [content.transaction for content in decode_entry(entry)] == TRANSACTIONS
 
 
 def test_commit_messages_keep_their_bytes():

@@ -52,23 +52,23 @@ T = TypeVar("T")
 
 @dataclass
 class Store(Generic[T]):
-    """A port's adapter; `again` opens another one, as another process does."""
+    """A port's adapter; `again` opens a second one, as another process does."""
 
     port: T
     again: Callable[[], T]
-    stored: Callable[[], list[tuple[object, ...]]]
+    list_stored: Callable[[], list[tuple[object, ...]]]
     clock: FakeClock = field(default_factory=FakeClock)
 
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[InstanceFolder]:
-    made = create_instance_folder(tmp_path / "instance", "test")
-    yield made
-    made.close()
+    created = create_instance_folder(tmp_path / "instance", "test")
+    yield created
+    created.close()
 
 
 @pytest.fixture
-def opened(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]:
+def open_database(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]:
     """Opens another connection to the instance's database."""
     databases: list[InstanceDatabase] = []
 
@@ -82,7 +82,7 @@ def opened(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]
 
 
 @pytest.fixture
-def rows_of(instance: InstanceFolder) -> Callable[[str], list[tuple[object, ...]]]:
+def read_rows(instance: InstanceFolder) -> Callable[[str], list[tuple[object, ...]]]:
     """Reads with a connection that no adapter uses."""
 
     def read(sql: str) -> list[tuple[object, ...]]:
@@ -105,11 +105,11 @@ def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
         with dynamo_tables(request) as tables:
             yield _dynamo_index(tables)
         return
-    opened, rows_of = _local(request)
+    open_database, read_rows = _local(request)
     yield Store(
-        port=LocalTableIndex(opened()),
-        again=lambda: LocalTableIndex(opened()),
-        stored=lambda: rows_of("SELECT id, name, state FROM tables ORDER BY id"),
+        port=LocalTableIndex(open_database()),
+        again=lambda: LocalTableIndex(open_database()),
+        list_stored=lambda: read_rows("SELECT id, name, state FROM tables ORDER BY id"),
     )
 
 
@@ -121,14 +121,16 @@ def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
             yield Store(
                 port=DynamoJobTracker(tables.client, name, 30),
                 again=lambda: DynamoJobTracker(tables.another_client(), name, 30),
-                stored=lambda: tables.rows(JOB_TRACKER_TABLE, "jobId", "runId", "step"),
+                list_stored=lambda: tables.rows(JOB_TRACKER_TABLE, "jobId", "runId", "step"),
             )
         return
-    opened, rows_of = _local(request)
+    open_database, read_rows = _local(request)
     yield Store(
-        port=LocalJobTracker(opened()),
-        again=lambda: LocalJobTracker(opened()),
-        stored=lambda: rows_of("SELECT job_id, run_id, step FROM job_events ORDER BY 1, 2, 3"),
+        port=LocalJobTracker(open_database()),
+        again=lambda: LocalJobTracker(open_database()),
+        list_stored=lambda: read_rows(
+            "SELECT job_id, run_id, step FROM job_events ORDER BY 1, 2, 3"
+        ),
     )
 
 
@@ -140,14 +142,14 @@ def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]
             yield Store(
                 port=DynamoTaskTracker(tables.client, name, 30),
                 again=lambda: DynamoTaskTracker(tables.another_client(), name, 30),
-                stored=lambda: tables.rows(TASK_TRACKER_TABLE, "task", "event"),
+                list_stored=lambda: tables.rows(TASK_TRACKER_TABLE, "task", "event"),
             )
         return
-    opened, rows_of = _local(request)
+    open_database, read_rows = _local(request)
     yield Store(
-        port=LocalTaskTracker(opened()),
-        again=lambda: LocalTaskTracker(opened()),
-        stored=lambda: rows_of("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
+        port=LocalTaskTracker(open_database()),
+        again=lambda: LocalTaskTracker(open_database()),
+        list_stored=lambda: read_rows("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
     )
 
 
@@ -160,17 +162,17 @@ def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords
             yield Store(
                 port=DynamoQueryTracker(tables.client, name, 1, clock),
                 again=lambda: DynamoQueryTracker(tables.another_client(), name, 1, clock),
-                stored=lambda: tables.rows(
+                list_stored=lambda: tables.rows(
                     QUERY_TRACKER_TABLE, "queryId", "subQueryId", "lastKnownState"
                 ),
                 clock=clock,
             )
         return
-    opened, rows_of = _local(request)
+    open_database, read_rows = _local(request)
     yield Store(
-        port=LocalQueryTracker(opened(), clock),
-        again=lambda: LocalQueryTracker(opened(), clock),
-        stored=lambda: rows_of(
+        port=LocalQueryTracker(open_database(), clock),
+        again=lambda: LocalQueryTracker(open_database(), clock),
+        list_stored=lambda: read_rows(
             "SELECT query_id, '-', state FROM queries UNION ALL"
             " SELECT query_id, sub_query_id, state FROM subqueries ORDER BY 1, 2"
         ),
@@ -186,19 +188,21 @@ def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests
             yield Store(
                 port=DynamoFileRequests(tables.client, name),
                 again=lambda: DynamoFileRequests(tables.another_client(), name),
-                stored=lambda: tables.rows(INGEST_BATCHER_TABLE, "tableId", "requestId", "path"),
+                list_stored=lambda: tables.rows(
+                    INGEST_BATCHER_TABLE, "tableId", "requestId", "path"
+                ),
             )
         return
-    opened, rows_of = _local(request)
+    open_database, read_rows = _local(request)
     yield Store(
-        port=LocalFileRequests(opened()),
-        again=lambda: LocalFileRequests(opened()),
-        stored=lambda: rows_of("SELECT table_id, id, path FROM file_requests ORDER BY 1, 2"),
+        port=LocalFileRequests(open_database()),
+        again=lambda: LocalFileRequests(open_database()),
+        list_stored=lambda: read_rows("SELECT table_id, id, path FROM file_requests ORDER BY 1, 2"),
     )
 
 
 def _local(request: pytest.FixtureRequest) -> tuple[Opened, Rows]:
-    return request.getfixturevalue("opened"), request.getfixturevalue("rows_of")
+    return request.getfixturevalue("open_database"), request.getfixturevalue("read_rows")
 
 
 @contextmanager
@@ -218,14 +222,14 @@ def _dynamo_index(tables: DynamoTables) -> Store[TableIndex]:
         tables.name(TABLE_NAME_INDEX), tables.name(TABLE_ID_INDEX), tables.name(TABLE_ONLINE_INDEX)
     )
 
-    def stored() -> list[tuple[object, ...]]:
+    def list_stored() -> list[tuple[object, ...]]:
         rows = tables.rows(TABLE_ID_INDEX, "TableId", "TableName", "State")
         return [(table_id, name, state or "active") for table_id, name, state in rows]
 
     return Store(
         port=DynamoTableIndex(tables.client, names),
         again=lambda: DynamoTableIndex(tables.another_client(), names),
-        stored=stored,
+        list_stored=list_stored,
     )
 
 
@@ -243,7 +247,7 @@ class Queues:
     plain_dead: DeadLetters
     fifo_dead: DeadLetters
     again: Callable[[], MessageQueue]
-    stored: Callable[[], list[str]]
+    list_stored: Callable[[], list[str]]
     server: str = "local"
 
     @property
@@ -262,8 +266,10 @@ class Queues:
 @pytest.fixture(params=["local", "moto", "ministack"])
 def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
     if request.param == "local":
-        opened, rows_of = (request.getfixturevalue(name) for name in ("opened", "rows_of"))
-        yield _local_queues(opened, rows_of)
+        open_database, read_rows = (
+            request.getfixturevalue(name) for name in ("open_database", "read_rows")
+        )
+        yield _local_queues(open_database, read_rows)
     elif request.param == "moto":
         with moto_server() as server:
             yield _sqs_queues(server, "moto")
@@ -272,17 +278,17 @@ def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
         yield _sqs_queues(server, "ministack")
 
 
-def _local_queues(opened: Opened, rows_of: Rows) -> Queues:
+def _local_queues(open_database: Opened, read_rows: Rows) -> Queues:
     clock = FakeClock()
     alive = "SELECT body FROM messages WHERE died_ms IS NULL ORDER BY queue DESC, position"
     return Queues(
         clock=clock,
-        plain=LocalQueue(opened(), "plain", SETTINGS, clock),
-        fifo=LocalQueue(opened(), "fifo", FIFO_SETTINGS, clock),
-        plain_dead=LocalDeadLetters(opened(), "plain", SETTINGS, clock),
-        fifo_dead=LocalDeadLetters(opened(), "fifo", FIFO_SETTINGS, clock),
-        again=lambda: LocalQueue(opened(), "plain", SETTINGS, clock),
-        stored=lambda: [str(body) for (body,) in rows_of(alive)],
+        plain=LocalQueue(open_database(), "plain", SETTINGS, clock),
+        fifo=LocalQueue(open_database(), "fifo", FIFO_SETTINGS, clock),
+        plain_dead=LocalDeadLetters(open_database(), "plain", SETTINGS, clock),
+        fifo_dead=LocalDeadLetters(open_database(), "fifo", FIFO_SETTINGS, clock),
+        again=lambda: LocalQueue(open_database(), "plain", SETTINGS, clock),
+        list_stored=lambda: [str(body) for (body,) in read_rows(alive)],
     )
 
 
@@ -296,6 +302,6 @@ def _sqs_queues(server: SqsServer, name: str) -> Queues:
         plain_dead=sqs_dead_letters(client, "plain", plain),
         fifo_dead=sqs_dead_letters(client, "fifo", fifo),
         again=lambda: sqs_queue(client, "plain", plain),
-        stored=lambda: [body for each in (plain, fifo) for body in server.bodies(each.url)],
+        list_stored=lambda: [body for item in (plain, fifo) for body in server.bodies(item.url)],
         server=name,
     )

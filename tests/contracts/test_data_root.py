@@ -29,7 +29,7 @@ def put(root: DataRoot, path: str, content: bytes) -> None:
 
 
 def names(root: DataRoot, folder: str = "") -> list[str]:
-    return sorted(each.path for each in root.list_objects(folder))
+    return sorted(item.path for item in root.list_objects(folder))
 
 
 def test_written_objects_are_read(root: DataRoot) -> None:
@@ -46,7 +46,7 @@ def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:
             sink.write(block)
         assert sink.tell() == sum(map(len, blocks))
     assert root.read("large") == b"".join(blocks)
-    assert [each.bytes for each in root.list_objects("")] == [sum(map(len, blocks))]
+    assert [item.bytes for item in root.list_objects("")] == [sum(map(len, blocks))]
 
 
 def test_an_existing_name_is_refused_and_keeps_its_content(root: DataRoot) -> None:
@@ -84,7 +84,7 @@ def test_a_listing_has_the_objects_of_a_folder_with_sizes(root: DataRoot) -> Non
     for path in ("t/data/x", "t/data/y/z", "t2/data/x", "t/data2"):
         put(root, path, path.encode())
     assert names(root, "t/data") == ["t/data/x", "t/data/y/z"]
-    assert {each.bytes for each in root.list_objects("t/data/y")} == {10}
+    assert {item.bytes for item in root.list_objects("t/data/y")} == {10}
     assert names(root, "nothing") == []
 
 
@@ -103,8 +103,8 @@ def test_arrow_opens_a_parquet_file_whether_or_not_its_size_is_known(root: DataR
     table = pa.table({"n": list(range(100_000))})
     with root.sink("f.parquet") as sink:
         pq.write_table(table, sink)
-    (found,) = root.list_objects("")
-    for size in (None, found.bytes):
+    (result,) = root.list_objects("")
+    for size in (None, result.bytes):
         with root.open("f.parquet", size) as content:
             assert pq.read_table(content).equals(table)
 

@@ -22,7 +22,7 @@ def test_waiting_requests_are_listed_oldest_first(file_requests: Store[FileReque
     file_requests.port.add([late, early, request(3, OTHER)])
     assert file_requests.again().waiting(TABLE) == (early, late)
     assert file_requests.again().waiting(OTHER) == (request(3, OTHER),)
-    assert file_requests.stored() == [
+    assert file_requests.list_stored() == [
         (TABLE, "m-001", "bucket/1"),
         (TABLE, "m-002", "bucket/2"),
         (OTHER, "m-003", "bucket/3"),
@@ -66,9 +66,9 @@ def test_sent_requests_stay_sent(file_requests: Store[FileRequests]) -> None:
     port = file_requests.port
     port.add([request(1)])
     port.assign("one", [request(1)])
-    sent = port.waiting(TABLE)
-    port.mark_sent(sent)
-    port.mark_sent(sent)
+    message = port.waiting(TABLE)
+    port.mark_sent(message)
+    port.mark_sent(message)
     port.add([request(1)])
     assert port.waiting(TABLE) == ()
     with pytest.raises(ConflictError):

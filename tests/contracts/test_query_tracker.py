@@ -20,7 +20,7 @@ def state(tracker: QueryRecords, query_id: str = "q") -> QueryState:
     return tracker.query(query_id).state
 
 
-def begun(query_tracker: Tracked, *subqueries: str) -> QueryRecords:
+def make_query(query_tracker: Tracked, *subqueries: str) -> QueryRecords:
     tracker = query_tracker.port
     tracker.begin("q", PIN)
     tracker.plan("q", subqueries)
@@ -43,11 +43,11 @@ def test_a_query_is_queued_in_progress_and_completed(query_tracker: Tracked):
     assert [s.state for s in tracker.subqueries("q")] == [RUNNING, QUEUED]
     assert tracker.finish("q", "a", 3) is None
     assert tracker.start("q", "b")
-    ended = tracker.finish("q", "b", 4)
-    assert ended is not None
-    assert (ended.state, ended.row_count, ended.table_id) == (COMPLETED, 7, "0123abcd")
+    results = tracker.finish("q", "b", 4)
+    assert results is not None
+    assert (results.state, results.row_count, results.table_id) == (COMPLETED, 7, "0123abcd")
     assert [s.row_count for s in tracker.subqueries("q")] == [3, 4]
-    assert query_tracker.again().query("q") == ended
+    assert query_tracker.again().query("q") == results
 
 
 def test_the_first_pin_is_kept(query_tracker: Tracked):
@@ -57,20 +57,20 @@ def test_the_first_pin_is_kept(query_tracker: Tracked):
 
 
 def test_a_subquery_that_exceeds_the_query_s_rows_fails(query_tracker: Tracked):
-    tracker = begun(query_tracker, "a", "b", "c")
+    tracker = make_query(query_tracker, "a", "b", "c")
     assert tracker.finish("q", "a", 6, rows_max=10) is None
     assert tracker.finish("q", "b", 5, rows_max=10) is None
-    ended = tracker.finish("q", "c", 4, rows_max=10)
-    assert ended is not None
-    assert (ended.state, ended.row_count) == (PARTIALLY_FAILED, 10)
-    assert "more than 10 rows in all its parts" in (ended.error or "")
+    results = tracker.finish("q", "c", 4, rows_max=10)
+    assert results is not None
+    assert (results.state, results.row_count) == (PARTIALLY_FAILED, 10)
+    assert "more than 10 rows in all its parts" in (results.error or "")
     assert [s.state for s in tracker.subqueries("q")] == [COMPLETED, FAILED, COMPLETED]
     assert tracker.finish("q", "b", 5, rows_max=10) is None
     assert tracker.finish("forgotten", "a", 50, rows_max=10) is None
 
 
 def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
-    tracker = begun(query_tracker, "a")
+    tracker = make_query(query_tracker, "a")
     with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
         tracker.begin("q", QueryPin("other", "0123abcd", 9, 2000))
     with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
@@ -79,7 +79,7 @@ def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
 
 
 def test_no_subqueries_complete_a_query(query_tracker: Tracked):
-    tracker = begun(query_tracker)
+    tracker = make_query(query_tracker)
     assert (state(tracker), tracker.query("q").row_count) == (COMPLETED, 0)
 
 
@@ -92,29 +92,29 @@ def test_no_subqueries_complete_a_query(query_tracker: Tracked):
     ],
 )
 def test_the_state_of_a_query_follows_from_its_subqueries(query_tracker: Tracked, errors, expected):
-    tracker = begun(query_tracker, "a", "b")
+    tracker = make_query(query_tracker, "a", "b")
     for sub_query_id, error in zip("ab", errors, strict=True):
-        ended = tracker.finish("q", sub_query_id, 0 if error else 5, error)
-    assert ended is not None
-    assert (ended.state, ended.error) == (expected, errors[0])
+        results = tracker.finish("q", sub_query_id, 0 if error else 5, error)
+    assert results is not None
+    assert (results.state, results.error) == (expected, errors[0])
     assert [s.error for s in tracker.subqueries("q")] == list(errors)
     assert state(tracker) is expected
 
 
 def test_a_repeated_subquery_is_counted_once(query_tracker: Tracked):
-    tracker = begun(query_tracker, "a", "b")
+    tracker = make_query(query_tracker, "a", "b")
     assert tracker.finish("q", "a", 3) is None
     assert not tracker.start("q", "a")
     assert tracker.finish("q", "a", 3, "late") is None
     assert state(tracker) is RUNNING
-    ended = tracker.finish("q", "b", 1)
-    assert ended is not None
-    assert ended.row_count == 4
+    results = tracker.finish("q", "b", 1)
+    assert results is not None
+    assert results.row_count == 4
     assert tracker.finish("q", "b", 1) is None
 
 
 def test_a_finished_query_stays_finished(query_tracker: Tracked):
-    tracker = begun(query_tracker, "a")
+    tracker = make_query(query_tracker, "a")
     tracker.finish("q", "a", 3)
     assert tracker.begin("q", PIN) is None
     tracker.plan("q", ["a"])
@@ -124,13 +124,13 @@ def test_a_finished_query_stays_finished(query_tracker: Tracked):
 
 
 def test_repeated_planning_keeps_finished_subqueries(query_tracker: Tracked):
-    tracker = begun(query_tracker, "a", "b")
+    tracker = make_query(query_tracker, "a", "b")
     tracker.finish("q", "a", 3)
     query_tracker.again().plan("q", ["a", "b"])
     assert [s.state for s in tracker.subqueries("q")] == [COMPLETED, QUEUED]
-    ended = tracker.finish("q", "b", 4)
-    assert ended is not None
-    assert ended.row_count == 7
+    results = tracker.finish("q", "b", 4)
+    assert results is not None
+    assert results.row_count == 7
 
 
 def test_an_invalid_query_fails_once_with_its_reason(query_tracker: Tracked):
@@ -168,7 +168,7 @@ def test_recent_queries_are_newest_first_and_old_ones_are_removed(query_tracker:
     assert [q.query_id for q in tracker.recent(3)] == ["four", "three", "two"]
     assert tracker.remove_before(query_tracker.clock() - 5_000) == 3
     assert [q.query_id for q in tracker.recent()] == ["four"]
-    assert query_tracker.stored() == [("four", "-", "FAILED")]
+    assert query_tracker.list_stored() == [("four", "-", "FAILED")]
 
 
 def test_concurrent_ends_of_subqueries_end_the_query_once(
@@ -176,13 +176,13 @@ def test_concurrent_ends_of_subqueries_end_the_query_once(
 ):
     skip_on_moto(request)
     ids = [f"s{number:02}" for number in range(24)]
-    begun(query_tracker, *ids)
-    ended, trackers = [], [query_tracker.again() for _ in range(4)]
+    make_query(query_tracker, *ids)
+    results, trackers = [], [query_tracker.again() for _ in range(4)]
 
     def run(tracker: QueryRecords, mine: list[str]) -> None:
-        for each in mine:
-            tracker.start("q", each)
-            ended.append(tracker.finish("q", each, 1))
+        for entry in mine:
+            tracker.start("q", entry)
+            results.append(tracker.finish("q", entry, 1))
 
     threads = [
         threading.Thread(target=run, args=(tracker, ids[number % 4 :: 4]))
@@ -192,7 +192,7 @@ def test_concurrent_ends_of_subqueries_end_the_query_once(
         thread.start()
     for thread in threads:
         thread.join()
-    (status,) = [each for each in ended if each is not None]
+    (status,) = [item for item in results if item is not None]
     assert (status.state, status.row_count) == (COMPLETED, 24)
 
 
@@ -201,6 +201,6 @@ def test_planning_hundreds_of_subqueries_keeps_existing_ones(
 ):
     skip_on_moto(request)
     ids = [f"s{number:03}" for number in range(250)]
-    tracker = begun(query_tracker, *ids[::50])
+    tracker = make_query(query_tracker, *ids[::50])
     tracker.plan("q", ids)
     assert [s.sub_query_id for s in tracker.subqueries("q")] == ids

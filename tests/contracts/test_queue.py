@@ -21,7 +21,7 @@ def test_messages_are_received_in_order_and_stay_until_deleted(queues: Queues) -
     assert queues.is_now(first.sent_ms)
     assert queues.plain.counts() == QueueCounts(visible=1, in_flight=2, delayed=0, dead=0)
     queues.plain.delete(first.receipt)
-    assert queues.stored() == ["b", "c"]
+    assert queues.list_stored() == ["b", "c"]
     assert second.body == "b"
     assert bodies(queues.plain) == ["c"]
 
@@ -30,10 +30,10 @@ def test_a_batch_keeps_the_order_of_messages(queues: Queues) -> None:
     queues.plain.send_all(["a", "b"])
     queues.plain.send_all([])
     queues.plain.send_all(["c"])
-    received = queues.again().receive(10)
-    assert [m.body for m in received] == ["a", "b", "c"]
-    assert len({m.message_id for m in received}) == 3
-    assert all(queues.is_now(m.sent_ms) for m in received)
+    messages = queues.again().receive(10)
+    assert [m.body for m in messages] == ["a", "b", "c"]
+    assert len({m.message_id for m in messages}) == 3
+    assert all(queues.is_now(m.sent_ms) for m in messages)
 
 
 def test_a_batch_sends_messages_to_their_groups(queues: Queues) -> None:
@@ -49,9 +49,9 @@ def test_a_batch_sends_messages_to_their_groups(queues: Queues) -> None:
 
 
 def test_a_batch_can_exceed_one_request(queues: Queues) -> None:
-    sent = {f"{i}-{'x' * 20_000}" for i in range(37)}
-    queues.plain.send_all(sorted(sent))
-    assert sorted(queues.stored()) == sorted(sent)
+    messages = {f"{i}-{'x' * 20_000}" for i in range(37)}
+    queues.plain.send_all(sorted(messages))
+    assert sorted(queues.list_stored()) == sorted(messages)
 
 
 def test_a_message_in_flight_is_invisible_until_its_timeout(queues: Queues) -> None:
@@ -89,7 +89,7 @@ def test_a_stale_receipt_has_no_effect(queues: Queues) -> None:
     assert queues.plain.counts().in_flight == 1
     queues.plain.delete(second.receipt)
     queues.plain.delete(second.receipt)
-    assert queues.stored() == []
+    assert queues.list_stored() == []
 
 
 def test_a_returned_message_is_received_at_once_or_after_its_delay(queues: Queues) -> None:
@@ -116,12 +116,12 @@ def test_a_delayed_message_is_invisible_until_its_delay_ends(queues: Queues) -> 
 
 
 def test_a_receive_waits_for_a_message_or_the_timeout(queues: Queues) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     assert queues.plain.receive(wait_seconds=0.2) == ()
-    assert 0.19 <= time.monotonic() - begun < 5
+    assert 0.19 <= time.monotonic() - start < 5
     queues.plain.send("a")
     assert len(queues.plain.receive(wait_seconds=60)) == 1
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - start < 10
 
 
 def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues) -> None:
@@ -130,11 +130,11 @@ def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues)
     (message,) = queues.fifo.receive()
     queues.fifo.delete(message.receipt)
     assert queues.fifo.send("a", group="g", deduplication_id="x") == first
-    assert queues.stored() == []
+    assert queues.list_stored() == []
     queues.fifo.send("b", group="g", deduplication_id="y")
     queues.clock.pass_seconds(301)
     assert queues.fifo.send("a", group="g", deduplication_id="x") != first
-    assert queues.stored() == ["b", "a"]
+    assert queues.list_stored() == ["b", "a"]
     with pytest.raises(InvalidRequestError, match="takes no deduplication id"):
         queues.plain.send("a", deduplication_id="x")
 
@@ -142,7 +142,7 @@ def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues)
 def test_the_same_body_is_two_messages_of_a_fifo_queue(queues: Queues) -> None:
     assert queues.fifo.send("a", group="g") != queues.fifo.send("a", group="g")
     queues.fifo.send_all(["a", "a"], ["g", "g"])
-    assert queues.stored() == ["a"] * 4
+    assert queues.list_stored() == ["a"] * 4
 
 
 def test_an_invalid_message_is_refused(queues: Queues) -> None:
@@ -175,7 +175,7 @@ def test_a_message_over_its_receives_is_a_dead_letter(queues: Queues) -> None:
         assert letter.receives >= 3
     else:
         assert (letter.receives, letter.died_ms) == (3, queues.clock())
-    assert queues.stored() == []
+    assert queues.list_stored() == []
 
 
 def test_redriven_messages_have_no_receives(queues: Queues) -> None:
@@ -283,31 +283,31 @@ def test_groups_keep_their_order_under_random_operations(
 ) -> None:
     """Deletes all messages first, because all examples share the queue."""
     drain(queues)
-    sent, done, number = {g: [] for g in GROUPS}, {g: [] for g in GROUPS}, 0
+    messages, result, number = {g: [] for g in GROUPS}, {g: [] for g in GROUPS}, 0
     held: list = []
     for step, value in steps:
         if step == "send":
             queues.fifo.send(f"{number}", group=value)
-            sent[value].append(f"{number}")
+            messages[value].append(f"{number}")
             number += 1
         elif step == "receive":
-            received = queues.fifo.receive(value)
-            for group in {m.group for m in received}:
-                waiting = [b for b in sent[group] if b not in done[group]]
-                came = [m.body for m in received if m.group == group]
+            responses = queues.fifo.receive(value)
+            for group in {m.group for m in responses}:
+                pending = [b for b in messages[group] if b not in result[group]]
+                came = [m.body for m in responses if m.group == group]
                 dead = [letter.body for letter in queues.fifo_dead.list()]
-                alive = [b for b in waiting if b not in dead]
+                alive = [b for b in pending if b not in dead]
                 assert came == alive[: len(came)]
-            held.extend(received)
+            held.extend(responses)
         elif held and step in {"delete", "give back"}:
             message = held.pop(value % len(held))
             if step == "give back":
                 queues.fifo.release(message.receipt)
             else:
-                before = len(queues.stored())
+                previous = len(queues.list_stored())
                 queues.fifo.delete(message.receipt)
-                if len(queues.stored()) < before:
-                    done[message.group].append(message.body)
+                if len(queues.list_stored()) < previous:
+                    result[message.group].append(message.body)
         elif step == "wait":
             queues.clock.pass_seconds(value)
 

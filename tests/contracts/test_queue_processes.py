@@ -89,9 +89,9 @@ def queue(instance: InstanceFolder) -> LocalQueue:
     return LocalQueue(instance.database, "jobs", SETTINGS)
 
 
-def line_of(started: subprocess.Popen[str]) -> str:
-    assert started.stdout is not None
-    return started.stdout.readline().strip()
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def test_messages_of_a_killed_process_return_at_once(
@@ -101,7 +101,7 @@ def test_messages_of_a_killed_process_return_at_once(
         queue.send(body)
     (mine,) = queue.receive(1)
     with process(instance, HOLD) as holder:
-        assert line_of(holder) == "['b', 'c']"
+        assert read_line(holder) == "['b', 'c']"
         assert release_dead_receivers(instance.database) == 0
         holder.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
@@ -118,7 +118,7 @@ def test_a_message_that_kills_its_receivers_is_a_dead_letter(
     queue.send("poison")
     for _ in range(2):
         with process(instance, HOLD) as holder:
-            assert line_of(holder) == "['poison']"
+            assert read_line(holder) == "['poison']"
             holder.send_signal(signal.SIGKILL)
         assert release_dead_receivers(instance.database) == 1
     assert queue.receive(10) == ()
@@ -128,19 +128,19 @@ def test_a_message_that_kills_its_receivers_is_a_dead_letter(
 def test_two_processes_never_receive_the_same_message(
     instance: InstanceFolder, queue: LocalQueue
 ) -> None:
-    sent = [f"{i}" for i in range(120)]
-    for body in sent:
+    messages = [f"{i}" for i in range(120)]
+    for body in messages:
         queue.send(body)
     with process(instance, DRAIN) as one, process(instance, DRAIN) as two:
-        for each in (one, two):
-            assert line_of(each) == "ready"
-        for each in (one, two):
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        received = [json.loads(line_of(each)) for each in (one, two)]
-    assert all(received), "one process received everything, so nothing was tried"
-    assert sorted(received[0] + received[1]) == sorted(sent)
+        for entry in (one, two):
+            assert read_line(entry) == "ready"
+        for entry in (one, two):
+            assert entry.stdin is not None
+            entry.stdin.write("\n")
+            entry.stdin.flush()
+        responses = [json.loads(read_line(item)) for item in (one, two)]
+    assert all(responses), "one process received everything, so nothing was tried"
+    assert sorted(responses[0] + responses[1]) == sorted(messages)
     assert queue.counts().unfinished == 0
 
 
@@ -148,7 +148,7 @@ def test_a_killed_sender_s_acknowledged_messages_are_kept(
     instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     with process(instance, SEND, "x") as sender:
-        while int(line_of(sender)) < 20:
+        while int(read_line(sender)) < 20:
             pass
         sender.send_signal(signal.SIGKILL)
         assert sender.stdout is not None
@@ -161,11 +161,11 @@ def test_runs_of_a_killed_task_are_found_and_failed(instance: InstanceFolder) ->
     jobs, tasks = LocalJobTracker(instance.database), LocalTaskTracker(instance.database)
     tasks.record(TaskEvent("mine", "ingest", TaskStep.STARTED, 1, process=this_process()))
     with process(instance, RUN) as runner:
-        assert line_of(runner) == "running"
+        assert read_line(runner) == "running"
         assert record_dead_tasks(instance.database) == ()
         runner.send_signal(signal.SIGKILL)
-    (found,) = record_dead_tasks(instance.database)
-    assert (found.job_id, found.run_id, found.task_id) == ("open", "r1", "t1")
+    (result,) = record_dead_tasks(instance.database)
+    assert (result.job_id, result.run_id, result.task_id) == ("open", "r1", "t1")
     failed = jobs.job(TABLE, "open")
     assert failed.state is JobState.FAILED
     assert failed.reasons == (f"process {runner.pid} of the task died",)
@@ -179,8 +179,8 @@ def test_runs_of_a_killed_task_are_found_and_failed(instance: InstanceFolder) ->
 
 
 def test_a_reused_process_id_is_another_process() -> None:
-    pid, _, started = this_process().partition("@")
-    start, _, place = started.partition("-")
+    pid, _, start_time = this_process().partition("@")
+    start, _, place = start_time.partition("-")
     boot, _, namespace = place.partition("-")
     assert is_alive(f"{pid}@{start}-{place}")
     assert not is_alive(f"{pid}@{int(start) - 1}-{place}")

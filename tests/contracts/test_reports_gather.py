@@ -57,7 +57,7 @@ def test_the_report_on_dead_letters_covers_all_queues(queues: Queues) -> None:
         queues.clock.pass_seconds(30)
     assert queues.plain.receive() == ()
     letters = {"plain": queues.plain_dead, "fifo": queues.fifo_dead}
-    listing = describe_dead_letters({name: each.list() for name, each in letters.items()})
+    listing = describe_dead_letters({name: item.list() for name, item in letters.items()})
     (row,) = listing.rows
     assert (row[0], row[5]) == ("plain", "poison")
     # SQS counts the listing as a receive.

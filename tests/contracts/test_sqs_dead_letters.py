@@ -27,9 +27,9 @@ class Letters:
         self.fifo = fifo
         self.pair: QueuePair = server.make("q", QueueSettings(30, 1, fifo))
         self.queue = sqs_queue(server.client, "q", self.pair)
-        self.port = self.opened(server.client)
+        self.port = self.open(server.client)
 
-    def opened(self, client: Any) -> SqsDeadLetters:
+    def open(self, client: Any) -> SqsDeadLetters:
         pair = self.pair
         return SqsDeadLetters(
             client, "q", pair.url, pair.dead_letters_url, redriven, wait_seconds=0
@@ -107,15 +107,15 @@ def test_a_redrive_keeps_group_attributes_and_order(letters: Letters) -> None:
     text = {"why": {"DataType": "String", "StringValue": "because"}}
     letters.die("a", "b", attributes=text)
     letters.port.redrive()
-    received = letters.server.client.receive_message(
+    messages = letters.server.client.receive_message(
         QueueUrl=letters.pair.url,
         MaxNumberOfMessages=10,
         MessageAttributeNames=["All"],
         MessageSystemAttributeNames=["All"],
     )["Messages"]
-    assert [m["Body"] for m in received] == ["a", "b"]
-    assert [m["MessageAttributes"] for m in received] == [text, text]
-    groups = {m["Attributes"].get("MessageGroupId") for m in received}
+    assert [m["Body"] for m in messages] == ["a", "b"]
+    assert [m["MessageAttributes"] for m in messages] == [text, text]
+    groups = {m["Attributes"].get("MessageGroupId") for m in messages}
     assert groups == ({"g"} if letters.fifo else {None})
 
 
@@ -148,7 +148,7 @@ def test_an_unreachable_service_is_unavailable(ministack_server: Ministack) -> N
     letters = Letters(ministack_queues(ministack_server), fifo=False)
     client = ministack_server.client("sqs", "http://127.0.0.1:9")
     with pytest.raises(UnavailableError, match="queue 'q'"):
-        letters.opened(client).redrive()
+        letters.open(client).redrive()
 
 
 def test_a_message_that_dies_again_is_redriven_once(letters: Letters) -> None:
@@ -171,9 +171,9 @@ def test_a_message_that_dies_again_is_redriven_once(letters: Letters) -> None:
 
 def test_a_refused_deletion_is_unavailable(letters: Letters) -> None:
     letters.die("a")
-    refused = {"Failed": [{"Id": "0", "Code": "ReceiptHandleIsInvalid"}]}
+    refusals = {"Failed": [{"Id": "0", "Code": "ReceiptHandleIsInvalid"}]}
     with (
-        patch.object(letters.server.client, "delete_message_batch", return_value=refused),
+        patch.object(letters.server.client, "delete_message_batch", return_value=refusals),
         pytest.raises(UnavailableError, match="1 dead letters could not be deleted"),
     ):
         letters.port.redrive()

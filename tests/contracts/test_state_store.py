@@ -267,21 +267,21 @@ def test_a_writer_paused_across_a_trim_conflicts_and_resumes_from_a_snapshot(rem
     assert remote.leaf_paths("root") == ["a", "b", "c", "d"]
 
 
-def damage(path: Path, how: str) -> None:
-    whole = path.read_bytes()
-    if how == "torn":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif how == "another's":
+def damage(path: Path, damage_kind: str) -> None:
+    content = path.read_bytes()
+    if damage_kind == "torn":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage_kind == "another's":
         path.rename(path.with_name(path.name[:-23] + "0" * 16 + ".db.zst"))
     else:
-        path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+        path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
 
 
-@pytest.mark.parametrize("how", ["torn", "flipped", "another's"])
-def test_a_damaged_snapshot_falls_back_to_the_older_one(remote, caplog, how):
+@pytest.mark.parametrize("damage_kind", ["torn", "flipped", "another's"])
+def test_a_damaged_snapshot_falls_back_to_the_older_one(remote, caplog, damage_kind):
     asleep = trimmed_behind(remote)
     newest = max((remote.folder / "table/snapshots").iterdir())
-    damage(newest, how)
+    damage(newest, damage_kind)
     with asleep.reading() as state:
         assert [f.path for f in state.files.all()] == ["a", "b", "c"]
     assert "passed over" in caplog.text

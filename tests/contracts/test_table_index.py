@@ -27,7 +27,7 @@ def test_other_processes_find_a_created_table_by_name_and_id(index: Store[TableI
     assert other.find("apples") == A
     assert other.get(B.id) == B
     assert other.list() == (A, B)
-    assert index.stored() == [(A.id, "apples", "active"), (B.id, "bananas", "active")]
+    assert index.list_stored() == [(A.id, "apples", "active"), (B.id, "bananas", "active")]
 
 
 def test_missing_tables_are_not_found(index: Store[TableIndex]) -> None:
@@ -43,7 +43,7 @@ def test_names_and_ids_are_unique(index: Store[TableIndex]) -> None:
         index.port.create(replace(B, name="apples"))
     with pytest.raises(ConflictError, match="0000000a"):
         index.port.create(replace(A, name="other"))
-    assert len(index.stored()) == 1
+    assert len(index.list_stored()) == 1
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "..", "x" * 201, 'a"b'])
@@ -53,7 +53,7 @@ def test_an_invalid_name_is_refused(index: Store[TableIndex], name: str) -> None
     index.port.create(B)
     with pytest.raises(InvalidRequestError):
         rename_table(index.port, "bananas", name)
-    assert index.stored() == [(B.id, "bananas", "active")]
+    assert index.list_stored() == [(B.id, "bananas", "active")]
 
 
 def test_renaming_keeps_the_id_and_frees_the_old_name(index: Store[TableIndex]) -> None:
@@ -100,7 +100,7 @@ def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
     index.port.create(replace(B, name="apples"))
     index.port.remove(A.id)
     index.port.remove(A.id)
-    assert index.stored() == [(B.id, "apples", "active")]
+    assert index.list_stored() == [(B.id, "apples", "active")]
 
 
 def test_two_deleted_tables_may_share_a_name(index: Store[TableIndex]) -> None:
@@ -115,7 +115,7 @@ def test_an_active_table_is_not_removed(index: Store[TableIndex]) -> None:
     index.port.create(A)
     with pytest.raises(InvalidRequestError, match="is not being deleted"):
         index.port.remove(A.id)
-    assert len(index.stored()) == 1
+    assert len(index.list_stored()) == 1
 
 
 def test_a_change_by_another_is_not_overwritten(index: Store[TableIndex]) -> None:
@@ -137,7 +137,7 @@ def test_one_of_many_concurrent_creations_wins(index: Store[TableIndex]) -> None
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(create, range(12))) == 1
-    assert len(index.stored()) == 1
+    assert len(index.list_stored()) == 1
 
 
 def test_a_message_names_its_table_by_name_or_id(index: Store[TableIndex]) -> None:

@@ -42,11 +42,11 @@ class Files:
 
 @pytest.fixture(params=["local", "s3"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
-    opened: list[Any] = []
+    resources: list[Any] = []
 
     def open_local() -> Files:
         instance = open_local_instance(tmp_path / "instance")
-        opened.append(instance)
+        resources.append(instance)
         return Files(
             instance.tables.properties, instance.properties, instance.change_properties, open_local
         )
@@ -65,8 +65,8 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         store = PropertyFiles(open_bucket(bucket), bucket.name)
         store.write_instance(lambda _: instance_properties({ID.name: "test"}))
     yield made
-    for each in opened:
-        each.close()
+    for resource in resources:
+        resource.close()
 
 
 def write(files: Files) -> None:
@@ -76,8 +76,10 @@ def write(files: Files) -> None:
 
 def unused_names(prefix: str) -> list[str]:
     """Names of gchq/sleeper's properties that are kept without effect."""
-    declared = {*INSTANCE_PROPERTIES.names(), *TABLE_PROPERTIES.names()}
-    return sorted(name for name in gchq_names() if name.startswith(prefix) and name not in declared)
+    declaration = {*INSTANCE_PROPERTIES.names(), *TABLE_PROPERTIES.names()}
+    return sorted(
+        name for name in gchq_names() if name.startswith(prefix) and name not in declaration
+    )
 
 
 def test_written_properties_are_visible_to_others(files: Files) -> None:
@@ -95,9 +97,9 @@ def test_a_change_sets_and_unsets_properties_and_an_invalid_one_changes_nothing(
     with pytest.raises(InvalidRequestError, match=ROW_GROUP_ROWS_MAX.name):
         files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: "none"})
     assert files.tables.read(TABLE).get(NAME) == "a=b: c"
-    after = files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: ""})
-    assert after == files.again().tables.read(TABLE)
-    assert after.values == {NAME.name: "d", SCHEMA.name: ANY_SCHEMA}
+    current = files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: ""})
+    assert current == files.again().tables.read(TABLE)
+    assert current.values == {NAME.name: "d", SCHEMA.name: ANY_SCHEMA}
     with pytest.raises(NotFoundError):
         files.tables.change(TableId("0000000b"), {NAME.name: "d"})
 
@@ -116,9 +118,9 @@ def test_concurrent_changes_are_all_kept(files: Files) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(change, names, names_of_instance))
-    after = files.again()
-    assert set(names_of_instance) <= after.instance().values.keys()
-    assert set(names) <= after.tables.read(TABLE).values.keys()
+    current = files.again()
+    assert set(names_of_instance) <= current.instance().values.keys()
+    assert set(names) <= current.tables.read(TABLE).values.keys()
 
 
 def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> None:

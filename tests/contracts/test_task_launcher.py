@@ -42,7 +42,7 @@ def ecs_launcher(ecs: Any) -> EcsTaskLauncher:
     group = ec2.create_security_group(GroupName="tasks", Description="tasks", VpcId=vpc)["GroupId"]
     ecs.create_cluster(clusterName="tasks")
     for family in (FAMILY, "another"):
-        made = ecs.register_task_definition(
+        response = ecs.register_task_definition(
             family=family,
             requiresCompatibilities=["FARGATE"],
             networkMode="awsvpc",
@@ -51,7 +51,7 @@ def ecs_launcher(ecs: Any) -> EcsTaskLauncher:
             containerDefinitions=[{"name": "main", "image": "image", "memory": 2048}],
         )
         if family == FAMILY:
-            definition = made["taskDefinition"]["taskDefinitionArn"]
+            definition = response["taskDefinition"]["taskDefinitionArn"]
     return EcsTaskLauncher(ecs, "tasks", definition, [subnet], group)
 
 
@@ -93,8 +93,8 @@ def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
         ecs, "run_task", lambda **request: requests.append(request) or run_task(**request)
     )
     ecs_launcher.start(23)
-    assert [each["count"] for each in requests] == [10, 10, 3]
-    assert {each["launchType"] for each in requests} == {"FARGATE"}
+    assert [item["count"] for item in requests] == [10, 10, 3]
+    assert {item["launchType"] for item in requests} == {"FARGATE"}
     network = requests[0]["networkConfiguration"]["awsvpcConfiguration"]
     assert network["assignPublicIp"] == "DISABLED"
     assert (len(network["subnets"]), len(network["securityGroups"])) == (1, 1)
@@ -133,10 +133,10 @@ def test_a_partial_start_reports_started_tasks_and_failures(
     answers = [{"tasks": [{}] * 10, "failures": []}, answer]
 
     def run_task(**_: Any) -> Any:
-        given = answers.pop(0)
-        if isinstance(given, Exception):
-            raise given
-        return given
+        arguments = answers.pop(0)
+        if isinstance(arguments, Exception):
+            raise arguments
+        return arguments
 
     monkeypatch.setattr(ecs, "run_task", run_task)
     launch = ecs_launcher.start(50)

@@ -50,7 +50,7 @@ def test_the_order_and_repetition_of_events_do_not_matter(
             job_tracker.port.record(later, replace(later, at_ms=later.at_ms + 1))
         again = job_tracker.port.job(TABLE, job_id)
         assert replace(again, job_id="j1", updated_ms=5_000) == expected
-    assert len(job_tracker.stored()) == 4 * (1 + 24)
+    assert len(job_tracker.list_stored()) == 4 * (1 + 24)
 
 
 def test_a_crash_may_leave_a_start_without_an_end(job_tracker: Store[JobTracker]) -> None:
@@ -133,7 +133,7 @@ def test_all_events_of_old_jobs_are_removed(job_tracker: Store[JobTracker]) -> N
     job_tracker.port.record(CREATED, STARTED, replace(CREATED, job_id="j2", at_ms=1_500))
     assert job_tracker.port.remove_before(2_000) == 1
     assert [j.job_id for j in job_tracker.port.recent()] == ["j1"]
-    assert job_tracker.stored() == [("j1", "", "created"), ("j1", "r1", "started")]
+    assert job_tracker.list_stored() == [("j1", "", "created"), ("j1", "r1", "started")]
 
 
 BEGUN = TaskEvent("t1", "compaction", TaskStep.STARTED, 1_000, process="12@34")
@@ -151,7 +151,7 @@ def test_a_task_runs_until_its_end_is_recorded(task_tracker: Store[TaskTracker])
     assert not task.running
     assert (task.process, task.started_ms, task.ended_ms) == ("12@34", 1_000, 5_000)
     assert (task.jobs, task.rows_read, task.rows_written) == (2, 9, 7)
-    assert task_tracker.stored() == [("t1", "ended"), ("t1", "started")]
+    assert task_tracker.list_stored() == [("t1", "ended"), ("t1", "started")]
 
 
 @pytest.mark.parametrize("order", [(ENDED, FOUND_DEAD), (FOUND_DEAD, ENDED)])

@@ -48,12 +48,12 @@ def test_entries_are_read_back_in_order_after_a_number(log):
 
 @pytest.mark.parametrize("first", [1, 3])
 def test_an_append_not_at_the_head_conflicts_and_changes_nothing(log, first):
-    kept = entry(1, 1)
-    log.append(kept)
+    remaining = entry(1, 1)
+    log.append(remaining)
     with pytest.raises(ConflictError):
         log.append(entry(first, first, "other"))
     assert log.head() == 1
-    assert list(log.read(0)) == [kept]
+    assert list(log.read(0)) == [remaining]
 
 
 def test_a_trimmed_number_stays_taken(log):

@@ -25,7 +25,7 @@ def test_wheels_are_listed_by_name_and_read(store: WheelStore) -> None:
     assert list(store.list()) == []
     store.write("b-1.whl", b"b")
     store.write("a-1.whl", b"a")
-    assert [each.file_name for each in store.list()] == ["a-1.whl", "b-1.whl"]
+    assert [item.file_name for item in store.list()] == ["a-1.whl", "b-1.whl"]
     assert store.read("b-1.whl") == b"b"
     with pytest.raises(NotFoundError, match=r"c-1\.whl"):
         store.read("c-1.whl")
@@ -33,11 +33,11 @@ def test_wheels_are_listed_by_name_and_read(store: WheelStore) -> None:
 
 def test_changed_content_has_another_tag(store: WheelStore) -> None:
     store.write("a-1.whl", b"first")
-    before = list(store.list())
-    assert list(store.list()) == before
+    previous = list(store.list())
+    assert list(store.list()) == previous
     store.write("a-1.whl", b"other")
-    assert [each.file_name for each in store.list()] == ["a-1.whl"]
-    assert list(store.list()) != before
+    assert [item.file_name for item in store.list()] == ["a-1.whl"]
+    assert list(store.list()) != previous
 
 
 def test_deleting_a_wheel_is_idempotent(store: WheelStore) -> None:

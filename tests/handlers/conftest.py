@@ -45,7 +45,7 @@ CONTEXT = SimpleNamespace(
 
 
 def context_with(remaining_seconds: Callable[[], float]) -> SimpleNamespace:
-    """A context that tells the function how much time it has left."""
+    """Returns a Lambda context with this remaining time."""
     return SimpleNamespace(
         **vars(CONTEXT), get_remaining_time_in_millis=lambda: int(1000 * remaining_seconds())
     )
@@ -58,34 +58,34 @@ def batch_of(messages: Sequence[Message]) -> dict[str, Any]:
     (record,) = event["Records"]
     event["Records"] = []
     for message in messages:
-        each = copy.deepcopy(record)
-        each |= {"messageId": message.message_id, "body": message.body}
-        each["receiptHandle"] = message.receipt
-        each["attributes"]["ApproximateReceiveCount"] = str(message.receives)
-        each["attributes"]["SentTimestamp"] = str(message.sent_ms)
+        item = copy.deepcopy(record)
+        item |= {"messageId": message.message_id, "body": message.body}
+        item["receiptHandle"] = message.receipt
+        item["attributes"]["ApproximateReceiveCount"] = str(message.receives)
+        item["attributes"]["SentTimestamp"] = str(message.sent_ms)
         if is_fifo:
-            each["attributes"]["MessageGroupId"] = message.group
-        event["Records"].append(each)
+            item["attributes"]["MessageGroupId"] = message.group
+        event["Records"].append(item)
     return event
 
 
 def messages_of(*bodies: str, groups: Sequence[str] | None = None) -> list[Message]:
-    """Messages that were received just now; each is its own group, unless said."""
-    chosen = groups or bodies
+    """Returns just received messages, each in a group of its own by default."""
+    selection = groups or bodies
     return [
         Message(f"m{i}", body, f"receipt {i}", 1, 0, group)
-        for i, (body, group) in enumerate(zip(bodies, chosen, strict=True))
+        for i, (body, group) in enumerate(zip(bodies, selection, strict=True))
     ]
 
 
 def failed(answer: dict[str, Any]) -> list[str]:
-    """Ids of the messages that a handler gives back."""
-    return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+    """Returns the ids of the messages that the handler reports as failed."""
+    return [item["itemIdentifier"] for item in answer["batchItemFailures"]]
 
 
-def metrics_in(said: str) -> list[dict[str, Any]]:
+def metrics_in(output: str) -> list[dict[str, Any]]:
     """The metrics that a handler wrote, each as CloudWatch reads it."""
-    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
+    return [json.loads(line) for line in output.splitlines() if '"_aws"' in line]
 
 
 @dataclass
@@ -103,24 +103,27 @@ class Lambda:
         return handler(event if event is not None else copy.deepcopy(SCHEDULED), context)
 
     def take(self, name: QueueName, handler: Callable[..., Any]) -> int:
-        """Calls the handler with batches until none comes; returns how many messages it did."""
-        queue, done = self.instance.jobs.queue(name), 0
+        """Calls the handler until the queue is empty; returns the number of completed messages."""
+        queue, result = self.instance.jobs.queue(name), 0
         while messages := queue.receive(10):
-            returned = set(failed(self.call(handler, batch_of(messages))))
+            results = set(failed(self.call(handler, batch_of(messages))))
             for message in messages:
-                if message.message_id in returned:
+                if message.message_id in results:
                     queue.release(message.receipt, 60)
                 else:
                     queue.delete(message.receipt)
-                    done += 1
-        return done
+                    result += 1
+        return result
 
 
 @contextmanager
 def known_to_functions(where: str) -> Iterator[Instance]:
-    """An instance that is there; functions that are called meanwhile work on it too."""
-    with patch.dict(os.environ, SLEEPER_INSTANCE=where), closing(open_instance(where)) as opened:
-        yield opened
+    """Opens the instance and directs functions to it until the context ends."""
+    with (
+        patch.dict(os.environ, SLEEPER_INSTANCE=where),
+        closing(open_instance(where)) as opened_instance,
+    ):
+        yield opened_instance
     if lambda_function._opened.cache_info().currsize:
         lambda_function._opened(where).close()
         lambda_function._opened.cache_clear()
@@ -130,8 +133,8 @@ def known_to_functions(where: str) -> Iterator[Instance]:
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     folder = tmp_path / "instance"
     create_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
-    with known_to_functions(str(folder)) as opened:
-        yield opened
+    with known_to_functions(str(folder)) as opened_instance:
+        yield opened_instance
         # What a test put in the place of a function's instance.
         monkeypatch.undo()
 
@@ -143,7 +146,7 @@ def aws(instance: Instance) -> Lambda:
 
 @pytest.fixture
 def gateway(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> "Gateway":
-    """With tables to ask."""
+    """A gateway over an instance with tables to query."""
     from tests.handlers.live_gateway import Gateway, make_tables
 
     make_tables(instance)
@@ -154,8 +157,8 @@ def gateway(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> "Gateway":
 
 def make_table(instance: Instance, name: str, **settings: str) -> TableRef:
     """Properties by name, without their prefix and with underscores for dots."""
-    chosen = {f"sleeper.table.{k.replace('_', '.')}": v for k, v in settings.items()}
-    return create_table(instance, name, SCHEMA, chosen)
+    selection = {f"sleeper.table.{k.replace('_', '.')}": v for k, v in settings.items()}
+    return create_table(instance, name, SCHEMA, selection)
 
 
 def add_rows(instance: Instance, name: str, *keys: int) -> None:

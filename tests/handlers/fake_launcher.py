@@ -16,9 +16,9 @@ class FakeLauncher:
         return self.tasks
 
     def start(self, count: int) -> Launch:
-        started = min(count, self.room - self.tasks)
-        self.tasks += started
-        return Launch(started, () if started == count else ("RESOURCE:CPU",))
+        start_count = min(count, self.room - self.tasks)
+        self.tasks += start_count
+        return Launch(start_count, () if start_count == count else ("RESOURCE:CPU",))
 
     def end(self) -> None:
         self.tasks -= 1

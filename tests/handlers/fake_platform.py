@@ -1,4 +1,4 @@
-"""A platform of Spark that only remembers what it was asked, and ends runs as it is told."""
+"""A fake Spark platform that records submissions and ends runs on request."""
 
 from dataclasses import dataclass, field
 
@@ -8,16 +8,16 @@ from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 
 @dataclass
 class FakePlatform:
-    """`asked` counts submissions; `runs` are those started, each once for a run id."""
+    """`request_count` counts submissions; `runs` are the started ones by run id."""
 
-    asked: int = 0
+    request_count: int = 0
     runs: dict[str, PlatformJob] = field(default_factory=dict)
     outcomes: dict[str, RunOutcome] = field(default_factory=dict)
     refuses: SleeperError | None = None
     forgets: bool = False
 
     def submit(self, job: PlatformJob) -> str:
-        self.asked += 1
+        self.request_count += 1
         if self.refuses is not None:
             raise self.refuses
         reference = f"run {job.run_id}"

@@ -65,15 +65,15 @@ def run_function(name: str, where: Path, event: str | None = None) -> list[str]:
         "SLEEPER_BULK_IMPORT_PLATFORM": "emr_serverless",
         "POWERTOOLS_SERVICE_NAME": name,
     }
-    told = event or (EVENTS / EVENT_OF[name]).read_text()
-    command = [sys.executable, "-c", _PROGRAM, name, told]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"function {name}: {done.stderr}")
-    return done.stdout.splitlines()
+    event_text = event or (EVENTS / EVENT_OF[name]).read_text()
+    command = [sys.executable, "-c", _PROGRAM, name, event_text]
+    process = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise RuntimeError(f"function {name}: {process.stderr}")
+    return process.stdout.splitlines()
 
 
 def measure_start(name: str, where: Path) -> dict[str, Any]:
     """The last line of that."""
-    measured: dict[str, Any] = json.loads(run_function(name, where)[-1])
-    return measured
+    measurements: dict[str, Any] = json.loads(run_function(name, where)[-1])
+    return measurements

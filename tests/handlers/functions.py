@@ -1,4 +1,4 @@
-"""The handlers, imported such that the logging of the test process stays as it is."""
+"""The handlers, imported without changing the logging of the test process."""
 
 import logging
 

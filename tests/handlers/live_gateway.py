@@ -1,4 +1,4 @@
-"""API Gateway's part in queries over a WebSocket, and a table to ask."""
+"""A fake API Gateway for queries over a WebSocket, and tables to query."""
 
 import copy
 import itertools
@@ -54,7 +54,7 @@ class Gateway:
                     queue.delete(message.receipt)
 
     def ask(self, query_id: str = "q", **members: Any) -> list[Frame]:
-        """The frames of one query on a connection of its own."""
+        """Returns the frames of one query on a new connection."""
         connection = self.connect()
         self.send(connection, body(query_id, **members))
         self.work()
@@ -62,7 +62,7 @@ class Gateway:
 
 
 def make_tables(instance: Instance) -> None:
-    """Forty keys over four leaves, in `t`; nothing in `empty`."""
+    """Creates `t` with forty keys over four leaves, and `empty` without rows."""
     create_table(instance, "t", SCHEMA, split_points=[10, 20, 30])
     create_table(instance, "empty", SCHEMA)
     add_rows(instance, "t", *range(KEYS))

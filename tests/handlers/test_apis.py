@@ -54,8 +54,8 @@ def test_rows_are_answered_in_one_piece(table: Instance, aws: Lambda) -> None:
 
 
 def test_the_deployed_api_has_all_routes_except_the_page(table: Instance, aws: Lambda) -> None:
-    listed = aws.call(serve_http, request("GET", "/tables"))
-    assert [t["name"] for t in json.loads(listed["body"])["tables"]] == ["t"]
+    listing = aws.call(serve_http, request("GET", "/tables"))
+    assert [t["name"] for t in json.loads(listing["body"])["tables"]] == ["t"]
     status = aws.call(serve_http, request("GET", "/status?report=tables&table=t"))
     assert json.loads(status["body"])["reports"][0]["rows"][0]["rows"] == 3
     sql = aws.call(serve_http, request("POST", "/sql", {"statement": "SELECT sum(k) AS s FROM t"}))
@@ -88,7 +88,7 @@ def test_a_caller_is_identified_by_its_iam_identity(table: Instance, aws: Lambda
     assert "AROAEXAMPLE:someone" in json.loads(answer["body"])["reason"]
 
 
-def told(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:
+def get_json(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:
     answer = aws.call(serve_http, request("GET", path))
     return answer["statusCode"], json.loads(answer["body"])
 
@@ -96,16 +96,16 @@ def told(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:
 def test_table_descriptions_contain_the_columns_a_caller_may_read(
     table: Instance, aws: Lambda
 ) -> None:
-    status, whole = told(aws, "/tables/t")
+    status, whole = get_json(aws, "/tables/t")
     assert (status, whole["rows"], len(whole["schema"]["valueFields"])) == (200, 3, 1)
     change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {"valueFields": []}}'})
-    status, some = told(aws, "/tables/t")
+    status, some = get_json(aws, "/tables/t")
     assert status == 200
     assert set(some) == {"name", "id", "online", "version", "schema"}
     assert "valueFields" not in some["schema"] or some["schema"]["valueFields"] == []
     change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
-    status, nothing = told(aws, "/tables/t")
-    assert (status, "may not query" in nothing["reason"]) == (400, True)
+    status, empty = get_json(aws, "/tables/t")
+    assert (status, "may not query" in empty["reason"]) == (400, True)
 
 
 @pytest.mark.parametrize("callers", ['{"AROAEXAMPLE": {"valueFields": []}}', '{"AROAANOTHER": {}}'])
@@ -116,10 +116,10 @@ def test_reports_require_access_to_all_tables(
     make_table(table, "open")
     change_table_properties(table, "t", {CALLERS: callers})
     for path in (f"/status?report={report}", f"/status?report={report}&table=t"):
-        status, answer = told(aws, path)
+        status, answer = get_json(aws, path)
         assert status == 400
         assert "'t'" in answer["reason"]
-    status, answer = told(aws, f"/status?report={report}&table=open")
+    status, answer = get_json(aws, f"/status?report={report}&table=open")
     if report == "all":
         # It has the tasks, queues and dead letters of the whole instance, other tables' too.
         assert status == 400
@@ -134,9 +134,9 @@ def test_queries_of_a_restricted_table_are_hidden_from_other_callers(
     body = json.dumps({**QUERY, "queryId": "of-others", "resultsPublisherConfig": {}})
     table.jobs.queue(QueueName.QUERY).send(body)
     aws.take(QueueName.QUERY, plan_query)
-    assert told(aws, "/queries/of-others")[0] == 200
+    assert get_json(aws, "/queries/of-others")[0] == 200
     change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
-    status, answer = told(aws, "/queries/of-others")
+    status, answer = get_json(aws, "/queries/of-others")
     assert (status, answer["reason"]) == (404, "no query 'of-others' is known")
 
 
@@ -163,13 +163,13 @@ def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
         {**QUERY, "resultsPublisherConfig": elsewhere, "statusReportDestinations": [elsewhere]}
     )
     assert aws.call(handle_websocket, live(body)) == {"statusCode": 200}
-    (sent,) = table.jobs.queue(QueueName.QUERY).receive(10)
-    message = parse_query_message(sent.body, "none")
+    (request_,) = table.jobs.queue(QueueName.QUERY).receive(10)
+    message = parse_query_message(request_.body, "none")
     assert (message.client_query_id, message.frame_id) == ("q", "q")
     assert message.query_id != "q"
     assert message.results.kind is DestinationKind.WEBSOCKET
     assert message.results.connection == HERE
-    assert [each.connection for each in message.status] == [HERE]
+    assert [report.connection for report in message.status] == [HERE]
 
 
 def test_connecting_and_disconnecting_sends_no_frame(table: Instance, aws: Lambda) -> None:
@@ -179,7 +179,7 @@ def test_connecting_and_disconnecting_sends_no_frame(table: Instance, aws: Lambd
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "reason"),
     [
         ("nonsense", "not JSON"),
         (json.dumps({**QUERY, "tableName": "nope"}), "nope"),
@@ -188,37 +188,37 @@ def test_connecting_and_disconnecting_sends_no_frame(table: Instance, aws: Lambd
     ],
 )
 def test_a_refusal_is_reported_once_and_sends_no_message(
-    table: Instance, body: str, says: str
+    table: Instance, body: str, reason: str
 ) -> None:
-    told: list[tuple[Connection, dict[str, Any]]] = []
-    listening = with_ports(
+    frames: list[tuple[Connection, dict[str, Any]]] = []
+    listener = with_ports(
         table,
         queries={
-            "send_frame": lambda connection, frame: told.append((connection, json.loads(frame)))
+            "send_frame": lambda connection, frame: frames.append((connection, json.loads(frame)))
         },
     )
-    submit_live_query(listening, HERE.endpoint, HERE.id, body)
-    ((connection, frame),) = told
+    submit_live_query(listener, HERE.endpoint, HERE.id, body)
+    ((connection, frame),) = frames
     assert connection == HERE
-    assert (frame["message"], says in frame["error"]) == ("error", True)
+    assert (frame["message"], reason in frame["error"]) == ("error", True)
     assert not table.jobs.queue(QueueName.QUERY).receive(10)
 
 
 def test_disconnected_clients_receive_no_frames(table: Instance) -> None:
-    def closed(_connection: Connection, _frame: str) -> None:
+    def raise_closed(_connection: Connection, _frame: str) -> None:
         raise NotFoundError("closed")
 
     submit_live_query(
-        with_ports(table, queries={"send_frame": closed}), HERE.endpoint, HERE.id, "nonsense"
+        with_ports(table, queries={"send_frame": raise_closed}), HERE.endpoint, HERE.id, "nonsense"
     )
 
 
 def test_a_restricted_table_refuses_live_queries(table: Instance) -> None:
     change_table_properties(table, "t", {CALLERS: '{"*": {"valueFields": []}}'})
-    told: list[str] = []
-    listening = with_ports(
-        table, queries={"send_frame": lambda _connection, frame: told.append(frame)}
+    frames: list[str] = []
+    listener = with_ports(
+        table, queries={"send_frame": lambda _connection, frame: frames.append(frame)}
     )
-    submit_live_query(listening, HERE.endpoint, HERE.id, json.dumps(QUERY))
-    assert "not open to all" in told[0]
+    submit_live_query(listener, HERE.endpoint, HERE.id, json.dumps(QUERY))
+    assert "not open to all" in frames[0]
     assert not table.jobs.queue(QueueName.QUERY).receive(10)

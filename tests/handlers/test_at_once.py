@@ -1,4 +1,4 @@
-"""What a FIFO queue keeps from happening, and may happen all the same: two handlers at once."""
+"""Concurrent handlers for messages of one group, which FIFO queues rarely deliver."""
 
 import threading
 from collections.abc import Callable
@@ -46,8 +46,8 @@ def table(instance: Instance) -> TableRef:
     return ref
 
 
-def at_once(instance: Instance, action: Callable[[Instance], object]) -> None:
-    """In several processes' views of the instance, beginning together."""
+def run_concurrently(instance: Instance, action: Callable[[Instance], object]) -> None:
+    """Runs the action at the same time in several processes' views of the instance."""
     barrier = threading.Barrier(AT_ONCE)
 
     def run(_: int) -> None:
@@ -69,14 +69,14 @@ def work_off(instance: Instance) -> None:
 
 
 def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: TableRef) -> None:
-    at_once(instance, lambda own: send_new_splits(own, table))
-    at_once(instance, lambda own: _split_all(own))
+    run_concurrently(instance, lambda own: send_new_splits(own, table))
+    run_concurrently(instance, lambda own: _split_all(own))
     for _ in range(3):
-        at_once(instance, lambda own: create_table_jobs(own, table))
+        run_concurrently(instance, lambda own: create_table_jobs(own, table))
         work_off(instance)
-        at_once(instance, lambda own: run_garbage_collection(own, table))
-        at_once(instance, lambda own: run_orphan_collection(own, table))
-        at_once(instance, lambda own: snapshot_table(own, table))
+        run_concurrently(instance, lambda own: run_garbage_collection(own, table))
+        run_concurrently(instance, lambda own: run_orphan_collection(own, table))
+        run_concurrently(instance, lambda own: snapshot_table(own, table))
     with instance.tables.state(table.id).reading() as state:
         totals = state.files.totals()
         assert state.jobs.count() == 0

@@ -22,7 +22,7 @@ RECORDED = Path(__file__).parents[1] / "approved" / "recorded" / "athena_request
 
 
 @pytest.fixture
-def spilled(
+def spill_bucket(
     instance: Instance,
     data_bucket: Bucket,
     s3_server: S3Server,
@@ -51,7 +51,7 @@ def request(kind: str, **members: Any) -> dict[str, Any]:
 
 
 def test_a_query_from_its_table_to_spilled_rows(
-    aws: Lambda, instance: Instance, spilled: Bucket
+    aws: Lambda, instance: Instance, spill_bucket: Bucket
 ) -> None:
     make_table(instance, "Events")
     add_rows(instance, "Events", *range(100))
@@ -67,25 +67,25 @@ def test_a_query_from_its_table_to_spilled_rows(
     read = request(
         "ReadRecordsRequest", schema=schema, split=split, maxBlockSize=10**7, maxInlineBlockSize=0
     )
-    answered = aws.call(functions.athena_records, read)
-    (block,) = answered["remoteBlocks"]
-    assert block["bucket"] == spilled.name
-    content = bytes(get(open_bucket(spilled), block["key"]).bytes())
-    secret, nonce = (base64.b64decode(answered["encryptionKey"][k]) for k in ("key", "nonce"))
+    response = aws.call(functions.athena_records, read)
+    (block,) = response["remoteBlocks"]
+    assert block["bucket"] == spill_bucket.name
+    content = bytes(get(open_bucket(spill_bucket), block["key"]).bytes())
+    secret, nonce = (base64.b64decode(response["encryptionKey"][k]) for k in ("key", "nonce"))
     rows = pa.ipc.read_record_batch(
         pa.py_buffer(AESGCM(secret).decrypt(nonce, content, None)),
-        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answered["schema"]))),
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(response["schema"]))),
     )
     assert rows["k"].to_pylist() == list(range(100))
 
 
-def test_client_and_server_answer_pings(aws: Lambda, spilled: Bucket) -> None:
+def test_client_and_server_answer_pings(aws: Lambda, spill_bucket: Bucket) -> None:
     ping = json.loads(RECORDED.read_text())["Ping"]
     for function in (functions.athena_metadata, functions.athena_records):
         assert aws.call(function, ping)["serDeVersion"] == 5
 
 
-def test_a_refusal_is_raised_with_its_reason(aws: Lambda, spilled: Bucket) -> None:
+def test_a_refusal_is_raised_with_its_reason(aws: Lambda, spill_bucket: Bucket) -> None:
     with pytest.raises(NotFoundError, match="no table is called 'events'"):
         aws.call(functions.athena_metadata, request("GetTableRequest"))
     with pytest.raises(InvalidRequestError, match="member '@type' is nothing"):

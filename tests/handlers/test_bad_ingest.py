@@ -1,4 +1,4 @@
-"""What is no ingest job, or can never be run, is rejected with its reason; others go on."""
+"""Invalid or impossible ingest jobs are rejected with a reason and do not affect others."""
 
 import json
 import threading

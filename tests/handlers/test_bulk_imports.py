@@ -29,8 +29,8 @@ QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
 def platform(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     instance.change_properties({"sleeper.ingest.source.bucket": "b"})
     fake = FakePlatform()
-    known = with_ports(instance, jobs={"spark_platform": lambda name: fake})
-    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    instance_with_platform = with_ports(instance, jobs={"spark_platform": lambda name: fake})
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: instance_with_platform)
     monkeypatch.setenv("SLEEPER_BULK_IMPORT_PLATFORM", "emr_serverless")
     return fake
 
@@ -41,14 +41,14 @@ def table(instance: Instance) -> TableRef:
 
 
 def send(aws: Lambda, **members: Any) -> None:
-    """A message as the format has it, and what of it the queue's function gives back."""
+    """Sends a message and runs the queue's function."""
     body = {"id": "j", "tableName": "t", "files": ["bucket/dir/file.parquet"]} | members
     aws.instance.jobs.queue(QUEUE).send(json.dumps(body))
     aws.take(QUEUE, functions.start_bulk_import)
 
 
 def deliver(aws: Lambda, body: str, message_id: str = "m1") -> list[str]:
-    """The same message, as often as it is called."""
+    """Delivers the same message on each call; returns the failed ids."""
     message = Message(message_id, body, "receipt", 1, aws.instance.clock())
     return failed(aws.call(functions.start_bulk_import, batch_of([message])))
 
@@ -62,8 +62,8 @@ def job(aws: Lambda, table: TableRef, job_id: str = "j") -> JobStatus:
 
 
 def only_job(platform: FakePlatform) -> Any:
-    (found,) = platform.runs.values()
-    return found
+    (result,) = platform.runs.values()
+    return result
 
 
 def body(**members: Any) -> str:
@@ -74,16 +74,20 @@ def test_a_message_is_submitted_and_its_job_is_accepted(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     assert deliver(aws, body(id=None, files=["b/one", "s3a://b/two"])) == []
-    found = job(aws, table, "m1")
-    (run,) = found.runs
+    job_status = job(aws, table, "m1")
+    (run,) = job_status.runs
     (reference,) = platform.runs
-    assert (found.state, found.kind, found.inputs) == (JobState.ACCEPTED, JobKind.BULK_IMPORT, 2)
+    assert (job_status.state, job_status.kind, job_status.inputs) == (
+        JobState.ACCEPTED,
+        JobKind.BULK_IMPORT,
+        2,
+    )
     assert (run.platform_run, run.task_id) == (reference, None)
-    asked = only_job(platform)
-    where, kept, *told = asked.arguments
+    request_ = only_job(platform)
+    where, original, *original_function = request_.arguments
     assert where == aws.instance.where
-    assert json.loads(Path(kept).read_text())["id"] == "m1"
-    assert told[told.index("--run-id") + 1] == run.run_id
+    assert json.loads(Path(original).read_text())["id"] == "m1"
+    assert original_function[original_function.index("--run-id") + 1] == run.run_id
 
 
 def test_a_message_of_an_existing_client_is_accepted(
@@ -101,12 +105,12 @@ def test_a_message_of_an_existing_client_is_accepted(
             "sleeper.bulk.import.emr.serverless.spark.driver.memory": "12G",
         },
     )
-    asked = only_job(platform)
-    assert asked.platform_spec == {"sleeper.table.bulk.import.emr.executor.max.capacity": "5"}
-    assert asked.spark_conf["spark.executor.cores"] == "8"
-    assert asked.spark_conf["spark.driver.memory"] == "12G"
+    request_ = only_job(platform)
+    assert request_.platform_spec == {"sleeper.table.bulk.import.emr.executor.max.capacity": "5"}
+    assert request_.spark_conf["spark.executor.cores"] == "8"
+    assert request_.spark_conf["spark.driver.memory"] == "12G"
     # Two times half a gibibyte for each processor, and one for Python.
-    assert asked.spark_conf["spark.executor.memoryOverhead"] == "9216m"
+    assert request_.spark_conf["spark.executor.memoryOverhead"] == "9216m"
 
 
 def test_unset_properties_have_their_defaults(
@@ -115,9 +119,9 @@ def test_unset_properties_have_their_defaults(
     name = "sleeper.bulk.import.emr.serverless.spark.executor.instances"
     aws.instance.change_properties({name: "7"})
     send(aws)
-    asked = only_job(platform).spark_conf
-    assert asked["spark.dynamicAllocation.maxExecutors"] == "7"
-    assert asked["spark.executor.memory"] == "8G"
+    request_ = only_job(platform).spark_conf
+    assert request_["spark.dynamicAllocation.maxExecutors"] == "7"
+    assert request_["spark.executor.memory"] == "8G"
 
 
 def test_a_redelivered_message_submits_no_job(
@@ -125,16 +129,16 @@ def test_a_redelivered_message_submits_no_job(
 ) -> None:
     for _ in range(3):
         assert deliver(aws, body()) == []
-    assert platform.asked == len(platform.runs) == 1
+    assert platform.request_count == len(platform.runs) == 1
     # The job sent again while it is under way.
     assert deliver(aws, body(), "m2") == []
-    assert platform.asked == 1
+    assert platform.request_count == 1
 
 
 def test_a_starter_killed_before_recording_its_submission_starts_the_same_run(
     aws: Lambda, platform: FakePlatform, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = lambda_function._opened(None)
+    opened_instance = lambda_function._opened(None)
 
     class Broken:
         def job(self, table_id: TableId, job_id: str) -> JobStatus:
@@ -144,12 +148,14 @@ def test_a_starter_killed_before_recording_its_submission_starts_the_same_run(
             raise UnavailableError("no tracker")
 
     monkeypatch.setattr(
-        lambda_function, "_opened", lambda where: with_ports(opened, jobs={"tracker": Broken()})
+        lambda_function,
+        "_opened",
+        lambda where: with_ports(opened_instance, jobs={"tracker": Broken()}),
     )
     assert deliver(aws, body()) == ["m1"]
-    monkeypatch.setattr(lambda_function, "_opened", lambda where: opened)
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: opened_instance)
     assert deliver(aws, body()) == []
-    assert platform.asked == 2
+    assert platform.request_count == 2
     assert len(platform.runs) == 1
     assert job(aws, table).state is JobState.ACCEPTED
 
@@ -189,10 +195,10 @@ def test_an_invalid_job_is_rejected_with_its_reason(
     aws: Lambda, platform: FakePlatform, table: TableRef, text: str
 ) -> None:
     assert deliver(aws, text) == []
-    (found,) = aws.instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
-    assert found.state is JobState.REJECTED
-    assert POISON[text] in found.reasons[0]
-    assert platform.asked == 0
+    (result,) = aws.instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
+    assert result.state is JobState.REJECTED
+    assert POISON[text] in result.reasons[0]
+    assert platform.request_count == 0
 
 
 def test_a_permanent_refusal_of_the_platform_rejects_the_job(
@@ -222,9 +228,9 @@ def test_a_run_is_watched_until_its_end_is_recorded(
     assert watch(aws) == {"running": 1, "reported": 0, "recorded": 0}
     platform.end(RunState.FAILED, "FAILED: out of capacity")
     assert watch(aws) == {"running": 0, "reported": 0, "recorded": 1}
-    found = job(aws, table)
-    assert found.state is JobState.FAILED
-    assert "out of capacity" in found.reasons[0]
+    job_status = job(aws, table)
+    assert job_status.state is JobState.FAILED
+    assert "out of capacity" in job_status.reasons[0]
     assert watch(aws) == {"running": 0, "reported": 0, "recorded": 0}
 
 
@@ -245,13 +251,13 @@ def test_a_failed_job_that_is_sent_again_is_a_new_run(
     watch(aws)
     send(aws)
     assert len(platform.runs) == 2
-    found = job(aws, table)
-    assert found.state is JobState.ACCEPTED
-    assert [run.state for run in found.runs] == [JobState.FAILED, JobState.ACCEPTED]
+    job_status = job(aws, table)
+    assert job_status.state is JobState.ACCEPTED
+    assert [run.state for run in job_status.runs] == [JobState.FAILED, JobState.ACCEPTED]
 
 
 class Deaf:
-    """A tracker that takes nothing in."""
+    """A tracker that fails to record anything."""
 
     def record(self, *events: object) -> None:
         pass
@@ -270,15 +276,15 @@ def test_unrecorded_commits_are_found_in_the_log(
 
 def _drive(aws: Lambda, platform: FakePlatform, error: Exception) -> None:
     """The driver of the one run, which fails before it has a cluster."""
-    asked = only_job(platform)
-    text = Path(asked.arguments[1]).read_text()
+    request_ = only_job(platform)
+    text = Path(request_.arguments[1]).read_text()
     message = Message("x", text, "", 1, aws.instance.clock())
 
     def no_cluster() -> Any:
         raise error
 
     with pytest.raises(type(error)):
-        run_bulk_import_message(aws.instance, message, no_cluster, asked.run_id)
+        run_bulk_import_message(aws.instance, message, no_cluster, request_.run_id)
 
 
 def test_the_failure_reason_of_a_driver_is_recorded_in_the_accepted_run(
@@ -301,8 +307,8 @@ def test_a_driver_killed_after_its_start_has_failed(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
-    asked = only_job(platform)
-    ref = JobRunRef(table.id, "j", JobKind.BULK_IMPORT, asked.run_id, "task")
+    request_ = only_job(platform)
+    ref = JobRunRef(table.id, "j", JobKind.BULK_IMPORT, request_.run_id, "task")
     aws.instance.jobs.tracker.record(ref.event(JobStep.STARTED, aws.instance.clock()))
     assert job(aws, table).state is JobState.RUNNING
     platform.end(RunState.FAILED, "out of memory")
@@ -326,14 +332,14 @@ def test_a_run_that_cannot_be_looked_up_does_not_block_others(
 ) -> None:
     send(aws, id="bad")
     send(aws, id="good")
-    bad = next(r for r, asked in platform.runs.items() if asked.job_id == "bad")
+    bad = next(r for r, requested in platform.runs.items() if requested.job_id == "bad")
     platform.end(RunState.SUCCEEDED)
-    known = platform.outcome
+    original = platform.outcome
 
     def outcome(reference: str) -> RunOutcome:
         if reference == bad:
             raise UnavailableError("throttled")
-        return known(reference)
+        return original(reference)
 
     monkeypatch.setattr(platform, "outcome", outcome)
     assert watch(aws) == {"running": 1, "reported": 0, "recorded": 1}

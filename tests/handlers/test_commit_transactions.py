@@ -1,4 +1,4 @@
-"""From a run that hands its commit over to what becomes of it: queue, handler, log, tracker."""
+"""Asynchronous commits, from a run's message through queue and handler to log and tracker."""
 
 import json
 import random
@@ -51,7 +51,7 @@ def aws(instance: Instance) -> Lambda:
 
 
 def transaction(job_id: str, start_ms: int | None = None, request: str | None = None) -> AddFiles:
-    """What an ingest of one file of 10 rows commits."""
+    """Returns the transaction that an ingest of one file of 10 rows commits."""
     start_ms = start_ms or system_clock()
     file = DataFile(new_data_path("0a0b0c0d", ROOT, start_ms), 10, 100, (1,), (9,))
     return AddFiles(job_id, start_ms, (NewFile(file, ((ROOT, 10),)),), request)
@@ -62,7 +62,7 @@ def run_of(ref: TableRef, job_id: str) -> JobRunRef:
 
 
 def hand_over(aws: Lambda, ref: TableRef, added: AddFiles) -> JobRunRef:
-    """A run has its work committed, after it told the tracker that it began."""
+    """Sends the commit of a run whose start is tracked."""
     run = run_of(ref, added.id)
     aws.instance.jobs.tracker.record(run.event(JobStep.STARTED, system_clock()))
     assert commit_later(aws.instance)(run, added) is None
@@ -79,7 +79,7 @@ def files(aws: Lambda, ref: TableRef) -> set[str]:
 
 
 def paths_of(*added: AddFiles) -> set[str]:
-    return {new.file.path for each in added for new in each.files}
+    return {new.file.path for item in added for new in item.files}
 
 
 def number(aws: Lambda, ref: TableRef) -> int:
@@ -106,14 +106,14 @@ def test_messages_of_a_table_become_one_log_entry_and_their_jobs_are_recorded(
     a, b = make_table(aws.instance, "a"), make_table(aws.instance, "b")
     of_a = [transaction(f"a{i}") for i in range(6)]
     of_b = [transaction(f"b{i}") for i in range(4)]
-    for added in of_a:
-        hand_over(aws, a, added)
-    for added in of_b:
-        hand_over(aws, b, added)
+    for additions in of_a:
+        hand_over(aws, a, additions)
+    for additions in of_b:
+        hand_over(aws, b, additions)
     assert commit(aws) == 10
     assert (files(aws, a), files(aws, b)) == (paths_of(*of_a), paths_of(*of_b))
     assert (entries(aws, a), entries(aws, b)) == (2, 2)
-    assert {job(aws, a, added.id).state for added in of_a} == {JobState.COMMITTED}
+    assert {job(aws, a, additions.id).state for additions in of_a} == {JobState.COMMITTED}
     assert aws.instance.jobs.queue(COMMITS).counts().unfinished == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     metrics = [line for line in lines if "_aws" in line]
@@ -123,27 +123,27 @@ def test_messages_of_a_table_become_one_log_entry_and_their_jobs_are_recorded(
 def test_a_refusal_is_reported_with_its_reason_and_blocks_no_other_job(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
-    for added in (late, good):
-        hand_over(aws, ref, added)
+    for additions in (late, good):
+        hand_over(aws, ref, additions)
     assert commit(aws) == 2
     assert files(aws, ref) == paths_of(good)
-    refused = job(aws, ref, "late")
-    assert refused.state is JobState.FAILED
-    assert "half the orphan age" in refused.reasons[0]
+    refusals = job(aws, ref, "late")
+    assert refusals.state is JobState.FAILED
+    assert "half the orphan age" in refusals.reasons[0]
     assert job(aws, ref, "good").state is JobState.COMMITTED
 
 
 def test_redelivered_messages_change_nothing(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
-    for added in (good, late):
-        hand_over(aws, ref, added)
+    for additions in (good, late):
+        hand_over(aws, ref, additions)
     messages = aws.instance.jobs.queue(COMMITS).receive(10)
     assert call(aws, messages) == []
-    before = (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state)
+    previous = (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state)
     assert call(aws, list(reversed(messages))) == []
     assert call(aws, [*messages, *messages]) == []
-    assert (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state) == before
+    assert (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state) == previous
 
 
 def test_a_second_run_of_a_committed_job_leaves_it_committed(aws: Lambda) -> None:
@@ -153,9 +153,9 @@ def test_a_second_run_of_a_committed_job_leaves_it_committed(aws: Lambda) -> Non
     hand_over(aws, ref, second)
     assert commit(aws) == 2
     assert files(aws, ref) == paths_of(first)
-    found = job(aws, ref, "job")
-    assert found.state is JobState.COMMITTED
-    assert sorted(run.state.value for run in found.runs) == ["committed", "failed"]
+    job_status = job(aws, ref, "job")
+    assert job_status.state is JobState.COMMITTED
+    assert sorted(run.state.value for run in job_status.runs) == ["committed", "failed"]
 
 
 def test_a_second_run_of_the_same_request_is_already_done(aws: Lambda) -> None:
@@ -200,8 +200,8 @@ def test_a_commit_to_a_table_that_was_deleted_is_rejected(aws: Lambda) -> None:
     hand_over(aws, other, transaction("good"))
     delete_table(aws.instance, "t")
     assert commit(aws) == 2
-    found = job(aws, ref, "late")
-    assert (found.state, "being deleted" in found.reasons[0]) == (JobState.REJECTED, True)
+    job_status = job(aws, ref, "late")
+    assert (job_status.state, "being deleted" in job_status.reasons[0]) == (JobState.REJECTED, True)
     assert job(aws, other, "good").state is JobState.COMMITTED
 
 
@@ -263,10 +263,10 @@ def test_an_unavailable_table_returns_its_commits_and_others_continue(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, fine = make_table(aws.instance, "stuck"), make_table(aws.instance, "fine")
-    added = {ref: [transaction(f"{ref.name}{i}") for i in range(2)] for ref in (stuck, fine)}
+    additions = {ref: [transaction(f"{ref.name}{i}") for i in range(2)] for ref in (stuck, fine)}
     for ref in (stuck, fine):
-        for each in added[ref]:
-            hand_over(aws, ref, each)
+        for addition in additions[ref]:
+            hand_over(aws, ref, addition)
     state = functions_instance(aws).tables.state
 
     def unavailable(table_id: TableId) -> Any:
@@ -277,7 +277,7 @@ def test_an_unavailable_table_returns_its_commits_and_others_continue(
     with monkeypatch.context() as patch:
         replace_ports(patch, aws, tables={"state": unavailable})
         assert commit(aws) == 2
-    assert files(aws, fine) == paths_of(*added[fine])
+    assert files(aws, fine) == paths_of(*additions[fine])
     assert files(aws, stuck) == set()
     assert job(aws, stuck, "stuck0").state is JobState.RUNNING
 
@@ -309,15 +309,15 @@ def test_redelivered_batches_commit_each_job_once(
 ) -> None:
     choice = random.Random(seed)
     refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
-    added = {(ref, i): transaction(f"{ref.name}{i}") for ref in refs for i in range(8)}
-    for (ref, _), each in added.items():
-        hand_over(aws, ref, each)
-    waiting: list[Message] = []
+    additions = {(ref, i): transaction(f"{ref.name}{i}") for ref in refs for i in range(8)}
+    for (ref, _), entry in additions.items():
+        hand_over(aws, ref, entry)
+    pending: list[Message] = []
     while some := aws.instance.jobs.queue(COMMITS).receive(10):
-        waiting += some
+        pending += some
         for message in some:
             aws.instance.jobs.queue(COMMITS).delete(message.receipt)
-    assert len(waiting) == len(added)
+    assert len(pending) == len(additions)
     state = functions_instance(aws).tables.state
 
     def often_unavailable(table_id: TableId) -> Any:
@@ -327,20 +327,20 @@ def test_redelivered_batches_commit_each_job_once(
 
     with monkeypatch.context() as patch:
         replace_ports(patch, aws, tables={"state": often_unavailable})
-        while waiting:
-            batch = choice.sample(waiting, min(len(waiting), 10))
-            returned = call(aws, batch)
+        while pending:
+            batch = choice.sample(pending, min(len(pending), 10))
+            result = call(aws, batch)
             # Of what was done, some come again all the same: the answer was lost.
-            waiting = [
+            pending = [
                 m
-                for m in waiting
-                if m not in batch or m.message_id in returned or choice.random() < 0.2
+                for m in pending
+                if m not in batch or m.message_id in result or choice.random() < 0.2
             ]
     for ref in refs:
-        of_table = [each for (table, _), each in added.items() if table == ref]
-        assert files(aws, ref) == paths_of(*of_table)
-        assert number(aws, ref) == 1 + len(of_table)
-        assert {job(aws, ref, each.id).state for each in of_table} == {JobState.COMMITTED}
+        table_additions = [item for (table, _), item in additions.items() if table == ref]
+        assert files(aws, ref) == paths_of(*table_additions)
+        assert number(aws, ref) == 1 + len(table_additions)
+        assert {job(aws, ref, item.id).state for item in table_additions} == {JobState.COMMITTED}
 
 
 def functions_instance(aws: Lambda) -> Instance:
@@ -352,8 +352,8 @@ def functions_instance(aws: Lambda) -> Instance:
 
 def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **groups: Mapping[str, Any]) -> None:
     changed = with_ports(functions_instance(aws), **groups)
-    opened: Callable[[object], Instance] = lambda _: changed  # noqa: E731
-    patch.setattr("sleeper.workers.lambda_function._opened", opened)
+    open_changed: Callable[[object], Instance] = lambda _: changed  # noqa: E731
+    patch.setattr("sleeper.workers.lambda_function._opened", open_changed)
 
 
 def test_an_ingest_uses_the_committer_if_the_table_property_is_set(
@@ -368,11 +368,11 @@ def test_an_ingest_uses_the_committer_if_the_table_property_is_set(
     assert job(aws, ref, "j").state is JobState.FINISHED
     assert files(aws, ref) == set()
     assert commit(aws) == 1
-    found = job(aws, ref, "j")
-    assert found.state is JobState.COMMITTED
-    assert len(found.runs) == 1
-    assert found.last_run is not None
-    assert (found.last_run.rows_written, found.last_run.task_id) == (3, "task")
+    job_status = job(aws, ref, "j")
+    assert job_status.state is JobState.COMMITTED
+    assert len(job_status.runs) == 1
+    assert job_status.last_run is not None
+    assert (job_status.last_run.rows_written, job_status.last_run.task_id) == (3, "task")
     assert len(files(aws, ref)) == 1
     assert run_ingest_message(aws.instance, message).done_before
 
@@ -397,8 +397,8 @@ def test_a_compaction_is_committed_by_the_committer(aws: Lambda) -> None:
     assert len(files(aws, ref)) == 2
     assert commit(aws) == 1
     assert len(files(aws, ref)) == 1
-    found = job(aws, ref, job_id)
-    assert (found.state, len(found.runs)) == (JobState.COMMITTED, 1)
+    job_status = job(aws, ref, job_id)
+    assert (job_status.state, len(job_status.runs)) == (JobState.COMMITTED, 1)
 
 
 def test_a_compaction_commits_directly_if_the_table_property_is_set(aws: Lambda) -> None:
@@ -455,28 +455,28 @@ def test_a_commit_that_lacks_a_resource_returns_to_the_queue(
 def test_objects_of_other_prefixes_are_neither_read_nor_deleted(aws: Lambda, place: str) -> None:
     ref, other = make_table(aws.instance, "t"), make_table(aws.instance, "other")
     path = place.format(id=ref.id, other=other.id)
-    kept = Path(aws.instance.where, path or "y")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps([encode(transaction("bad")).line]))
+    remaining = Path(aws.instance.where, path or "y")
+    remaining.parent.mkdir(parents=True, exist_ok=True)
+    remaining.write_text(json.dumps([encode(transaction("bad")).line]))
     body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "object": path})
     assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
-    assert kept.exists()
+    assert remaining.exists()
     assert files(aws, ref) == set()
 
 
 def test_failed_messages_return_with_increasing_delays_and_poison_immediately(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then no other commit of the table comes off the queue."""
+    """FIFO order delays the table's later commits until then."""
     ref = make_table(aws.instance, "t")
     hand_over(aws, ref, transaction("a"))
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     poison = replace(message, message_id="poison", body="no json", receipt="poison")
-    returned: list[tuple[str, float]] = []
+    result: list[tuple[str, float]] = []
 
     class Queue:
         def release(self, receipt: str, delay_seconds: float) -> None:
-            returned.append((receipt, delay_seconds))
+            result.append((receipt, delay_seconds))
             raise UnavailableError("no answer")  # then they return by themselves
 
     def unavailable(_: TableId) -> Any:
@@ -487,7 +487,7 @@ def test_failed_messages_return_with_increasing_delays_and_poison_immediately(
         for receives in (1, 2, 20):
             again = replace(message, receives=receives)
             assert set(call(aws, [poison, again])) == {"poison", message.message_id}
-    assert dict.fromkeys(returned) == dict.fromkeys(
+    assert dict.fromkeys(result) == dict.fromkeys(
         [("poison", 0), (message.receipt, 5), (message.receipt, 10), (message.receipt, 300)]
     )
 
@@ -522,19 +522,19 @@ def test_a_commit_that_kills_the_committer_does_not_block_others_for_long(
     others = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     for ref in (poison, *others):
         hand_over(aws, ref, transaction(f"of-{ref.name}"))
-    waiting, rounds = list(aws.instance.jobs.queue(COMMITS).receive(10)), 0
+    pending, rounds = list(aws.instance.jobs.queue(COMMITS).receive(10)), 0
     kills = poisoned(aws, poison, KilledError())
-    while len(waiting) > 1:
+    while len(pending) > 1:
         rounds += 1
         assert rounds < 30
-        received = [replace(message, receives=rounds) for message in waiting]
+        messages = [replace(message, receives=rounds) for message in pending]
         with monkeypatch.context() as patch:
             replace_ports(patch, aws, tables={"state": kills})
             with pytest.raises(KilledError):
-                call(aws, received)
+                call(aws, messages)
         # A killed function returns nothing: all that it did not delete come again.
-        waiting = [message for message in waiting if is_on_queue(aws, message)]
-    assert [message.group for message in waiting] == [poison.id]
+        pending = [message for message in pending if is_on_queue(aws, message)]
+    assert [message.group for message in pending] == [poison.id]
     for ref in others:
         assert job(aws, ref, f"of-{ref.name}").state is JobState.COMMITTED
 
@@ -549,7 +549,7 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
 
     class Broken:
         def commit(self, *transactions: AddFiles) -> Any:
-            if any(each.id == "bad" for each in transactions):
+            if any(item.id == "bad" for item in transactions):
                 raise sqlite3.IntegrityError("constraint failed")
             return state(ref.id).commit(*transactions)
 
@@ -581,6 +581,6 @@ def test_a_committer_that_runs_out_of_time_returns_the_rest_at_once(aws: Lambda)
     messages = [replace(m, receives=2) for m in aws.instance.jobs.queue(COMMITS).receive(10)]
     left = iter([60.0, 60.0, *[1.0] * 10])
     context = context_with(lambda: next(left))
-    returned = failed(aws.call(functions.commit_transactions, batch_of(messages), context))
-    assert len(returned) == 2
-    assert {m.message_id for m in aws.instance.jobs.queue(COMMITS).receive(10)} == set(returned)
+    result = failed(aws.call(functions.commit_transactions, batch_of(messages), context))
+    assert len(result) == 2
+    assert {m.message_id for m in aws.instance.jobs.queue(COMMITS).receive(10)} == set(result)

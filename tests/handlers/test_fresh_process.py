@@ -1,4 +1,4 @@
-"""What a function loads and how long it takes to be ready, in a process of its own."""
+"""Loaded modules and start time of a function in a new process."""
 
 import json
 from pathlib import Path
@@ -27,19 +27,19 @@ def test_a_control_plane_function_is_small_and_starts_within_a_second(
     name: str, where: Path
 ) -> None:
     for _ in range(STARTS_MAX):
-        said = measure_start(name, where)
-        if said["cpu"] <= CPU_SECONDS_MAX:
+        output = measure_start(name, where)
+        if output["cpu"] <= CPU_SECONDS_MAX:
             break
-    assert DATA_LIBRARIES.isdisjoint(said["loaded"])
-    print(f"{name}: import {said['import']:.2f} s, ready {said['cpu']:.2f} s of processor time")
-    assert said["cpu"] <= CPU_SECONDS_MAX
+    assert DATA_LIBRARIES.isdisjoint(output["loaded"])
+    print(f"{name}: import {output['import']:.2f} s, ready {output['cpu']:.2f} s of processor time")
+    assert output["cpu"] <= CPU_SECONDS_MAX
 
 
 def test_logs_are_json_with_the_documented_keys(where: Path) -> None:
     event = json.loads((EVENTS / "sqs-fifo.json").read_text())
     event["Records"][0]["body"] = "0a1b2c3d"
-    said = run_function("collect_garbage", where, json.dumps(event))
-    (line,) = [json.loads(each) for each in said[:-1]]
+    output = run_function("collect_garbage", where, json.dumps(event))
+    (line,) = [json.loads(item) for item in output[:-1]]
     assert line["level"] == "INFO"
     assert line["message"] == "skipped a table that is deleted or offline"
     assert line["table"] == "0a1b2c3d"

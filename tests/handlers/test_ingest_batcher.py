@@ -1,4 +1,4 @@
-"""Files sent to the batcher become ingest jobs, whatever comes twice and whoever dies."""
+"""Files sent to the batcher become ingest jobs, despite duplicates and crashes."""
 
 import json
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ def submission(*files: str, **members: Any) -> str:
 
 
 def receive(aws: Lambda, messages: Sequence[Message]) -> list[str]:
-    sent = [replace(message, sent_ms=aws.instance.clock()) for message in messages]
-    return failed(aws.call(functions.receive_batch_files, batch_of(sent)))
+    bodies = [replace(message, sent_ms=aws.instance.clock()) for message in messages]
+    return failed(aws.call(functions.receive_batch_files, batch_of(bodies)))
 
 
 def create(aws: Lambda) -> dict[str, int]:
@@ -66,8 +66,8 @@ def test_files_of_several_messages_become_one_job(aws: Lambda, files: tuple[str,
     (second,) = messages_of(submission(two))
     assert receive(aws, [replace(second, message_id="other")]) == []
     assert create(aws) == {"jobs": 1, "problems": 0}
-    ((job_id, taken),) = jobs_sent(aws.instance)
-    assert set(taken) == {one, two}
+    ((job_id, file_count),) = jobs_sent(aws.instance)
+    assert set(file_count) == {one, two}
     (job,) = aws.instance.jobs.tracker.recent(JobKind.INGEST)
     assert (job.job_id, job.inputs) == (job_id, 2)
 
@@ -159,21 +159,21 @@ def test_a_failing_table_is_reported_and_does_not_block_others(
 def test_a_failed_message_is_visible_before_its_timeout_expires(
     aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[float] = []
+    values: list[float] = []
 
     class Queue:
         def release(self, receipt: str, delay_seconds: float) -> None:
             assert receipt == "receipt 0"
-            shown.append(delay_seconds)
+            values.append(delay_seconds)
             raise UnavailableError("no answer")  # then it returns by itself
 
     def no_answer(*_: Any) -> None:
         raise UnavailableError("no answer")
 
-    known = with_ports(aws.instance, jobs={"queue": lambda _: Queue()})
-    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    instance_with_queue = with_ports(aws.instance, jobs={"queue": lambda _: Queue()})
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: instance_with_queue)
     monkeypatch.setattr(LocalFileRequests, "add", no_answer)
     messages = messages_of(submission(*files), "no JSON")
     for receives in (1, 2, 3, 9):
-        assert receive(aws, [replace(each, receives=receives) for each in messages]) == ["m0"]
-    assert shown == [10, 120, 600, 600]
+        assert receive(aws, [replace(message, receives=receives) for message in messages]) == ["m0"]
+    assert values == [10, 120, 600, 600]

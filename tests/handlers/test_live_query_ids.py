@@ -12,7 +12,7 @@ from tests.live_clients import Frame, clients_after
 
 @pytest.fixture
 def again(gateway: Gateway) -> Callable[..., list[Frame]]:
-    """Asks as the second call of a Python process does: the same id, another connection."""
+    """Queries as the second call of a Python client does: same id, another connection."""
     gateway.ask()
     return gateway.ask
 
@@ -56,7 +56,7 @@ def test_a_client_cannot_use_the_connection_of_another(gateway: Gateway) -> None
         "endpoint": "https://evil.example",
         "connectionId": "victim",
     }
-    told = {"resultsPublisherConfig": elsewhere, "statusReportDestinations": [elsewhere]}
-    frames = gateway.ask(**told)
+    message = {"resultsPublisherConfig": elsewhere, "statusReportDestinations": [elsewhere]}
+    frames = gateway.ask(**message)
     assert set(gateway.frames) == {"connection-0"}
     assert all(client.is_finished for client in clients_after(frames, "q"))

@@ -40,7 +40,7 @@ sys.exit(status)
 
 
 class Submitter:
-    """The script, in a folder of its own."""
+    """The submission script in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Submitter:
         script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o755)
 
-    def told(self) -> list[list[str]]:
+    def read_calls(self) -> list[list[str]]:
         return [json.loads(path.read_text()) for path in self.folder.glob("*.told")]
 
     def ended(self) -> int:
@@ -79,7 +79,7 @@ Start = Callable[[], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(instance: Instance, submitter: Submitter) -> Iterator[Start]:
-    made: list[subprocess.Popen[str]] = []
+    processes: list[subprocess.Popen[str]] = []
 
     def begin() -> "subprocess.Popen[str]":
         path = f"{submitter.folder}:/usr/bin:/bin"
@@ -88,16 +88,16 @@ def start(instance: Instance, submitter: Submitter) -> Iterator[Start]:
         process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        made.append(process)
+        processes.append(process)
         return process
 
     yield begin
-    for process in made:
+    for process in processes:
         process.kill()
         process.communicate()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
@@ -115,8 +115,8 @@ def job(instance: Instance, table: TableRef, job_id: str = "j") -> JobStatus:
 
 def stop(process: "subprocess.Popen[str]") -> str:
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=WAIT_SECONDS)
-    return said
+    output, _ = process.communicate(timeout=WAIT_SECONDS)
+    return output
 
 
 def test_jobs_are_submitted_one_after_another(
@@ -125,22 +125,22 @@ def test_jobs_are_submitted_one_after_another(
     send(instance, id="one", sparkConf={"spark.executor.cores": "3"})
     send(instance, id="two")
     process = start()
-    wait_for(submitter.told)
+    wait_until(submitter.read_calls)
     time.sleep(0.3)
-    (told,) = submitter.told()
-    assert told[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
-    assert "spark.executor.cores=3" in told
-    assert "local:///opt/sleeper/main.py" in told
+    (message,) = submitter.read_calls()
+    assert message[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
+    assert "spark.executor.cores=3" in message
+    assert "local:///opt/sleeper/main.py" in message
     counts = instance.jobs.queue(QUEUE).counts()
     assert (counts.visible, counts.in_flight) == (1, 1)
     assert job(instance, table, "one").state is JobState.ACCEPTED
     submitter.let_end(1)
-    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
-    assert len(submitter.told()) == 2
+    wait_until(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
+    assert len(submitter.read_calls()) == 2
     for job_id in ("one", "two"):
-        found = job(instance, table, job_id)
-        assert found.state is JobState.FAILED
-        assert "exit status 1: driver said why" in found.reasons[0]
+        job_status = job(instance, table, job_id)
+        assert job_status.state is JobState.FAILED
+        assert "exit status 1: driver said why" in job_status.reasons[0]
     stop(process)
 
 
@@ -149,16 +149,16 @@ def test_a_stopped_worker_ends_the_driver_and_returns_the_message(
 ) -> None:
     send(instance)
     process = start()
-    wait_for(submitter.told)
+    wait_until(submitter.read_calls)
     stop(process)
     assert process.returncode == 0
     assert submitter.ended() == 1
     assert instance.jobs.queue(QUEUE).counts().visible == 1
     # The next one submits it again, as another run.
     process = start()
-    wait_for(lambda: len(submitter.told()) == 2)
+    wait_until(lambda: len(submitter.read_calls()) == 2)
     submitter.let_end(1)
-    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
+    wait_until(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
     assert len(job(instance, table).runs) == 2
     stop(process)
 
@@ -171,9 +171,9 @@ def test_an_invalid_message_is_rejected_and_the_next_is_processed(
     send(instance)
     submitter.let_end(1)
     process = start()
-    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
+    wait_until(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
     states = {
-        found.job_id: found.state for found in instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
+        result.job_id: result.state for result in instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     }
     assert states == {
         "bad": JobState.REJECTED,
@@ -190,7 +190,7 @@ def test_a_missing_spark_submit_keeps_the_message(
     send(instance)
     process = start()
     queue = instance.jobs.queue(QUEUE)
-    wait_for(lambda: len(job_runs(instance)) > 0 and queue.counts().in_flight == 0)
+    wait_until(lambda: len(job_runs(instance)) > 0 and queue.counts().in_flight == 0)
     assert "cannot run spark-submit" in stop(process)
     assert instance.jobs.queue(QUEUE).counts().unfinished == 1
 

@@ -79,8 +79,8 @@ def test_unavailable_work_returns_soon(
     queue.send(body("q1", regions=[{"k": {"min": 1, "max": 2}}]))
     (message,) = queue.receive()
     event = batch_of([message])
-    with monkeypatch.context() as patched:
-        patched.setattr("sleeper.query_service.run.run_query", dies)
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.query_service.run.run_query", dies)
         assert failed(aws.call(functions.plan_query, event)) == [message.message_id]
         assert aws.instance.queries.tracker().query("q1").state is QueryState.IN_PROGRESS
     counts = queue.counts()
@@ -94,8 +94,8 @@ def test_a_redriven_query_keeps_the_permissions_of_its_first_caller(
 ) -> None:
     changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
     aws.instance.tables.properties.change(table.id, changes)
-    asked = rewrite_query_body(body("q1"), "m7", "AROA1:somebody")
-    aws.instance.jobs.queue(QueueName.QUERY).send(asked)
+    requested = rewrite_query_body(body("q1"), "m7", "AROA1:somebody")
+    aws.instance.jobs.queue(QueueName.QUERY).send(requested)
     aws.take(QueueName.QUERY, functions.plan_query)
     assert "'No'" in (aws.instance.queries.tracker().query("q1").error or "")
     # Whoever may not see all cannot send in another's name, and a redrive keeps that so.

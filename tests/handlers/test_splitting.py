@@ -65,8 +65,8 @@ def test_a_split_is_sent_again_after_all_tries_of_its_queue(
 def test_a_split_whose_sender_died_before_recording_it_is_sent_again(
     instance: Instance, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(type(instance.jobs.tracker), "record", _dies)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(instance.jobs.tracker), "record", _dies)
         with pytest.raises(UnavailableError):
             send_new_splits(instance, table)
     assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
@@ -103,8 +103,8 @@ def test_unavailable_work_returns(
     aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = f'{{"tableId":"{table.id}","partitionId":"root"}}'
-    with monkeypatch.context() as patched:
-        patched.setattr("sleeper.splitting.service.split_partition", _dies)
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.splitting.service.split_partition", _dies)
         event = batch_of(messages_of("{", good, groups=("", "")))
         assert failed(aws.call(functions.split_partition, event)) == ["m1"]
     assert leaves(aws.instance, table) == 1

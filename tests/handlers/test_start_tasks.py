@@ -1,4 +1,4 @@
-"""Tasks are started as the queue's length says."""
+"""Tasks are started in proportion to the queue's length."""
 
 import pytest
 from hypothesis import given
@@ -19,8 +19,8 @@ from tests.ports import with_ports
 @pytest.fixture
 def launcher(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeLauncher:
     fake = FakeLauncher()
-    known = with_ports(instance, jobs={"launcher": lambda kind: fake})
-    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    instance_with_launcher = with_ports(instance, jobs={"launcher": lambda kind: fake})
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: instance_with_launcher)
     return fake
 
 
@@ -73,12 +73,12 @@ def test_the_number_of_tasks_is_reported_while_messages_wait(
     start(aws, monkeypatch, "ingest")
     queue.receive(2)
     start(aws, monkeypatch, "ingest")
-    measured = metrics_in(capsys.readouterr().out)
-    assert [(m["TasksRunning"], m["TasksStarted"]) for m in measured] == [
+    measurements = metrics_in(capsys.readouterr().out)
+    assert [(m["TasksRunning"], m["TasksStarted"]) for m in measurements] == [
         ([2.0], [2.0]),
         ([2.0], [0.0]),
     ]
-    assert {(m["instance"], m["kind"]) for m in measured} == {("test", "ingest")}
+    assert {(m["instance"], m["kind"]) for m in measurements} == {("test", "ingest")}
 
 
 def test_a_lack_of_capacity_is_reported_and_not_a_failure(

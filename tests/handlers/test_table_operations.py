@@ -70,8 +70,8 @@ def test_a_rule_runs_its_operation_for_each_of_its_tables(
 def test_messages_are_ids_of_tables_each_in_a_group_of_its_own(aws: Lambda, fan_out: Any) -> None:
     ids = [make_table(aws.instance, name).id for name in ("a", "b")]
     fan_out(QueueName.GARBAGE_COLLECTION)
-    received = aws.instance.jobs.queue(QueueName.GARBAGE_COLLECTION).receive(10)
-    assert [(m.body, m.group) for m in received] == [(i, i) for i in ids]
+    messages = aws.instance.jobs.queue(QueueName.GARBAGE_COLLECTION).receive(10)
+    assert [(m.body, m.group) for m in messages] == [(i, i) for i in ids]
 
 
 def test_nothing_more_is_sent_while_ten_rounds_wait(aws: Lambda, fan_out: Any) -> None:
@@ -100,12 +100,12 @@ def test_compaction_jobs_are_created_and_sent(
     assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().visible == 1
     (job,) = aws.instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert job.inputs == 2
-    (measured,) = metrics_in(capsys.readouterr().out)
-    assert (measured["instance"], measured["table"]) == ("test", "t")
-    assert measured["CompactionJobsCreated"] == [1.0]
-    (described,) = measured["_aws"]["CloudWatchMetrics"]
-    assert described["Namespace"] == "Sleeper"
-    assert described["Dimensions"] == [["instance", "table"]]
+    (measurement,) = metrics_in(capsys.readouterr().out)
+    assert (measurement["instance"], measurement["table"]) == ("test", "t")
+    assert measurement["CompactionJobsCreated"] == [1.0]
+    (description,) = measurement["_aws"]["CloudWatchMetrics"]
+    assert description["Namespace"] == "Sleeper"
+    assert description["Dimensions"] == [["instance", "table"]]
 
 
 def test_a_repeated_creation_creates_no_more_jobs(aws: Lambda, fan_out: Any) -> None:
@@ -146,13 +146,15 @@ def test_a_message_of_an_unknown_table_is_deleted_and_the_batch_continues(
 def test_an_offline_or_deleted_table_is_skipped(
     aws: Lambda, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    off, gone = (make_table(aws.instance, n, partition_splitting_threshold="1").id for n in "ab")
+    off, removed_paths = (
+        make_table(aws.instance, n, partition_splitting_threshold="1").id for n in "ab"
+    )
     add_rows(aws.instance, "a", 1, 2, 3)
     add_rows(aws.instance, "b", 1, 2, 3)
     set_online(aws.instance, "a", False)
     delete_table(aws.instance, "b")
     for handler in (functions.find_partitions_to_split, functions.create_compaction_jobs):
-        assert failed(aws.call(handler, batch_of(messages_of(off, gone)))) == []
+        assert failed(aws.call(handler, batch_of(messages_of(off, removed_paths)))) == []
     assert aws.instance.jobs.queue(QueueName.SPLITTING).counts().unfinished == 0
     assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 0
 
@@ -162,12 +164,12 @@ class Operation:
 
     def __init__(self, **errors: Exception) -> None:
         self.errors = errors
-        self.done: list[str] = []
+        self.deleted_tables: list[str] = []
 
     def __call__(self, ref: Any) -> None:
         if ref.name in self.errors:
             raise self.errors[ref.name]
-        self.done.append(ref.name)
+        self.deleted_tables.append(ref.name)
 
 
 def operate(instance: Instance, operation: Any, messages: Sequence[Message]) -> list[str]:
@@ -182,7 +184,7 @@ def test_a_failing_table_returns_one_message_and_others_continue(
     bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
     operation = Operation(bad=UnavailableError("no answer"))
     assert operate(instance, operation, messages_of(bad, good, bad, good)) == ["m0"]
-    assert operation.done == ["good"]
+    assert operation.deleted_tables == ["good"]
 
 
 def test_a_batch_of_failures_returns_a_response_without_raising(instance: Instance) -> None:
@@ -196,48 +198,48 @@ def test_a_failing_table_is_retried_with_increasing_delays(
 ) -> None:
     bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
     operation = Operation(bad=UnavailableError("no answer"))
-    shown: list[tuple[str, float]] = []
+    values: list[tuple[str, float]] = []
 
     def release(receipt: str, delay_seconds: float) -> None:
-        shown.append((receipt, delay_seconds))
+        values.append((receipt, delay_seconds))
         if delay_seconds == 10:
             raise UnavailableError("throttled")
 
     queue = SimpleNamespace(release=release)
-    watched = with_ports(instance, jobs={"queue": lambda _: queue})
+    instance_with_queue = with_ports(instance, jobs={"queue": lambda _: queue})
     messages = messages_of(bad, good)
     for receives in (1, 2, 3, 7, 1000):
         again = [replace(message, receives=receives) for message in messages]
-        assert operate(watched, operation, again) == ["m0"]
-    assert shown == [("receipt 0", delay) for delay in (5, 10, 20, 300, 300)]
+        assert operate(instance_with_queue, operation, again) == ["m0"]
+    assert values == [("receipt 0", delay) for delay in (5, 10, 20, 300, 300)]
 
 
 def test_a_failed_operation_is_retried_before_its_visibility_timeout_expires(
     instance: Instance,
 ) -> None:
     clock = FakeClock()
-    with closing(open_local_instance(Path(instance.where), clock)) as opened:
-        make_table(opened, "t")
-        queue = opened.jobs.queue(QueueName.GARBAGE_COLLECTION)
+    with closing(open_local_instance(Path(instance.where), clock)) as opened_instance:
+        make_table(opened_instance, "t")
+        queue = opened_instance.jobs.queue(QueueName.GARBAGE_COLLECTION)
         for _ in range(2):
-            schedule.fan_out_tables(opened, QueueName.GARBAGE_COLLECTION)
+            schedule.fan_out_tables(opened_instance, QueueName.GARBAGE_COLLECTION)
         first, second = queue.receive(10)
         fails = Operation(t=UnavailableError("no answer"))
-        assert operate(opened, fails, [first, second]) == [first.message_id]
+        assert operate(opened_instance, fails, [first, second]) == [first.message_id]
         queue.delete(second.receipt)
         clock.now_ms += 4_999
         assert queue.receive(10) == ()
         clock.now_ms += 1
         works = Operation()
-        assert operate(opened, works, queue.receive(10)) == []
-        assert works.done == ["t"]
+        assert operate(opened_instance, works, queue.receive(10)) == []
+        assert works.deleted_tables == ["t"]
 
 
 def test_a_poison_table_becomes_a_dead_letter_and_other_tables_continue(
     aws: Lambda, fan_out: Any, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = RetryPolicy((), (0.0,))
-    monkeypatch.setitem(RETRY_POLICIES, QueueName.GARBAGE_COLLECTION, at_once)
+    no_retries = RetryPolicy((), (0.0,))
+    monkeypatch.setitem(RETRY_POLICIES, QueueName.GARBAGE_COLLECTION, no_retries)
     bad = make_table(instance, "bad")
     make_table(instance, "good")
     # Its properties are gone, so that nothing can be done for it.
@@ -247,10 +249,10 @@ def test_a_poison_table_becomes_a_dead_letter_and_other_tables_continue(
     fan_out(QueueName.GARBAGE_COLLECTION)
     for _ in range(3):
         messages = queue.receive(10)
-        returned = failed(aws.call(functions.collect_garbage, batch_of(messages)))
-        assert returned == [m.message_id for m in messages if m.body == bad.id]
+        result = failed(aws.call(functions.collect_garbage, batch_of(messages)))
+        assert result == [m.message_id for m in messages if m.body == bad.id]
         for message in messages:
-            if message.message_id not in returned:
+            if message.message_id not in result:
                 queue.delete(message.receipt)
     assert queue.receive(10) == ()
     (letter,) = instance.jobs.dead_letters(QueueName.GARBAGE_COLLECTION).list()
@@ -262,14 +264,14 @@ def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
 ) -> None:
     refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     left = iter([100.0, 100.0, 11.0, 9.0, 8.0])
-    shown: list[tuple[str, float]] = []
-    queue = SimpleNamespace(release=lambda receipt, delay: shown.append((receipt, delay)))
-    opened = lambda _: with_ports(aws.instance, jobs={"queue": lambda _: queue})  # noqa: E731
-    monkeypatch.setattr("sleeper.workers.lambda_function._opened", opened)
+    values: list[tuple[str, float]] = []
+    queue = SimpleNamespace(release=lambda receipt, delay: values.append((receipt, delay)))
+    open_watched = lambda _: with_ports(aws.instance, jobs={"queue": lambda _: queue})  # noqa: E731
+    monkeypatch.setattr("sleeper.workers.lambda_function._opened", open_watched)
     batch = batch_of(messages_of(*(ref.id for ref in refs)))
     answer = aws.call(functions.report_table_metrics, batch, context_with(lambda: next(left)))
     assert failed(answer) == ["m2"]
-    assert shown == [("receipt 2", 0)]
+    assert values == [("receipt 2", 0)]
 
 
 def test_deleting_a_table_during_an_operation_is_not_a_failure(instance: Instance) -> None:
@@ -311,8 +313,8 @@ def test_metrics_report_files_rows_and_partitions_of_a_table(
     ref = make_table(aws.instance, "t")
     add_rows(aws.instance, "t", 1, 2, 3)
     aws.call(functions.report_table_metrics, batch_of(messages_of(ref.id)))
-    (measured,) = metrics_in(capsys.readouterr().out)
-    counts = {k: v[0] for k, v in measured.items() if isinstance(v, list)}
+    (measurement,) = metrics_in(capsys.readouterr().out)
+    counts = {k: v[0] for k, v in measurement.items() if isinstance(v, list)}
     assert counts.pop("Bytes") > 0
     assert counts == {
         "Rows": 3,

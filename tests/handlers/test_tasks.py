@@ -34,19 +34,19 @@ class Task:
     """A container's process."""
 
     def __init__(self, instance: Instance, kind: str) -> None:
-        told = {"SLEEPER_INSTANCE": instance.where, "SLEEPER_TASK_KIND": kind}
-        settings = {**os.environ, **told, "PYTHONPATH": ""}
+        message = {"SLEEPER_INSTANCE": instance.where, "SLEEPER_TASK_KIND": kind}
+        settings = {**os.environ, **message, "PYTHONPATH": ""}
         command = [sys.executable, str(ROOT / "containers" / "worker" / "main.py")]
         self.process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
     def end(self, number: int | None = None) -> list[dict[str, Any]]:
-        """Sends the signal, if any, and gives what it logged until its end."""
+        """Sends the signal, if any, and returns the log until the process ends."""
         if number is not None:
             self.process.send_signal(number)
-        said, _ = self.process.communicate(timeout=WAIT_SECONDS)
-        return [json.loads(line) for line in said.splitlines()]
+        output, _ = self.process.communicate(timeout=WAIT_SECONDS)
+        return [json.loads(line) for line in output.splitlines()]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def start(instance: Instance) -> Iterator[Callable[[str], Task]]:
         task.process.communicate()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
@@ -78,8 +78,8 @@ def is_running(instance: Instance, kind: JobKind) -> bool:
 
 def keys(instance: Instance) -> pa.Array:
     """All keys of the table, in order."""
-    with open_instance(instance.where) as opened:
-        return opened.table("t").query().to_arrow()["k"].combine_chunks()
+    with open_instance(instance.where) as opened_instance:
+        return opened_instance.table("t").query().to_arrow()["k"].combine_chunks()
 
 
 def test_an_ingest_task_runs_all_jobs_records_them_and_ends_when_idle(
@@ -91,7 +91,7 @@ def test_an_ingest_task_runs_all_jobs_records_them_and_ends_when_idle(
         submit_ingest(instance, "t", [str(path)])
     instance.jobs.queue(QueueName.INGEST).send("{")
     task = start("ingest")
-    logged = task.end()
+    log_lines = task.end()
     assert task.process.returncode == 0
     assert keys(instance).to_pylist() == list(range(30))
     (status,) = instance.jobs.tasks.recent("ingest")
@@ -99,8 +99,8 @@ def test_an_ingest_task_runs_all_jobs_records_them_and_ends_when_idle(
     assert not status.running
     states = sorted(job.state.value for job in instance.jobs.tracker.recent(JobKind.INGEST))
     assert states == ["committed"] * 3 + ["rejected"]
-    assert {line["service"] for line in logged} == {"ingest-task"}
-    assert any("not JSON" in line["message"] for line in logged)
+    assert {line["service"] for line in log_lines} == {"ingest-task"}
+    assert any("not JSON" in line["message"] for line in log_lines)
 
 
 def test_a_compaction_task_runs_compactions_only(
@@ -149,10 +149,10 @@ def test_a_stopped_task_returns_its_job_and_the_next_task_runs_it(
     name, submit = WORK[kind]
     submit(instance, tmp_path)
     task = start(kind.value)
-    wait_for(lambda: is_running(instance, kind))
-    begun = time.monotonic()
+    wait_until(lambda: is_running(instance, kind))
+    start_time = time.monotonic()
     task.end(signal.SIGTERM)
-    assert time.monotonic() - begun < ECS_STOP_SECONDS
+    assert time.monotonic() - start_time < ECS_STOP_SECONDS
     counts = instance.jobs.queue(name).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)
     (status,) = instance.jobs.tasks.recent(kind.value)
@@ -168,7 +168,7 @@ def test_the_job_of_a_task_that_is_killed_is_run_by_the_next_one(
     name, submit = WORK[kind]
     submit(instance, tmp_path)
     task = start(kind.value)
-    wait_for(lambda: is_running(instance, kind))
+    wait_until(lambda: is_running(instance, kind))
     task.end(signal.SIGKILL)
     assert instance.jobs.queue(name).counts().in_flight == 1
     # In AWS the message's visibility timeout ends.
@@ -192,11 +192,11 @@ def test_an_idle_task_ends_on_sigterm_and_receives_no_message(
 ) -> None:
     instance.change_properties({"sleeper.task.idle.stop.seconds": "600"})
     task = start("ingest")
-    wait_for(lambda: instance.jobs.tasks.recent("ingest"))
-    begun = time.monotonic()
+    wait_until(lambda: instance.jobs.tasks.recent("ingest"))
+    start_time = time.monotonic()
     task.end(signal.SIGTERM)
     assert task.process.returncode == 0
-    assert time.monotonic() - begun < ECS_STOP_SECONDS
+    assert time.monotonic() - start_time < ECS_STOP_SECONDS
     (status,) = instance.jobs.tasks.recent("ingest")
     assert (status.running, status.jobs) == (False, 0)
 
@@ -250,5 +250,5 @@ def test_a_task_runs_an_export(instance: Instance, start: Callable[[str], Task])
     assert instance.jobs.tracker.job(table.id, "e1").state is JobState.COMMITTED
     (lost,) = (j for j in instance.jobs.tracker.recent(JobKind.BULK_EXPORT) if j.job_id == "e2")
     assert lost.state is JobState.REJECTED
-    written = list((Path(instance.where) / "exports" / table.id / "e1").glob("*.parquet"))
-    assert len(written) == 1
+    files = list((Path(instance.where) / "exports" / table.id / "e1").glob("*.parquet"))
+    assert len(files) == 1

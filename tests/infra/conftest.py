@@ -1,4 +1,4 @@
-"""Syntheses that tests of several files read: each takes seconds."""
+"""Synthesised templates that several modules share, because synthesis takes seconds."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 
 @pytest.fixture(scope="session")
-def with_athena(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+def athena_stack(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     """The templates of an instance that Athena queries."""
     folder = tmp_path_factory.mktemp("athena")
     file = folder / "instance.properties"

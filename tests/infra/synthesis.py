@@ -32,13 +32,13 @@ class Synthesis:
     @cached_property
     def templates(self) -> dict[str, Resource]:
         """By the name of the concern; the one they are nested in is `Instance`."""
-        found = {}
+        results = {}
         for path in sorted(self.folder.glob("*.template.json")):
             stem = path.name.split(".")[0]
             nested = ".nested." in path.name
             concern = stem.removeprefix("sleeperexample")[:-8] if nested else "Instance"
-            found[concern] = json.loads(path.read_text())
-        return found
+            results[concern] = json.loads(path.read_text())
+        return results
 
     def of_type(self, kind: str) -> dict[str, Resource]:
         """Resources of a type, in all templates, by template and logical id."""
@@ -50,13 +50,13 @@ class Synthesis:
         }
 
     def properties(self, kind: str) -> list[Resource]:
-        """What resources of a type are made with."""
+        """Returns the properties of the resources of a type."""
         return [resource["Properties"] for resource in self.of_type(kind).values()]
 
-    def named(self, kind: str, name: str, value: str) -> Resource:
+    def find_named(self, kind: str, name: str, value: str) -> Resource:
         """The one resource of a type whose property has that value."""
-        (found,) = (p for p in self.properties(kind) if p.get(name) == value)
-        return found
+        (result,) = (p for p in self.properties(kind) if p.get(name) == value)
+        return result
 
     def statements(self) -> Iterator[tuple[str, Resource]]:
         """Every statement of every policy, with where it is."""
@@ -82,7 +82,7 @@ def synthesise(folder: Path, instance_file: Path | None = EXAMPLE, **context: st
 
 
 def as_list(value: Any) -> list[Any]:
-    """CloudFormation takes one thing where a list of one is meant."""
+    """Wraps a single value, which CloudFormation accepts as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -90,8 +90,8 @@ def _documents(value: Any) -> Iterator[Resource]:
     if isinstance(value, dict):
         if "Statement" in value and "Version" in value:
             yield value
-        for each in value.values():
-            yield from _documents(each)
+        for item in value.values():
+            yield from _documents(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from _documents(each)
+        for item in value:
+            yield from _documents(item)

@@ -1,4 +1,4 @@
-"""The HTTP API and the WebSocket, where an instance asks for them."""
+"""The HTTP and WebSocket APIs of an instance that enables them."""
 
 import json
 
@@ -38,8 +38,8 @@ def test_stages_are_bounded_and_the_http_api_has_a_log(apis: Synthesis) -> None:
             "ThrottlingRateLimit": 50,
             "ThrottlingBurstLimit": 100,
         }
-    logged = json.loads(stages["$default"]["AccessLogSettings"]["Format"])
-    assert {"caller", "route", "status"} <= set(logged)
+    log_lines = json.loads(stages["$default"]["AccessLogSettings"]["Format"])
+    assert {"caller", "route", "status"} <= set(log_lines)
 
 
 def test_functions_have_the_required_memory(apis: Synthesis) -> None:
@@ -57,12 +57,12 @@ def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> N
         if "execute-api:ManageConnections" in as_list(statement["Action"])
     ]
     assert len(allowed) == 3  # the WebSocket's function, and those that plan and run queries
-    assert all("/live/POST/@connections/*" in each for each in allowed)
+    assert all("/live/POST/@connections/*" in item for item in allowed)
 
 
 def test_the_urls_are_properties(apis: Synthesis) -> None:
-    (written,) = apis.properties("Custom::SleeperProperties")
-    places = written["Deployed"]
+    (resource,) = apis.properties("Custom::SleeperProperties")
+    places = resource["Deployed"]
     websocket = json.dumps(places["sleeper.query.websocket.api.url"])
     assert "wss://" in websocket or "ApiEndpoint" in websocket or "Outputs" in websocket
     assert places["sleeper.query.http.api.url"]

@@ -31,10 +31,10 @@ def test_each_platform_is_a_separate_stack(platforms: Synthesis) -> None:
 
 
 def test_a_queue_is_recorded_for_each_platform(platforms: Synthesis) -> None:
-    (written,) = platforms.properties("Custom::SleeperProperties")
-    deployed = written["Deployed"]
+    (resource,) = platforms.properties("Custom::SleeperProperties")
+    deployed_values = resource["Deployed"]
     for name in ("emr", "persistent.emr", "emr.serverless", "eks"):
-        assert f"sleeper.bulk.import.{name}.job.queue.url" in deployed
+        assert f"sleeper.bulk.import.{name}.job.queue.url" in deployed_values
     for place in (
         "emr.serverless.application.id",
         "emr.serverless.role.arn",
@@ -45,8 +45,8 @@ def test_a_queue_is_recorded_for_each_platform(platforms: Synthesis) -> None:
         "eks.image",
         "eks.statemachine.arn",
     ):
-        assert f"sleeper.bulk.import.{place}" in deployed
-    assert "sleeper.bulk.export.task.definition" in deployed
+        assert f"sleeper.bulk.import.{place}" in deployed_values
+    assert "sleeper.bulk.export.task.definition" in deployed_values
 
 
 def test_no_action_is_allowed_by_a_wildcard(platforms: Synthesis) -> None:
@@ -105,7 +105,7 @@ def test_the_watcher_may_describe_and_the_starter_may_start_runs(
     }[concern]
     own = ("emr-serverless:", "elasticmapreduce:", "states:")
     assert {a for a in _allowed(platforms, concern) if a.startswith(own)} == of_platform
-    told = {
+    environment = {
         p["FunctionName"]: p["Environment"]["Variables"]["SLEEPER_BULK_IMPORT_PLATFORM"]
         for where, r in platforms.of_type("AWS::Lambda::Function").items()
         if where.startswith(f"{concern}/")
@@ -113,7 +113,7 @@ def test_the_watcher_may_describe_and_the_starter_may_start_runs(
     }
     name = {"EmrServerless": "emr_serverless", "Emr": "emr", "Eks": "eks"}[concern]
     stem = name.replace("_", "-")
-    assert told == {
+    assert environment == {
         f"sleeper-example-start-bulk-import-{stem}": name,
         f"sleeper-example-watch-bulk-imports-{stem}": name,
     }
@@ -148,9 +148,9 @@ def test_clusters_require_tokens_for_instance_metadata(platforms: Synthesis) -> 
 def test_the_persistent_cluster_runs_a_worker_per_concurrent_job(platforms: Synthesis) -> None:
     cluster = _only(platforms, "AWS::EMR::Cluster")
     (step,) = cluster["Steps"]
-    said = json.dumps(step)
-    assert "-m sleeper.workers.task" in said
-    assert "seq 1)" in said
+    text = json.dumps(step)
+    assert "-m sleeper.workers.task" in text
+    assert "seq 1)" in text
     assert cluster["Instances"]["KeepJobFlowAliveWhenNoSteps"]
     concern = "PersistentEmr"
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= _allowed(platforms, concern)
@@ -159,13 +159,13 @@ def test_the_persistent_cluster_runs_a_worker_per_concurrent_job(platforms: Synt
 def test_the_eks_state_machine_continues_if_resources_exist(platforms: Synthesis) -> None:
     definition = _only(platforms, "AWS::StepFunctions::StateMachine")["Definition"]
     states = definition["States"]
-    at, path = definition["StartAt"], []
-    while at:
-        path.append(at)
-        for caught in states[at].get("Catch", ()):
+    state_name, path = definition["StartAt"], []
+    while state_name:
+        path.append(state_name)
+        for caught in states[state_name].get("Catch", ()):
             assert caught["ErrorEquals"] == ["EKS.409"]
-            assert caught["Next"] == states[at]["Next"]
-        at = states[at].get("Next")
+            assert caught["Next"] == states[state_name]["Next"]
+        state_name = states[state_name].get("Next")
     assert path == ["Namespace", "ServiceAccount", "RoleBinding", "RunJob"]
     assert set(path) == set(states)
     job = states["RunJob"]["Parameters"]["Job"]["spec"]
@@ -183,17 +183,17 @@ def test_eks_scales_its_nodes(platforms: Synthesis) -> None:
 
 
 def test_logs_of_eks_have_the_common_retention(platforms: Synthesis) -> None:
-    kept = {
+    remaining = {
         p["LogGroupName"]: p.get("RetentionInDays")
         for p in platforms.properties("AWS::Logs::LogGroup")
     }
-    assert kept["/aws/eks/sleeper-example-bulk-import/cluster"] == 30
-    assert set(kept.values()) == {30}
+    assert remaining["/aws/eks/sleeper-example-bulk-import/cluster"] == 30
+    assert set(remaining.values()) == {30}
 
 
 def test_the_image_is_made_from_the_release_that_is_the_default() -> None:
-    said = (ROOT / "containers" / "bulk_import" / "Dockerfile").read_text()
-    assert f"ARG RELEASE={EMR_RELEASE.default}\n" in said
+    text = (ROOT / "containers" / "bulk_import" / "Dockerfile").read_text()
+    assert f"ARG RELEASE={EMR_RELEASE.default}\n" in text
 
 
 def test_nag_finds_nothing(platforms: Synthesis) -> None:

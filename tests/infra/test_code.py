@@ -23,7 +23,7 @@ OF_IMAGES = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the zip for this Python holds."""
+    """Returns the content of the zip for this Python version."""
     folder = tmp_path_factory.mktemp("code")
     CodeBuild("local", "ARM64").into(folder)
     return folder
@@ -39,14 +39,16 @@ def test_every_handler_loads_from_the_zip_without_data_libraries(
     program += "print(*sys.modules)"
     # Neither this environment's packages nor the repository.
     isolated = [sys.executable, "-I", "-S", "-B", "-c", program]
-    done = subprocess.run(isolated, capture_output=True, text=True, check=False, cwd="/")
-    assert done.returncode == 0, done.stderr
-    assert {"pyarrow", "datafusion", "pandas"}.isdisjoint(done.stdout.split())
+    process = subprocess.run(isolated, capture_output=True, text=True, check=False, cwd="/")
+    assert process.returncode == 0, process.stderr
+    assert {"pyarrow", "datafusion", "pandas"}.isdisjoint(process.stdout.split())
 
 
 def test_the_zip_is_small_enough_for_lambda(built: Path) -> None:
     folders = os.walk(built)
-    size = sum((Path(at) / name).stat().st_size for at, _, names in folders for name in names)
+    size = sum(
+        (Path(folder) / name).stat().st_size for folder, _, names in folders for name in names
+    )
     assert size < 0.6 * LAMBDA_BYTES_MAX
     assert not list(built.glob("**/__pycache__"))
 

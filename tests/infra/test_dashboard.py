@@ -1,4 +1,4 @@
-"""The dashboard, where an instance asks for it: what there is, and what the code counts."""
+"""The dashboard of an instance that enables it, compared with resources and metrics."""
 
 import inspect
 import json
@@ -25,7 +25,7 @@ _SEARCHED = re.compile(
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+def synthesis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     """An instance with every part that costs no cluster, and the dashboard."""
     folder = tmp_path_factory.mktemp("dashboard")
     file = folder / "instance.properties"
@@ -39,18 +39,18 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 
 @pytest.fixture(scope="module")
-def body(watched: Synthesis) -> dict[str, Any]:
-    (dashboard,) = watched.properties("AWS::CloudWatch::Dashboard")
+def body(synthesis: Synthesis) -> dict[str, Any]:
+    (dashboard,) = synthesis.properties("AWS::CloudWatch::Dashboard")
     assert dashboard["DashboardName"] == "sleeper-example-dashboard"
     parts = dashboard["DashboardBody"]["Fn::Join"][1]
-    found: dict[str, Any] = json.loads(
+    results: dict[str, Any] = json.loads(
         "".join(part if isinstance(part, str) else part["Ref"].lower() for part in parts)
     )
-    return found
+    return results
 
 
-def drawn(body: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Each thing that a chart draws, with the chart's title."""
+def iterate_metrics(body: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yields the metrics of each chart, with the chart's title."""
     for widget in body["widgets"]:
         for metric in widget["properties"].get("metrics", ()):
             yield widget["properties"]["title"], metric
@@ -58,76 +58,76 @@ def drawn(body: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
 def plain(body: dict[str, Any], namespace: str) -> dict[str, set[str]]:
     """Metrics that are named: by the metric, the values of the last dimension."""
-    found: dict[str, set[str]] = {}
-    for _, metric in drawn(body):
+    results: dict[str, set[str]] = {}
+    for _, metric in iterate_metrics(body):
         if metric[0] == namespace:
             names = [part for part in metric if isinstance(part, str)]
-            found.setdefault(names[1], set()).add(names[-1])
-    return found
+            results.setdefault(names[1], set()).add(names[-1])
+    return results
 
 
 def searched(body: dict[str, Any]) -> list[tuple[str, ...]]:
-    texts = [m[0]["expression"] for _, m in drawn(body) if isinstance(m[0], dict)]
-    return [found for text in texts for found in _SEARCHED.findall(text)]
+    texts = [m[0]["expression"] for _, m in iterate_metrics(body) if isinstance(m[0], dict)]
+    return [match for text in texts for match in _SEARCHED.findall(text)]
 
 
 def test_every_queue_is_shown_with_its_age_and_its_dead_letters(
-    watched: Synthesis, body: dict[str, Any]
+    synthesis: Synthesis, body: dict[str, Any]
 ) -> None:
     # The default results queue is the clients' to watch.
-    made = {p["QueueName"] for p in watched.properties("AWS::SQS::Queue")}
-    queues = made - {"sleeper-example-query-results"}
+    queue_names = {p["QueueName"] for p in synthesis.properties("AWS::SQS::Queue")}
+    queues = queue_names - {"sleeper-example-query-results"}
     dead = {name for name in queues if "-dead-letters" in name}
-    shown = plain(body, "AWS/SQS")
-    assert shown["ApproximateNumberOfMessagesVisible"] == queues
-    assert shown["ApproximateAgeOfOldestMessage"] == queues - dead
-    titles = {t for t, m in drawn(body) if m[0] == "AWS/SQS" and m[3] in dead}
+    text = plain(body, "AWS/SQS")
+    assert text["ApproximateNumberOfMessagesVisible"] == queues
+    assert text["ApproximateAgeOfOldestMessage"] == queues - dead
+    titles = {t for t, m in iterate_metrics(body) if m[0] == "AWS/SQS" and m[3] in dead}
     assert titles == {"Dead letters"}
 
 
-def test_every_alarm_is_shown(watched: Synthesis, body: dict[str, Any]) -> None:
+def test_every_alarm_is_shown(synthesis: Synthesis, body: dict[str, Any]) -> None:
     (widget,) = (w for w in body["widgets"] if w["type"] == "alarm")
-    shown = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
-    assert shown == {p["AlarmName"] for p in watched.properties("AWS::CloudWatch::Alarm")}
+    values = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
+    assert values == {p["AlarmName"] for p in synthesis.properties("AWS::CloudWatch::Alarm")}
 
 
 def test_every_function_is_shown_with_errors_throttles_and_durations(
-    watched: Synthesis, body: dict[str, Any]
+    synthesis: Synthesis, body: dict[str, Any]
 ) -> None:
-    functions = {p["FunctionName"] for p in watched.properties("AWS::Lambda::Function")}
+    functions = {p["FunctionName"] for p in synthesis.properties("AWS::Lambda::Function")}
     assert len(functions) > 20
-    shown = plain(body, "AWS/Lambda")
-    assert shown == dict.fromkeys(("Errors", "Throttles", "Duration"), functions)
+    text = plain(body, "AWS/Lambda")
+    assert text == dict.fromkeys(("Errors", "Throttles", "Duration"), functions)
 
 
 def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     kinds = {"ingest", "compaction", "bulk_export"}
     assert plain(body, NAMESPACE) == {metric.value: kinds for metric in TASK_METRICS}
-    for _, metric in drawn(body):
+    for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
 
 
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
-    found = searched(body)
-    assert {name for _, name, *_ in found} == {m.value for m in Metric if m not in TASK_METRICS}
-    assert {(schema, instance) for schema, _, instance, *_ in found} == {
+    result = searched(body)
+    assert {name for _, name, *_ in result} == {m.value for m in Metric if m not in TASK_METRICS}
+    assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
     }
-    assert {seconds for *_, seconds in found} == {"600"}
+    assert {seconds for *_, seconds in result} == {"600"}
 
 
 def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path: Path) -> None:
     gathered = {metric.value for metric in gather_table_metrics(DataTable(tmp_path).store)}
-    held = {name for _, name, _, statistic, _ in searched(body) if statistic == "Maximum"}
-    assert held == gathered
+    held_metrics = {name for _, name, _, statistic, _ in searched(body) if statistic == "Maximum"}
+    assert held_metrics == gathered
 
 
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
     sources.append(inspect.getsource(gather_table_metrics))
-    written = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
-    assert written == set(Metric.__members__)
+    names = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
+    assert names == set(Metric.__members__)
 
 
 def test_charts_fit_into_rows_and_use_the_period_of_the_properties(
@@ -138,7 +138,9 @@ def test_charts_fit_into_rows_and_use_the_period_of_the_properties(
         assert widget["x"] + widget["width"] <= 24
         rows[widget["y"]] = rows.get(widget["y"], 0) + widget["width"]
     assert set(rows.values()) == {24}
-    periods = {m[-1]["period"] for _, m in drawn(body) if m[0] in ("AWS/SQS", "AWS/Lambda")}
+    periods = {
+        m[-1]["period"] for _, m in iterate_metrics(body) if m[0] in ("AWS/SQS", "AWS/Lambda")
+    }
     assert periods == {120}
 
 
@@ -154,16 +156,16 @@ def test_the_dashboard_of_an_instance_without_tasks_shows_its_other_parts() -> N
         "AWS::CloudWatch::Dashboard",
         {"DashboardName": "sleeper-bare-dashboard", "DashboardBody": Match.any_value()},
     )
-    said = json.dumps(template.to_json())
-    assert "CommitsApplied" in said
-    assert "TasksRunning" not in said
-    assert "LeafPartitions" not in said
+    text = json.dumps(template.to_json())
+    assert "CommitsApplied" in text
+    assert "TasksRunning" not in text
+    assert "LeafPartitions" not in text
 
 
 def test_an_instance_has_no_dashboard_by_default(example: Synthesis) -> None:
     assert example.of_type("AWS::CloudWatch::Dashboard") == {}
 
 
-def test_nag_finds_nothing(watched: Synthesis) -> None:
-    report = json.loads((watched.folder / "validation-report.json").read_text())
+def test_nag_finds_nothing(synthesis: Synthesis) -> None:
+    report = json.loads((synthesis.folder / "validation-report.json").read_text())
     assert report["pluginReports"] == []

@@ -1,4 +1,4 @@
-"""What properties change in the templates, and which stop a deployment."""
+"""Effects of properties on the templates, and properties that prevent a deployment."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def _synthesise(tmp_path: Path, text: str, **context: str) -> Synthesis:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """No optional stack, everything goes with the stack, a VPC given, x86."""
+    """An instance without optional stacks or retained data, in an existing VPC, on x86."""
     return _synthesise(
         tmp_path_factory.mktemp("bare"),
         "sleeper.optional.stacks=None\nsleeper.retain.infra.after.destroy=false\n"
@@ -32,8 +32,8 @@ def test_disabled_optional_stacks_are_absent(bare: Synthesis) -> None:
         "Alarms", "ClientRoles", "Committer", "Instance", "Network", "Properties", "StateStore",
         "Storage", "TableIndex",
     }  # fmt: skip
-    (written,) = bare.properties("Custom::SleeperProperties")
-    assert "sleeper.ingest.job.queue.url" not in written["Deployed"]
+    (resource,) = bare.properties("Custom::SleeperProperties")
+    assert "sleeper.ingest.job.queue.url" not in resource["Deployed"]
 
 
 def test_no_resource_is_retained_if_the_property_is_unset(bare: Synthesis) -> None:
@@ -48,8 +48,8 @@ def test_no_resource_is_retained_if_the_property_is_unset(bare: Synthesis) -> No
 
 
 def test_tables_removed_with_the_stack_are_not_protected(bare: Synthesis) -> None:
-    (written,) = bare.properties("Custom::SleeperProperties")
-    assert written["Protect"] == "false"
+    (resource,) = bare.properties("Custom::SleeperProperties")
+    assert resource["Protect"] == "false"
 
 
 def test_alarms_are_mailed_if_an_address_is_set(bare: Synthesis) -> None:
@@ -61,17 +61,21 @@ def test_a_given_vpc_is_used(bare: Synthesis) -> None:
     assert bare.of_type("AWS::EC2::VPC") == {}
     (group,) = bare.properties("AWS::EC2::SecurityGroup")
     assert group["VpcId"] == "vpc-1"
-    (written,) = bare.properties("Custom::SleeperProperties")
-    deployed = written["Deployed"]
-    assert deployed["sleeper.task.subnets"] == deployed["sleeper.subnets"] == "subnet-1,subnet-2"
-    assert deployed["sleeper.vpc"] == "vpc-1"
-    assert "sleeper.network.vpc.created" not in deployed
+    (resource,) = bare.properties("Custom::SleeperProperties")
+    deployed_values = resource["Deployed"]
+    assert (
+        deployed_values["sleeper.task.subnets"]
+        == deployed_values["sleeper.subnets"]
+        == "subnet-1,subnet-2"
+    )
+    assert deployed_values["sleeper.vpc"] == "vpc-1"
+    assert "sleeper.network.vpc.created" not in deployed_values
 
 
 def test_stack_names_match_gchq_sleeper(bare: Synthesis) -> None:
-    (written,) = bare.properties("Custom::SleeperProperties")
+    (resource,) = bare.properties("Custom::SleeperProperties")
     # Its clients refuse "None", and read a comma as an empty list.
-    assert written["Set"]["sleeper.optional.stacks"] == ","
+    assert resource["Set"]["sleeper.optional.stacks"] == ","
 
 
 def test_a_folder_saved_from_an_instance_of_gchq_sleeper_synthesises(
@@ -81,17 +85,17 @@ def test_a_folder_saved_from_an_instance_of_gchq_sleeper_synthesises(
     rows = [line.split("\t") for line in names if not line.startswith("#")]
     own = {"sleeper.id", "sleeper.optional.stacks", "sleeper.account", "sleeper.region"}
     # A deployed instance has every deployment's property, and users' with their defaults.
-    saved = [
-        f"{name}={default if set_by == 'instance' else 'written'}"
-        for set_by, name, default in rows
-        if name not in own and set_by != "table" and default != "null" and default[:2] != " +"
+    content = [
+        f"{name}={default if java_name == 'instance' else 'written'}"
+        for java_name, name, default in rows
+        if name not in own and java_name != "table" and default != "null" and default[:2] != " +"
     ]
-    text = "\n".join((*saved, "sleeper.vpc=vpc-1", "sleeper.subnets=subnet-1"))
+    text = "\n".join((*content, "sleeper.vpc=vpc-1", "sleeper.subnets=subnet-1"))
     stacks = "IngestStack,EmrStudioStack,CompactionStack,GarbageCollectorStack,QueryStack"
     synthesis = _synthesise(tmp_path, f"{text}\nsleeper.optional.stacks={stacks}\n")
-    (written,) = synthesis.properties("Custom::SleeperProperties")
-    assert written["Set"]["sleeper.optional.stacks"] == stacks
-    assert "written" not in written["Set"].values()
+    (resource,) = synthesis.properties("Custom::SleeperProperties")
+    assert resource["Set"]["sleeper.optional.stacks"] == stacks
+    assert "written" not in resource["Set"].values()
     assert {"Ingest", "GarbageCollection", "Query"} <= set(synthesis.templates)
     assert "optional stack EmrStudioStack means nothing here" in capsys.readouterr().err
 
@@ -104,7 +108,7 @@ def test_processor_and_log_retention_are_properties(bare: Synthesis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "expected_name"),
     [
         ("sleeper.optional.stacks=IngestStack,Compactor", "sleeper.optional.stacks"),
         ("sleeper.ingest.task.cpus=2048", "sleeper.ingest.task.cpu"),
@@ -113,15 +117,15 @@ def test_processor_and_log_retention_are_properties(bare: Synthesis) -> None:
     ],
 )
 def test_an_invalid_property_is_named_and_stops_the_deployment(
-    tmp_path: Path, text: str, named: str
+    tmp_path: Path, text: str, expected_name: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=named):
+    with pytest.raises(InvalidRequestError, match=expected_name):
         _synthesise(tmp_path, text)
 
 
 def test_an_instance_needs_no_file(tmp_path: Path) -> None:
     synthesis = synthesise(tmp_path, None, id="Other.One")
-    (written,) = synthesis.properties("Custom::SleeperProperties")
-    assert written["Set"] == {"sleeper.id": "Other.One"}
+    (resource,) = synthesis.properties("Custom::SleeperProperties")
+    assert resource["Set"] == {"sleeper.id": "Other.One"}
     names = {p["QueueName"] for p in synthesis.properties("AWS::SQS::Queue")}
     assert "sleeper-other-one-ingest-jobs" in names

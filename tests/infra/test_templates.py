@@ -1,4 +1,4 @@
-"""The templates of the example: what each resource must have."""
+"""Required settings of each resource in the example's templates."""
 
 import json
 from typing import Any
@@ -27,18 +27,18 @@ def _text(value: Any) -> str:
 
 
 def resource_lines(synthesis: Synthesis, concerns: set[str]) -> list[str]:
-    """What is in the templates of these concerns, a line for each type whose names matter."""
+    """Returns the approved list: a line for each resource type of these concerns."""
     lines: list[str] = []
     for concern in sorted(concerns):
         template = synthesis.templates[concern]
         lines.append(f"{concern}: {len(template['Resources'])} resources")
-        named: dict[str, list[str]] = {}
+        names_by_kind: dict[str, list[str]] = {}
         for resource in template["Resources"].values():
             attribute = _NAMED_BY.get(resource["Type"])
             if attribute is not None:
                 name = _text(resource["Properties"][attribute])
-                named.setdefault(resource["Type"], []).append(name.removeprefix(PREFIX))
-        for kind, names in sorted(named.items()):
+                names_by_kind.setdefault(resource["Type"], []).append(name.removeprefix(PREFIX))
+        for kind, names in sorted(names_by_kind.items()):
             lines.append(f"  {kind}: {', '.join(sorted(names))}")
     return lines
 
@@ -76,11 +76,13 @@ def test_every_queue_has_dead_letters_and_an_alarm_on_them(example: Synthesis) -
         for dimension in alarm["Dimensions"]
         if alarm["AlarmActions"]
     }
-    made = [q for q in DEPLOYED_QUEUES.values() if f"sleeper-example-{q.name}" in queues]
+    queues_with_names = [
+        q for q in DEPLOYED_QUEUES.values() if f"sleeper-example-{q.name}" in queues
+    ]
     # Only clients receive results, so that they are no dead letters of the instance.
-    assert len(queues) == 2 * len(made) + len({f"{PREFIX}query-results"})
-    assert len(alarms) == len(made)
-    for queue in made:
+    assert len(queues) == 2 * len(queues_with_names) + len({f"{PREFIX}query-results"})
+    assert len(alarms) == len(queues_with_names)
+    for queue in queues_with_names:
         properties = queues[f"sleeper-example-{queue.name}"]
         dead = f"sleeper-example-{queue.dead_letters_name}"
         target = properties["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]
@@ -166,10 +168,12 @@ def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> 
     functions = example.properties(FUNCTION)
     assert len(functions) == 26
     for function in functions:
-        told = function["Environment"]["Variables"]
-        assert told["SLEEPER_INSTANCE"] == "aws:example"
-        assert _text(told["SLEEPER_CONFIG_BUCKET"]) == ("sleeper-example-config-${AWS::AccountId}")
-        assert told["POWERTOOLS_METRICS_NAMESPACE"] == "Sleeper"
+        environment = function["Environment"]["Variables"]
+        assert environment["SLEEPER_INSTANCE"] == "aws:example"
+        assert _text(environment["SLEEPER_CONFIG_BUCKET"]) == (
+            "sleeper-example-config-${AWS::AccountId}"
+        )
+        assert environment["POWERTOOLS_METRICS_NAMESPACE"] == "Sleeper"
         assert function["TracingConfig"] == {"Mode": "Active"}
         assert function["Architectures"] == ["arm64"]
 
@@ -199,14 +203,14 @@ def test_buckets_are_private_encrypted_and_retained(example: Synthesis) -> None:
 
 
 def test_buckets_and_queues_require_tls(example: Synthesis) -> None:
-    refused = [
+    refusals = [
         where
         for where, statement in example.statements()
         if statement["Effect"] == "Deny"
         and statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
     ]
     topics = 1
-    assert len(refused) == len(example.of_type(BUCKET)) + len(example.of_type(QUEUE)) + topics
+    assert len(refusals) == len(example.of_type(BUCKET)) + len(example.of_type(QUEUE)) + topics
 
 
 def test_dynamodb_tables_have_the_keys_of_their_adapters(example: Synthesis) -> None:
@@ -229,23 +233,23 @@ def test_irreplaceable_tables_are_retained_and_backed_up(example: Synthesis) -> 
 
 
 def test_properties_name_all_created_resources(example: Synthesis) -> None:
-    (written,) = example.properties("Custom::SleeperProperties")
-    deployed = written["Deployed"]
-    made = {p["QueueName"] for p in example.properties(QUEUE)}
+    (resource,) = example.properties("Custom::SleeperProperties")
+    deployed_values = resource["Deployed"]
+    queue_names = {p["QueueName"] for p in example.properties(QUEUE)}
     for queue in DEPLOYED_QUEUES.values():
-        there = f"sleeper-example-{queue.name}" in made
+        present = f"sleeper-example-{queue.name}" in queue_names
         for place in (queue.url, queue.arn, queue.dead_letters_url, queue.dead_letters_arn):
-            assert (place.name in deployed) == there
+            assert (place.name in deployed_values) == present
     rules = {p["Name"] for p in example.properties("AWS::Events::Rule")}
-    assert set(deployed["sleeper.schedule.rules"].split(",")) == rules
-    assert written["Set"]["sleeper.tags"] == "Project,sleeper"
+    assert set(deployed_values["sleeper.schedule.rules"].split(",")) == rules
+    assert resource["Set"]["sleeper.tags"] == "Project,sleeper"
 
 
 def test_the_tables_of_the_folder_are_defined_after_the_properties(example: Synthesis) -> None:
     (table,) = example.of_type("Custom::SleeperTable").values()
     assert table["Properties"]["Name"] == "flights"
     assert table["Properties"]["SplitPoints"] == "N3\nN6\n"
-    assert any(each.startswith("Properties") for each in table["DependsOn"])
+    assert any(item.startswith("Properties") for item in table["DependsOn"])
 
 
 def test_tasks_reach_services_without_the_internet(example: Synthesis) -> None:
@@ -269,10 +273,10 @@ def test_roles_that_create_and_delete_tables_may_write_and_delete_the_birthmark(
 
 
 def test_roles_that_count_messages_may_count_dead_letters(example: Synthesis) -> None:
-    """`MessageQueue.counts` asks both."""
-    counted: dict[str, set[str]] = {}
+    """`MessageQueue.counts` reads both queues."""
+    counts: dict[str, set[str]] = {}
     names = {q.name: q.dead_letters_name for q in DEPLOYED_QUEUES.values()}
-    declared = {*names, *names.values()}
+    declaration = {*names, *names.values()}
     for where, statement in example.statements():
         if "sqs:GetQueueAttributes" not in as_list(statement["Action"]):
             continue
@@ -284,8 +288,8 @@ def test_roles_that_count_messages_may_count_dead_letters(example: Synthesis) ->
             _text(r).rpartition(":sleeper-example-")[2] for r in as_list(statement["Resource"])
         }
         # Users' own, which take results, are none of the instance's.
-        if own := queues & declared:
-            counted.setdefault(where.split("/")[0], set()).update(own)
+        if own := queues & declaration:
+            counts.setdefault(where.split("/")[0], set()).update(own)
     expected = {
         "Ingest": {"ingest-jobs"},
         "Compaction": {
@@ -298,13 +302,13 @@ def test_roles_that_count_messages_may_count_dead_letters(example: Synthesis) ->
         "StateStore": {"state-snapshots.fifo"},
         "Metrics": {"table-metrics.fifo"},
     }
-    assert counted == {
+    assert counts == {
         stack: queues | {names[queue] for queue in queues} for stack, queues in expected.items()
     }
 
 
 def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
-    """A topic with a policy of its own has not the one that lets the account's alarms in."""
+    """A topic's own policy replaces the default one, which allows the account's alarms."""
     (policy,) = example.properties("AWS::SNS::TopicPolicy")
     allowed = [s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow"]
     (statement,) = allowed
@@ -334,14 +338,14 @@ def test_operations_on_tables_have_bounded_concurrency(example: Synthesis) -> No
 
 
 def test_queries_may_write_only_results(example: Synthesis) -> None:
-    written = {
+    names = {
         _text(resource)
         for where, statement in example.statements()
         if where.startswith("Query/") and statement["Effect"] == "Allow"
         for resource in as_list(statement.get("Resource", []))
         if {"s3:PutObject", "sqs:SendMessage"} & set(as_list(statement["Action"]))
     }
-    assert sorted(each.rpartition("sleeper-example-")[2] for each in written) == [
+    assert sorted(item.rpartition("sleeper-example-")[2] for item in names) == [
         "leaf-partition-query",
         "query-results*",
         "query-results-${AWS::AccountId}/query-*",
@@ -352,7 +356,7 @@ def test_queries_may_write_only_results(example: Synthesis) -> None:
 def test_functions_of_rules_do_not_pile_up_while_the_account_has_no_room(
     example: Synthesis,
 ) -> None:
-    """Lambda would keep events for six hours, and run them all when there is room again."""
+    """Without a limit, Lambda keeps events for six hours and runs them all when it has capacity."""
     seen = 0
     for template in example.templates.values():
         resources = template["Resources"]
@@ -418,13 +422,13 @@ def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesi
         "ExpirationInDays": 1,
         "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
     }
-    reading = {
+    reader = {
         where.split("/")[0]
         for where, statement in example.statements()
         if "s3:GetObject" in as_list(statement["Action"])
         and any(_text(r).endswith("/for_ingest/*") for r in as_list(statement["Resource"]))
     }
-    assert {"Ingest", "IngestBatcher"} <= reading
+    assert {"Ingest", "IngestBatcher"} <= reader
     # Without it S3 answers "forbidden" for an object that is missing.
     listing = {
         where.split("/")[0]
@@ -432,20 +436,22 @@ def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesi
         if "s3:ListBucket" in as_list(statement["Action"])
         and any("table-data" in _text(r) for r in as_list(statement["Resource"]))
     }
-    assert reading <= listing
+    assert reader <= listing
 
 
 def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
-    (written,) = example.properties("Custom::SleeperProperties")
-    deployed = written["Deployed"]
+    (resource,) = example.properties("Custom::SleeperProperties")
+    deployed_values = resource["Deployed"]
     # They refuse to start without these, also where the deployment created the network.
-    assert deployed["sleeper.vpc"] == deployed["sleeper.network.vpc.created"]
-    assert deployed["sleeper.subnets"] == deployed["sleeper.task.subnets"]
+    assert deployed_values["sleeper.vpc"] == deployed_values["sleeper.network.vpc.created"]
+    assert deployed_values["sleeper.subnets"] == deployed_values["sleeper.task.subnets"]
     queue = example.named(QUEUE, "QueueName", f"{PREFIX}query-results")
     assert queue["SqsManagedSseEnabled"]
     for role in ("query", "ingest.by.queue", "ingest.direct", "admin"):
-        assert f"sleeper.{role}.role.arn" in deployed
-    assert {"sleeper.query.results.queue.url", "sleeper.query.results.queue.arn"} <= set(deployed)
+        assert f"sleeper.{role}.role.arn" in deployed_values
+    assert {"sleeper.query.results.queue.url", "sleeper.query.results.queue.arn"} <= set(
+        deployed_values
+    )
 
 
 def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example: Synthesis) -> None:
@@ -474,8 +480,10 @@ def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example:
     assert ("sqs:ReceiveMessage", "query-results") in by_role["Query"]
     written_by_query = {resource for action, resource in by_role["Query"] if "Put" in action}
     assert written_by_query == set()
-    deleted = {r for role in by_role.values() for action, r in role if action == "s3:DeleteObject"}
-    assert deleted == {"config-${AWS::AccountId}/tables/*"}
+    deletions = {
+        r for role in by_role.values() for action, r in role if action == "s3:DeleteObject"
+    }
+    assert deletions == {"config-${AWS::AccountId}/tables/*"}
 
 
 def test_the_committer_has_reserved_concurrency(
@@ -498,21 +506,21 @@ def test_the_log_and_the_index_are_protected_from_deletion(
     example: Synthesis,
 ) -> None:
     """Not in the template of the table: a first deployment that fails could not be undone."""
-    (written,) = example.properties("Custom::SleeperProperties")
-    assert written["Protected"] == [
+    (resource,) = example.properties("Custom::SleeperProperties")
+    assert resource["Protected"] == [
         "sleeper-example-table-index-by-name",
         "sleeper-example-table-index-by-id",
         "sleeper-example-table-index-by-online",
         "sleeper-example-transaction-log",
         "sleeper-example-ingest-batcher",
     ]
-    assert written["Protect"] == "true"
+    assert resource["Protect"] == "true"
     protecting = [
         {_text(r).rpartition("/")[2] for r in as_list(statement["Resource"])}
         for where, statement in example.statements()
         if "dynamodb:UpdateTable" in as_list(statement["Action"])
     ]
-    assert protecting == [set(written["Protected"])]
+    assert protecting == [set(resource["Protected"])]
 
 
 def test_vpc_endpoints_allow_only_the_account_and_the_services_of_tasks(

@@ -1,4 +1,4 @@
-"""An AWS instance without a deployment: what a deployment makes, made on servers of the tests."""
+"""An AWS instance without a deployment: its resources, created on test servers."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class AwsServers:
     others: Ministack
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What a process needs to reach them, with its state below a folder."""
+        """Returns the environment of a process that uses the servers, with state in a folder."""
         return {
             "AWS_ENDPOINT_URL": self.others.url,
             "AWS_ENDPOINT_URL_S3": self.s3.endpoint,
@@ -53,7 +53,7 @@ class AwsServers:
 
 @dataclass(frozen=True)
 class AwsInstance:
-    """An instance that is there. Its rules are in EventBridge."""
+    """An instance on test servers. Its rules are in EventBridge."""
 
     id: str
     servers: AwsServers
@@ -62,7 +62,7 @@ class AwsInstance:
 
     @property
     def where(self) -> str:
-        """What `--instance` takes."""
+        """The value for `--instance`."""
         return f"aws:{self.id}"
 
     def s3(self) -> Any:
@@ -96,7 +96,7 @@ def aws_instance(
     config, data, results, source = (f"{prefix}-{name}-{MINISTACK_ACCOUNT}" for name in names)
     for bucket in (config, data, results, source):
         s3.create_bucket(Bucket=bucket)
-    told = {
+    variables = {
         ID.name: instance_id,
         ACCOUNT.name: MINISTACK_ACCOUNT,
         REGION.name: servers.s3.region,
@@ -110,7 +110,7 @@ def aws_instance(
         "sleeper.engine.threads": "1",
         **(values or {}),
     }
-    text = instance_properties(told).to_text()
+    text = instance_properties(variables).to_text()
     s3.put_object(Bucket=config, Key="instance.properties", Body=text.encode())
     environment = servers.environment(folder)
     with patch.dict("os.environ", environment):
@@ -123,16 +123,19 @@ def aws_instance(
 
 def _make_queues(server: Ministack, prefix: str, settings: QueueSettings) -> dict[str, str]:
     client = server.client("sqs")
-    told: dict[str, str] = {}
+    environment: dict[str, str] = {}
     for queue in DEPLOYED_QUEUES.values():
         name = f"{prefix}-{queue.name.removesuffix('.fifo')}"
-        made = make_queue(
+        queue_ = make_queue(
             client,
             name,
             QueueSettings(settings.visibility_timeout_seconds, settings.receives_max, queue.fifo),
         )
-        told |= {queue.url.name: made.url, queue.dead_letters_url.name: made.dead_letters_url}
-    return told
+        environment |= {
+            queue.url.name: queue_.url,
+            queue.dead_letters_url.name: queue_.dead_letters_url,
+        }
+    return environment
 
 
 def _make_rules(server: Ministack, prefix: str) -> list[str]:

@@ -31,7 +31,7 @@ class DynamoTables:
         return self.names[declaration.name]
 
     def rows(self, declaration: Property[str | None], *attributes: str) -> list[tuple[str, ...]]:
-        """What stands in a table, past the adapter: these texts of each item, in order."""
+        """Returns these attributes of each item of a table, in order, without the adapter."""
         items = self.client.scan(TableName=self.name(declaration), ConsistentRead=True)["Items"]
         return sorted(tuple(i.get(a, {}).get("S", "") for a in attributes) for i in items)
 
@@ -51,7 +51,7 @@ class DynamoServer:
 
 @contextmanager
 def dynoxide(folder: Path) -> Iterator[DynamoServer]:
-    """A server on a free port, with its log in a folder; what it holds is gone at the end."""
+    """Starts a server on a free port, with its log in a folder; its data is lost at the end."""
     if not PROGRAM.exists():
         raise FileNotFoundError(f"{PROGRAM} is not there: `make install`, with Node's npm at hand")
     (port,) = free_ports(1)

@@ -1,4 +1,4 @@
-"""ministack: an emulator of AWS, in a process and an environment of its own."""
+"""ministack, an emulator of AWS, in a process and virtual environment of its own."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Ministack:
     _clock: Path
 
     def environment(self, *services: str) -> dict[str, str]:
-        """What directs these services' clients (all if none is named) to the server."""
+        """Returns variables that direct clients of these services (default all) to the server."""
         endpoints = {f"AWS_ENDPOINT_URL_{s.upper()}": self.url for s in services}
         return {
             **(endpoints or {"AWS_ENDPOINT_URL": self.url}),
@@ -40,7 +40,7 @@ class Ministack:
         }
 
     def client(self, service: str, url: str | None = None) -> Any:
-        """A client of a service of it, or of what is at another address."""
+        """Returns a client of one of its services, or of a service at another address."""
         return boto3.client(
             service,
             endpoint_url=url or self.url,
@@ -61,9 +61,9 @@ class Ministack:
             file.write(struct.pack("d", self.seconds_ahead + seconds))
 
     def messages(self, queue_url: str) -> list[tuple[str, str]]:
-        """Id and body of what a queue holds, seen past SQS."""
-        told = f"{self.url}/_ministack/sqs/messages?QueueUrl={queue_url}"
-        with urllib.request.urlopen(told, timeout=10) as answer:
+        """Returns id and body of every message in a queue, without the SQS API."""
+        url = f"{self.url}/_ministack/sqs/messages?QueueUrl={queue_url}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
             accounts = json.load(answer)["messages"]
         return [
             (message["MessageId"], message["Body"])

@@ -1,4 +1,4 @@
-"""Runs ministack with what tests need beside it: `ministack_program.py CLOCK`.
+"""Runs ministack with extensions for the tests: `ministack_program.py CLOCK`.
 
 CLOCK is a file that holds by how many seconds the clock is ahead, as a double. Run by
 ministack's own Python, which knows nothing of this project. FUNCTIONS_PYTHONPATH is where the
@@ -49,8 +49,8 @@ def _unpack_once() -> None:
         with lock:
             if not shared.exists():
                 unpack(archive, shared)
-        for each in shared.iterdir():
-            Path(path, each.name).symlink_to(each)
+        for item in shared.iterdir():
+            Path(path, item.name).symlink_to(item)
 
     zipfile.ZipFile.extractall = link  # type: ignore[method-assign]
 
@@ -62,11 +62,11 @@ def _take_all_for_secure() -> None:
 
 
 def _judge_batches_as_messages() -> None:
-    known = _actions.extract_iam_action
+    original = _actions.extract_iam_action
 
     def action(service: str, *request: Any) -> str | None:
-        found: str | None = known(service, *request)
-        return found.removesuffix("Batch") if found and service == "sqs" else found
+        result: str | None = original(service, *request)
+        return result.removesuffix("Batch") if result and service == "sqs" else result
 
     _actions.extract_iam_action = action
 
@@ -79,22 +79,22 @@ def _judge_tasks_by_definition_and_cluster() -> None:
     ) -> str:
         if service == "ecs" and headers.get("x-amz-target", "").endswith(".RunTask"):
             return _ecs_arn(f"task-definition/{json.loads(body)['taskDefinition']}:1")
-        found: str = known_resource(service, method, path, headers, body, *more)
-        return found
+        result: str = known_resource(service, method, path, headers, body, *more)
+        return result
 
     def keys(service: str, action: str, body: bytes, params: Any) -> dict[str, Any]:
-        found: dict[str, Any] = known_keys(service, action, body, params)
+        result: dict[str, Any] = known_keys(service, action, body, params)
         if service == "ecs":
             name = json.loads(body or b"{}").get("cluster", "default").rpartition("/")[2]
-            found["ecs:cluster"] = _ecs_arn(f"cluster/{name}")
-        return found
+            result["ecs:cluster"] = _ecs_arn(f"cluster/{name}")
+        return result
 
     _actions.extract_resource_arn, _actions.request_tag_context = resource, keys
 
 
 def _ecs_arn(resource: str) -> str:
-    here: Any = importlib.import_module("ministack.core.responses")
-    return f"arn:aws:ecs:{here.get_region()}:{here.get_account_id()}:{resource}"
+    folder: Any = importlib.import_module("ministack.core.responses")
+    return f"arn:aws:ecs:{folder.get_region()}:{folder.get_account_id()}:{resource}"
 
 
 time.time = _moved_time

@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
+    """Returns free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for entry in sockets:
+            entry.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
 
 
 @contextlib.contextmanager

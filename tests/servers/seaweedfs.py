@@ -34,7 +34,7 @@ class S3Server:
     region: str = "us-east-1"
 
     def bucket(self, name: str, prefix: str = "") -> Bucket:
-        """A bucket of the server, whether or not it is there."""
+        """Returns a bucket of the server, which need not exist."""
         return Bucket(name, prefix, self.region, self.endpoint, self.credentials)
 
 

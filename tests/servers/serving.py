@@ -48,12 +48,12 @@ def serving(
     instance: Instance, limits: ServerLimits = _LIMITS, token: str | None = None
 ) -> Iterator[Serving]:
     """Serves an instance at a free port until the end of the block."""
-    started: Queue[str] = Queue()
-    server = make_server(instance, "127.0.0.1", 0, token, limits, started.put)
+    output_lines: Queue[str] = Queue()
+    server = make_server(instance, "127.0.0.1", 0, token, limits, output_lines.put)
     thread = threading.Thread(target=server.run, name="serving")
     thread.start()
     try:
-        yield Serving(started.get(timeout=_SECONDS_MAX))
+        yield Serving(output_lines.get(timeout=_SECONDS_MAX))
     finally:
         server.should_exit = True
         thread.join(_SECONDS_MAX)

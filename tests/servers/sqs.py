@@ -20,12 +20,12 @@ def make_queue(client: Any, name: str, settings: QueueSettings) -> QueuePair:
     ending = ".fifo" if settings.fifo else ""
     fifo = {"FifoQueue": "true"} if settings.fifo else {}
     dead = client.create_queue(QueueName=f"{name}-dead-letters{ending}", Attributes=fifo)
-    told = client.get_queue_attributes(QueueUrl=dead["QueueUrl"], AttributeNames=["QueueArn"])
+    attributes = client.get_queue_attributes(QueueUrl=dead["QueueUrl"], AttributeNames=["QueueArn"])
     redrive = {
-        "deadLetterTargetArn": told["Attributes"]["QueueArn"],
+        "deadLetterTargetArn": attributes["Attributes"]["QueueArn"],
         "maxReceiveCount": settings.receives_max,
     }
-    made = client.create_queue(
+    queue_ = client.create_queue(
         QueueName=f"{name}{ending}",
         Attributes={
             **fifo,
@@ -33,4 +33,4 @@ def make_queue(client: Any, name: str, settings: QueueSettings) -> QueuePair:
             "RedrivePolicy": json.dumps(redrive),
         },
     )
-    return QueuePair(made["QueueUrl"], dead["QueueUrl"])
+    return QueuePair(queue_["QueueUrl"], dead["QueueUrl"])

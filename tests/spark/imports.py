@@ -1,4 +1,4 @@
-"""Bulk imports in processes of their own, and what a table must hold after them."""
+"""Bulk imports in separate processes, and checks of the table after them."""
 
 import json
 import os
@@ -35,45 +35,45 @@ PATIENCE_SECONDS = 240
 def instance_to_import_into(folder: Path) -> Iterator[Instance]:
     """An instance with a table `t`, which imports split into eight leaves."""
     create_instance(folder, "test")
-    opened = open_instance(folder)
-    create_table(opened, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "8"})
-    yield opened
-    opened.close()
+    instance = open_instance(folder)
+    create_table(instance, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "8"})
+    yield instance
+    instance.close()
 
 
 def write(folder: Path, rows: int, files: int = 4) -> Path:
     """Rows of the numbers from 0, in a folder of Parquet files; their keys in no order."""
     folder.mkdir()
-    each = rows // files
+    rows_per_file = rows // files
     for number in range(files):
-        s = range(number * each, (number + 1) * each)
+        s = range(number * rows_per_file, (number + 1) * rows_per_file)
         keys = [f"{i * 7919 % 99_991:06d}" for i in s]
         columns = {"v": [f"value {i}" for i in s], "s": list(s), "k": keys}
         pq.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=20_000)
     return folder
 
 
-def stored(instance: Instance) -> pa.Table:
-    """All rows of the files that table `t` refers to, each looked at by itself."""
+def read_rows(instance: Instance) -> pa.Table:
+    """Returns the rows of the files of table `t`, each file read separately."""
     store = instance.table("t").state
     with store.reading() as state:
         leaves = {leaf.id: leaf.region for leaf in state.partitions.leaves()}
-        found = []
+        results = []
         for reference in state.files.references():
             rows = pq.read_table(instance.storage.root.url_of(reference.path))
             keys = rows.column("k")
             ends = pc.min_max(keys).as_py()
             assert leaves[reference.partition_id].contains_bounds((ends["min"],), (ends["max"],))
             assert rows.equals(rows.sort_by([("k", "ascending"), ("s", "ascending")]))
-            found.append(rows)
-    return pa.concat_tables(found).sort_by("s")
+            results.append(rows)
+    return pa.concat_tables(results).sort_by("s")
 
 
 def check_stored(instance: Instance, rows: int, times: int = 1) -> None:
     """The rows of `write`, each of them so many times."""
-    found = stored(instance)
-    assert found.column("s").to_pylist() == [s for s in range(rows) for _ in range(times)]
-    assert found.column("v").to_pylist() == [f"value {s}" for s in found.column("s").to_pylist()]
+    result = read_rows(instance)
+    assert result.column("s").to_pylist() == [s for s in range(rows) for _ in range(times)]
+    assert result.column("v").to_pylist() == [f"value {s}" for s in result.column("s").to_pylist()]
 
 
 def stored_rows(instance: Instance) -> int:
@@ -88,7 +88,7 @@ def data_files(instance: Instance) -> set[Path]:
 
 
 class Import:
-    """A `sleeper bulk-import` into the table `t`, in a process group of its own."""
+    """A `sleeper bulk-import` into table `t`, in a process group of its own."""
 
     def __init__(self, instance: Instance, source: Path, master: str, job_id: str = "j") -> None:
         program = "from sleeper.cli.main import main; main()"
@@ -121,7 +121,7 @@ class Import:
             time.sleep(0.02)
 
     def wait_for_data_files(self) -> None:
-        """Until the first file is there that it writes."""
+        """Waits until the import has written its first file."""
         self.wait_until(lambda: data_files(self._instance) - self._files_before)
 
     def kill(self) -> None:
@@ -130,7 +130,7 @@ class Import:
         self.process.communicate()
 
     def end(self, status: int = 0) -> str:
-        """Waits until it ends with that status; what it said."""
-        said = self.process.communicate(timeout=PATIENCE_SECONDS)[1]
-        assert self.process.returncode == status, said
-        return said
+        """Waits until the process ends with that status; returns its error output."""
+        output = self.process.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert self.process.returncode == status, output
+        return output

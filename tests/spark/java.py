@@ -1,4 +1,4 @@
-"""Options of the JVMs that tests start, which live too briefly for the optimizing compiler.
+"""JVM options for tests, whose JVMs end before the optimizing compiler pays off.
 
 `python -m tests.spark.java` writes an archive of Spark's loaded classes beside `.venv`'s
 interpreter. `make test` does so once; a JVM starts in a third of the CPU time with it.
@@ -36,7 +36,7 @@ def set_java_options() -> None:
 
 
 def write_archive() -> None:
-    """Writes the archive. Without Java there is nothing to write."""
+    """Writes the archive, unless Java is not installed."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         return
     with TemporaryDirectory() as folder:

@@ -42,7 +42,7 @@ def executors(pid: int) -> list[psutil.Process]:
 
 
 def python_workers(pid: int) -> list[psutil.Process]:
-    """What runs Python for the driver's tasks: children of Spark's Python daemons."""
+    """Returns the Python workers of the driver's tasks: children of Spark's Python daemons."""
     daemons = [p for p in family(pid) if "pyspark.daemon" in command_of(p)]
     ids = {daemon.pid for daemon in daemons}
     return [daemon for daemon in daemons if _parent_of(daemon) in ids]
@@ -79,11 +79,11 @@ class PeakMemory:
 
     def _look(self) -> None:
         while not self._over.wait(_SECONDS_BETWEEN_LOOKS):
-            self.bytes = max(self.bytes, *(p for each in self._find() for p in _peaks(each)), 0)
+            self.bytes = max(self.bytes, *(p for item in self._find() for p in _peaks(item)), 0)
 
 
 def _peaks(process: psutil.Process) -> Iterator[int]:
-    """The process's own mark of what was ever resident; none if it has ended."""
+    """Yields the process's own peak of resident memory, if it still runs."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):

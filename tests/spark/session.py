@@ -1,4 +1,4 @@
-"""The Spark that tests run on: small, quiet, nothing outside of its folder."""
+"""The small, quiet Spark session of the tests, which writes to its own folder only."""
 
 from pathlib import Path
 

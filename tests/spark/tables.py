@@ -14,24 +14,24 @@ NUMBERS = {
 }
 
 
-def named(table: sleeper.Table, **options: object) -> dict[str, str]:
+def source_options(table: sleeper.Table, **options: object) -> dict[str, str]:
     """The options of a table."""
-    of_table = {"instance": table._instance.where, "table": table.name}
-    return {**of_table, **{name: str(value) for name, value in options.items()}}
+    required = {"instance": table._instance.where, "table": table.name}
+    return {**required, **{name: str(value) for name, value in options.items()}}
 
 
 def loaded(spark: SparkSession, table: sleeper.Table, **options: object) -> DataFrame:
     """A DataFrame of the table as it is now."""
-    return spark.read.format("sleeper").options(**named(table, **options)).load()
+    return spark.read.format("sleeper").options(**source_options(table, **options)).load()
 
 
 def ingest_numbers(table: sleeper.Table, numbers: Iterable[int]) -> None:
     """A row for each."""
-    chosen = list(numbers)
-    table.ingest(pa.table({"n": chosen, "text": [f"text {n}" for n in chosen]}))
+    values = list(numbers)
+    table.ingest(pa.table({"n": values, "text": [f"text {n}" for n in values]}))
 
 
 def numbers_in(table: sleeper.Table) -> list[int]:
     """In order."""
-    found: list[Any] = table.query(columns=["n"]).to_arrow().column(0).to_pylist()
-    return found
+    rows: list[Any] = table.query(columns=["n"]).to_arrow().column(0).to_pylist()
+    return rows

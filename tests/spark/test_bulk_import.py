@@ -1,4 +1,4 @@
-"""Bulk imports on a real Spark: rows stored once, whoever dies; errors of executors named."""
+"""Bulk imports on real Spark: rows are stored once despite crashes; executor errors are named."""
 
 import json
 import subprocess
@@ -33,8 +33,8 @@ from tests.spark.imports import (
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    with instance_to_import_into(tmp_path / "instance") as made:
-        yield made
+    with instance_to_import_into(tmp_path / "instance") as created:
+        yield created
 
 
 def test_rows_are_stored_once_in_presplit_leaves(
@@ -60,18 +60,18 @@ def test_an_invalid_row_is_named_in_the_error(
     pq.write_table(
         pa.table({"k": ["a", "b"], "s": [1, 2], "v": ["x", None]}), tmp_path / "a.parquet"
     )
-    for name, said in (("a.csv", "row 2: field 's'"), ("a.parquet", "row 2: field 'v'")):
-        with pytest.raises(InvalidRequestError, match=said):
+    for name, output in (("a.csv", "row 2: field 's'"), ("a.parquet", "row 2: field 'v'")):
+        with pytest.raises(InvalidRequestError, match=output):
             bulk_import_paths(instance, "t", [str(tmp_path / name)], lambda: SparkCluster(spark))
     jobs = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [job.state for job in jobs] == [JobState.REJECTED] * 2
     assert "a.csv" in " ".join(reason for job in jobs for reason in job.reasons)
 
 
-def at_once(*works: Callable[[], BulkImportResult]) -> list[BulkImportResult]:
-    """Does the works in threads, and gives what each gave."""
+def run_concurrently(*works: Callable[[], BulkImportResult]) -> list[BulkImportResult]:
+    """Runs the functions in threads and returns their results."""
     with ThreadPoolExecutor(len(works)) as threads:
-        return [each.result() for each in [threads.submit(work) for work in works]]
+        return [item.result() for item in [threads.submit(work) for work in works]]
 
 
 def test_a_message_that_is_delivered_twice_at_once_counts_once(
@@ -83,7 +83,7 @@ def test_a_message_that_is_delivered_twice_at_once_counts_once(
     def deliver() -> BulkImportResult:
         return run_bulk_import_message(instance, message, lambda: SparkCluster(spark))
 
-    results = at_once(deliver, deliver)
+    results = run_concurrently(deliver, deliver)
     assert sorted(result.done_before for result in results) == [False, True]
     check_stored(instance, 20_000)
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
@@ -93,19 +93,19 @@ def test_a_message_that_is_delivered_twice_at_once_counts_once(
 def test_concurrent_imports_that_split_a_table_both_succeed(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    previous = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     source = write(tmp_path / "in", 20_000)
 
     def work(job_id: str) -> Callable[[], BulkImportResult]:
         cluster = SparkCluster(spark)
         return lambda: bulk_import_paths(instance, "t", [str(source)], lambda: cluster, job_id)
 
-    results = at_once(work("one"), work("two"))
+    results = run_concurrently(work("one"), work("two"))
     assert [result.rows for result in results] == [20_000] * 2
     check_stored(instance, 20_000, times=2)
     with instance.table("t").state.reading() as state:
         assert len(list(state.partitions.leaves())) == 8
-    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == before
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == previous
 
 
 def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
@@ -141,13 +141,13 @@ def test_a_submitted_driver_runs_the_job_of_a_message(instance: Instance, tmp_pa
 
     def submit(job: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "sleeper.spark.bulk_import_job", instance.where, job]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        return ended.returncode, ended.stderr
+        results = subprocess.run(command, capture_output=True, text=True, check=False)
+        return results.returncode, results.stderr
 
-    code, said = submit(str(tmp_path / "job.json"))
-    assert (code, "bulk import job j: 1,000 rows" in said) == (0, True), said
+    code, output = submit(str(tmp_path / "job.json"))
+    assert (code, "bulk import job j: 1,000 rows" in output) == (0, True), output
     check_stored(instance, 1000)
-    code, said = submit(json.dumps(job))
-    assert (code, "bulk import job j: done before" in said) == (0, True), said
-    code, said = submit('{"tableName":"t","files":["x"]}')
-    assert (code, said.strip()) == (1, 'error: the bulk import job has no "id"')
+    code, output = submit(json.dumps(job))
+    assert (code, "bulk import job j: done before" in output) == (0, True), output
+    code, output = submit('{"tableName":"t","files":["x"]}')
+    assert (code, output.strip()) == (1, 'error: the bulk import job has no "id"')

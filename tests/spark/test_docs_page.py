@@ -1,4 +1,4 @@
-"""The pages about Spark say what their examples do, in the session that all tests share."""
+"""The examples of the Spark pages print their documented output in the shared session."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ def test_examples_of_the_spark_pages_print_the_documented_output(
 ) -> None:
     # The folder in which Spark finds relative paths.
     assert spark._jvm is not None
-    before = spark._jvm.System.setProperty("user.dir", str(tmp_path))
+    previous = spark._jvm.System.setProperty("user.dir", str(tmp_path))
     try:
         check_page(ROOT / "docs" / page, surroundings(tmp_path, monkeypatch))
     finally:
-        spark._jvm.System.setProperty("user.dir", before)
+        spark._jvm.System.setProperty("user.dir", previous)
     assert (tmp_path / "checkpoint").is_dir() == (page == "spark.md")

@@ -45,8 +45,8 @@ Victims = Callable[[int], list[psutil.Process]]
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    with instance_to_import_into(tmp_path / "instance") as made:
-        yield made
+    with instance_to_import_into(tmp_path / "instance") as created:
+        yield created
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def choice(capsys: pytest.CaptureFixture[str]) -> Iterator[random.Random]:
 
 
 def collect_what_is_left(instance: Instance) -> int:
-    """What anybody who runs the instance does, a fortnight later; how many objects went."""
+    """Collects orphans as an operator does two weeks later; returns the number of deletions."""
     later = open_local_instance(Path(instance.where), lambda: system_clock() + FIFTEEN_DAYS_MS)
     later.background.recover()
     report = collect_table_orphans(later, "t")
@@ -66,39 +66,39 @@ def collect_what_is_left(instance: Instance) -> int:
 
 
 def check_nothing_else_is_there(instance: Instance) -> None:
-    """On disk are the files that the state knows with their sidecars, and nothing spilled."""
+    """Asserts that only known files and their sidecars exist, no spill files."""
     with instance.table("t").state.reading() as state:
-        known = {Path(instance.storage.root.url_of(file.path)) for file in state.files.all()}
+        names = {Path(instance.storage.root.url_of(file.path)) for file in state.files.all()}
     folder = Path(instance.where) / instance.table("t").ref.id / "data"
-    there = {path for path in folder.rglob("*") if path.is_file()}
-    assert there == {Path(f"{p}{s}") for p in known for s in ("", *SIDECAR_SUFFIXES)} & there
-    assert data_files(instance) == known
-    spilled = [path.name for path in (Path(instance.where) / "spill").glob("*")]
-    assert [name for name in spilled if not name.startswith(f"{os.getpid()}@")] == []
+    present = {path for path in folder.rglob("*") if path.is_file()}
+    assert present == {Path(f"{p}{s}") for p in names for s in ("", *SIDECAR_SUFFIXES)} & present
+    assert data_files(instance) == names
+    spill = [path.name for path in (Path(instance.where) / "spill").glob("*")]
+    assert [name for name in spill if not name.startswith(f"{os.getpid()}@")] == []
 
 
 def test_a_killed_driver_is_restarted(
     instance: Instance, tmp_path: Path, choice: random.Random
 ) -> None:
     source = write(tmp_path / "in", ROWS)
-    done = 0
+    count = 0
     for _ in range(KILLS):
-        life = Import(instance, source, "local[2]", f"j{done}")
+        life = Import(instance, source, "local[2]", f"j{count}")
         if choice.random() < 0.7:
             life.wait_for_data_files()
         time.sleep(choice.uniform(0, 5))
         life.kill()
         # All of a job is there or nothing: one that was committed is not what is tried next.
-        done, half = divmod(stored_rows(instance), ROWS)
+        count, half = divmod(stored_rows(instance), ROWS)
         assert half == 0
-    Import(instance, source, "local[2]", f"j{done}").end()
-    assert "was already committed" in Import(instance, source, "local[2]", f"j{done}").end()
-    check_stored(instance, ROWS, times=done + 1)
+    Import(instance, source, "local[2]", f"j{count}").end()
+    assert "was already committed" in Import(instance, source, "local[2]", f"j{count}").end()
+    check_stored(instance, ROWS, times=count + 1)
     left = len(data_files(instance))
-    collected = collect_what_is_left(instance)
+    collection = collect_what_is_left(instance)
     check_nothing_else_is_there(instance)
-    check_stored(instance, ROWS, times=done + 1)
-    assert (collected > 0) == (len(data_files(instance)) < left)
+    check_stored(instance, ROWS, times=count + 1)
+    assert (collection > 0) == (len(data_files(instance)) < left)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def _moments(life: Import, victims: Victims, choice: random.Random) -> Iterator[
     if choice.random() < 0.5:
         life.wait_for_data_files()
     while not life.has_ended:
-        found = victims(life.pid)
-        if found:
-            yield choice.choice(found)
+        result = victims(life.pid)
+        if result:
+            yield choice.choice(result)
         time.sleep(choice.uniform(0, 3))
 
 
@@ -143,10 +143,10 @@ def test_a_killed_jvm_is_reported_as_a_failure(instance: Instance, tmp_path: Pat
     life = Import(instance, source, "local[2]")
     life.wait_for_data_files()
     next(p for p in family(life.pid) if "SparkSubmit" in command_of(p)).kill()
-    said = life.end(status=1)
-    assert "error: Spark failed" in said
+    output = life.end(status=1)
+    assert "error: Spark failed" in output
     # PySpark's thread that waits for Java's counters may show one of its own.
-    assert f'File "{Path(sleeper.__file__).parent}' not in said
+    assert f'File "{Path(sleeper.__file__).parent}' not in output
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
     assert "Spark failed" in job.reasons[0]
@@ -155,24 +155,24 @@ def test_a_killed_jvm_is_reported_as_a_failure(instance: Instance, tmp_path: Pat
     check_stored(instance, ROWS)
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
 def test_a_cancelled_import_fails_and_leaves_no_process(
-    instance: Instance, tmp_path: Path, told: signal.Signals
+    instance: Instance, tmp_path: Path, signal_: signal.Signals
 ) -> None:
     source = write(tmp_path / "in", ROWS)
     life = Import(instance, source, "local[2]")
     life.wait_for_data_files()
-    started = family(life.pid)
-    life.process.send_signal(told)
-    said = life.process.communicate(timeout=PATIENCE_SECONDS)[1]
+    processes_at_start = family(life.pid)
+    life.process.send_signal(signal_)
+    output = life.process.communicate(timeout=PATIENCE_SECONDS)[1]
     # Java may notice that it is over before Python says why; it has failed either way.
     assert life.process.returncode in (1, 130)
-    assert "interrupted" in said or "Spark failed" in said
-    _, living = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+    assert "interrupted" in output or "Spark failed" in output
+    _, living = psutil.wait_procs(processes_at_start, timeout=PATIENCE_SECONDS)
     assert living == []
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
-    assert job.reasons[0] in said
+    assert job.reasons[0] in output
     assert stored_rows(instance) == 0
     collect_what_is_left(instance)
     check_nothing_else_is_there(instance)

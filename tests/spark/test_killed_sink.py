@@ -1,4 +1,4 @@
-"""The streaming sink killed with everything that belongs to it, at random, and started again.
+"""The streaming sink and its child processes, killed at random and restarted.
 
 The environment variable `KILLS` sets the number of kills (2).
 """
@@ -84,32 +84,32 @@ def test_no_row_is_lost_or_doubled(
     seed = choose_seed()
     choice = random.Random(seed)
     start = time.monotonic()
-    waiting = Sink(instance, tmp_path, 0)
+    pending = Sink(instance, tmp_path, 0)
     for kills in range(1, _KILLS + 1):
         # The next one gets ready while this one runs.
-        sink, waiting = waiting, Sink(instance, tmp_path, kills)
+        sink, pending = pending, Sink(instance, tmp_path, kills)
         with sink, contextlib.ExitStack() as cleanup:
-            cleanup.callback(waiting.kill)
+            cleanup.callback(pending.kill)
             sink.start()
             _wait_for_batches(table, choice.randint(0, _BATCHES_MAX))
             time.sleep(choice.uniform(0, _SECONDS_MORE_MAX))
             sink.kill()
             cleanup.pop_all()
-        found = numbers_in(table)
-        assert found == [*range(len(found))], f"after kill {kills}, seed {seed}"
-    with waiting as last:
+        result = numbers_in(table)
+        assert result == [*range(len(result))], f"after kill {kills}, seed {seed}"
+    with pending as last:
         last.start()
         _wait_for_batches(table, 1)
         last.end()
-    found = numbers_in(table)
-    assert found == [*range(len(found))], f"after {_KILLS} kills, seed {seed}"
+    result = numbers_in(table)
+    assert result == [*range(len(result))], f"after {_KILLS} kills, seed {seed}"
     with capsys.disabled():
         seconds = time.monotonic() - start
-        print(f"\n{_KILLS} kills, {len(found):,} rows, {seconds:.0f} s, seed {seed}")
+        print(f"\n{_KILLS} kills, {len(result):,} rows, {seconds:.0f} s, seed {seed}")
 
 
 def _wait_for_batches(table: sleeper.Table, count: int) -> None:
-    """Each is one transaction of the table, which nobody else changes."""
+    """Waits for transactions of the table; each is one batch, as there is no other writer."""
     version = table.version + count
     while table.version < version:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""TPC-H's lineitem: imported, split into 256 leaves, read back the same in every column.
+"""TPC-H's lineitem, imported, split into 256 leaves and read back with equal columns.
 
 SLEEPER_TPCH_SCALE says how much: 1 is six million rows, and the default is a hundredth. How
 long each part took is printed, and how much memory the greediest processes.
@@ -58,15 +58,15 @@ SCHEMA = json.dumps(
 
 def sums(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
     """For each column the sum of its values' hashes, which wraps around; and the rows."""
-    found: dict[str, int] = {"rows": 0}
+    results: dict[str, int] = {"rows": 0}
     for batch in batches:
         frame = pl.from_arrow(batch)
         assert isinstance(frame, pl.DataFrame)
-        found["rows"] += frame.height
+        results["rows"] += frame.height
         for column in frame:
             whole = pl.Series(column.cast(pl.String)).hash(seed=1).sum()
-            found[column.name] = (found.get(column.name, 0) + whole) % 2**64
-    return found
+            results[column.name] = (results.get(column.name, 0) + whole) % 2**64
+    return results
 
 
 class Laps:
@@ -76,9 +76,9 @@ class Laps:
         self._laps: list[str] = []
         self._last = time.monotonic()
 
-    def lap(self, what: str) -> None:
+    def lap(self, label: str) -> None:
         now = time.monotonic()
-        self._laps.append(f"{what} {now - self._last:.0f} s")
+        self._laps.append(f"{label} {now - self._last:.0f} s")
         self._last = now
 
     def __str__(self) -> str:
@@ -95,9 +95,9 @@ def test_lineitem_rows_are_read_back_unchanged(
     command = [program, "parquet", "-s", SCALE, "--tables=lineitem", f"--output-dir={source}"]
     subprocess.run(command, check=True, capture_output=True)
     clock.lap("made")
-    given = sums(pq.ParquetFile(source / "lineitem.parquet").iter_batches())
+    arguments = sums(pq.ParquetFile(source / "lineitem.parquet").iter_batches())
     clock.lap("summed up")
-    assert given["rows"] > ROWS_MIN
+    assert arguments["rows"] > ROWS_MIN
     create_instance(tmp_path / "instance")
     instance = open_instance(tmp_path / "instance")
     leaves_min = {"sleeper.table.bulk.import.min.leaf.partitions": "256"}
@@ -112,18 +112,18 @@ def test_lineitem_rows_are_read_back_unchanged(
     table = instance.table("lineitem")
     with table.state.reading() as state:
         leaves = len(list(state.partitions.leaves()))
-    assert leaves == min(256, given["rows"] // 1000)
+    assert leaves == min(256, arguments["rows"] // 1000)
     with open_query(instance, "lineitem", Query()) as rows:
-        assert sums(rows) == given
+        assert sums(rows) == arguments
     clock.lap("queried and summed up")
-    exported = export_table(instance, "lineitem")
+    export = export_table(instance, "lineitem")
     clock.lap("exported")
-    files = sorted(Path(exported.location).glob("*.parquet"))
+    files = sorted(Path(export.location).glob("*.parquet"))
     assert len(files) == leaves
-    assert sums(b for file in files for b in pq.ParquetFile(file).iter_batches()) == given
+    assert sums(b for file in files for b in pq.ParquetFile(file).iter_batches()) == arguments
     clock.lap("summed up")
     instance.close()
     with capsys.disabled():
-        print(f"\n{given['rows']:,} rows in {leaves} leaves: {clock}")
+        print(f"\n{arguments['rows']:,} rows in {leaves} leaves: {clock}")
         print(f"peaks: Java {java.mib:,} MiB, a worker {workers.mib:,} MiB, this process", end=" ")
         print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024:,} MiB")

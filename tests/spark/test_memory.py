@@ -1,4 +1,4 @@
-"""What a Python worker takes at most, however much there is to do."""
+"""The peak memory of a Python worker does not depend on the amount of work."""
 
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def peak_of_import(folder: Path, rows: int) -> int:
     create_table(instance, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "1"})
     life = Import(instance, write(folder / "in", rows), "local[2]")
     with PeakMemory(lambda: python_workers(life.pid)) as peak:
-        said = life.end()
-    assert f"{rows:,} rows" in said
+        output = life.end()
+    assert f"{rows:,} rows" in output
     instance.close()
     return peak.bytes
 

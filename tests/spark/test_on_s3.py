@@ -24,13 +24,13 @@ from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from sleeper.spark.cluster import SparkCluster
 from tests.servers.aws_instance import AwsInstance
-from tests.spark.tables import NUMBERS, ingest_numbers, loaded, named, numbers_in
+from tests.spark.tables import NUMBERS, ingest_numbers, loaded, numbers_in, source_options
 
 
 @pytest.fixture
 def instance(aws: AwsInstance) -> Iterator[sleeper.Instance]:
-    with sleeper.open_instance(aws.where) as opened:
-        yield opened
+    with sleeper.open_instance(aws.where) as opened_instance:
+        yield opened_instance
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def data_objects(aws: AwsInstance, table: sleeper.Table) -> list[str]:
     """Names of the table's data files in the instance's bucket."""
     ref = table._instance.table(table.name).ref
     bucket = f"sleeper-{aws.id}-table-data-000000000000"
-    found = aws.s3().list_objects_v2(Bucket=bucket, Prefix=f"{ref.id}/data/").get("Contents", [])
-    return [each["Key"] for each in found if each["Key"].endswith(".parquet")]
+    results = aws.s3().list_objects_v2(Bucket=bucket, Prefix=f"{ref.id}/data/").get("Contents", [])
+    return [item["Key"] for item in results if item["Key"].endswith(".parquet")]
 
 
 def test_files_of_every_format_are_imported_by_path_and_below_a_prefix(
@@ -84,9 +84,9 @@ def test_files_of_every_format_are_imported_by_path_and_below_a_prefix(
     ports = table._instance
     result = bulk_import_paths(ports, "t", paths, lambda: SparkCluster(spark), "j")
     assert result.rows == 4200
-    found = table.query().to_arrow()
-    assert found.column("n").to_pylist() == [*range(4200)]
-    assert found.column("text").to_pylist() == [f"text {n}" for n in range(4200)]
+    actual = table.query().to_arrow()
+    assert actual.column("n").to_pylist() == [*range(4200)]
+    assert actual.column("text").to_pylist() == [f"text {n}" for n in range(4200)]
     with ports.table("t").state.reading() as state:
         assert len(list(state.partitions.leaves())) == 4
     assert len(data_objects(aws, table)) == result.files
@@ -104,8 +104,8 @@ def test_an_invalid_file_is_named_by_its_url(
         "s3://another/a.parquet": "bucket another is not among those",
     }
     ports = table._instance
-    for path, said in faults.items():
-        with pytest.raises(InvalidRequestError, match=said):
+    for path, output in faults.items():
+        with pytest.raises(InvalidRequestError, match=output):
             bulk_import_paths(ports, "t", [good, path], lambda: SparkCluster(spark))
     states = [job.state for job in ports.jobs.tracker.recent(JobKind.BULK_IMPORT)]
     assert states == [JobState.REJECTED] * len(faults)
@@ -125,9 +125,9 @@ def test_a_driver_finds_its_job_in_s3(
     environment = (
         os.environ | aws.environment | {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
     )
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    assert "bulk import job j: 1,000 rows" in ended.stderr
+    results = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert results.returncode == 0, results.stderr
+    assert "bulk import job j: 1,000 rows" in results.stderr
     assert numbers_in(table) == [*range(1000)]
     (job_seen,) = table._instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [(run.run_id, run.state) for run in job_seen.runs] == [("r", JobState.COMMITTED)]
@@ -157,7 +157,7 @@ def test_a_dataframe_is_written_once(
         "concat('text ', id) AS text", "999 - id AS n"
     )
     for _ in range(2):
-        options = named(table, jobId="j")
+        options = source_options(table, jobId="j")
         frame.write.format("sleeper").mode("append").options(**options).save()
     assert numbers_in(table) == [*range(1000)]
     assert len(data_objects(aws, table)) == 3
@@ -170,8 +170,10 @@ def test_a_table_is_followed_into_another(
     other = instance.create_table("other", NUMBERS)
     for first in (0, 30):
         ingest_numbers(one, range(first, first + 30))
-        rows = spark.readStream.format("sleeper").options(**named(one, follower="f")).load()
-        sink = rows.writeStream.format("sleeper").options(**named(other))
+        rows = (
+            spark.readStream.format("sleeper").options(**source_options(one, follower="f")).load()
+        )
+        sink = rows.writeStream.format("sleeper").options(**source_options(other))
         sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = sink.trigger(availableNow=True).start()
         query.awaitTermination()

@@ -1,4 +1,4 @@
-"""Where pieces go on a Spark that cannot be told."""
+"""Placement of partitions on a Spark version without placement hints."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ def test_each_task_gets_a_partition_of_its_own_number(spark: SparkSession, tasks
     placed = place_by_hash(pieces, tasks)
     assert placed.rdd.getNumPartitions() == tasks
     assert placed.columns == ["task"]
-    found = placed.withColumn("at", spark_partition_id()).collect()
-    assert sorted((row["task"], row["at"]) for row in found) == sorted(
+    result = placed.withColumn("at", spark_partition_id()).collect()
+    assert sorted((row["task"], row["at"]) for row in result) == sorted(
         (task, task) for task in range(tasks) for _ in range(3)
     )

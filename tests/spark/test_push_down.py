@@ -1,4 +1,4 @@
-"""Filters pushed down to Python data sources: still wrong, so this one takes none.
+"""A canary for filter push-down to Python data sources, which is defective in Spark.
 
 When the test below passes, Spark is mended: key filters could then choose leaves, and the
 options for keys and ranges need not be the only way.
@@ -19,17 +19,17 @@ def _source() -> type[DataSource]:
 
     class Numbers(DataSourceReader):
         def __init__(self) -> None:
-            self.wanted = {1, 2}
+            self.values = {1, 2}
 
         def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-            for each in filters:
-                if isinstance(each, EqualTo):
-                    self.wanted &= {each.value}
+            for item in filters:
+                if isinstance(item, EqualTo):
+                    self.values &= {item.value}
                 else:
-                    yield each
+                    yield item
 
         def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-            yield from ((n,) for n in sorted(self.wanted))
+            yield from ((n,) for n in sorted(self.values))
 
     class PushedNumbers(DataSource):
         @classmethod

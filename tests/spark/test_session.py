@@ -19,8 +19,8 @@ def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
         rows = sum(b.num_rows for b in batches)
         yield pa.RecordBatch.from_pydict({"rows": [rows], "from": [sleeper.clock.__name__]})
 
-    found = spark.range(1000, numPartitions=4).mapInArrow(count, "rows long, from string")
-    rows = found.collect()
+    result = spark.range(1000, numPartitions=4).mapInArrow(count, "rows long, from string")
+    rows = result.collect()
     assert sum(r["rows"] for r in rows) == 1000
     assert {r["from"] for r in rows} == {"sleeper.clock"}
 
@@ -46,5 +46,5 @@ def test_executors_retry_as_jobs_before_a_task_opens_a_bucket(tmp_path: Path) ->
     command = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
     # The driver's own time is not that of executors.
     environment = {**os.environ, RETRY_VARIABLE: "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert float(done.stdout) == JOB_RETRY_SECONDS
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert float(process.stdout) == JOB_RETRY_SECONDS

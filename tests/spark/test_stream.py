@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import sleeper
-from tests.spark.tables import NUMBERS, ingest_numbers, named, numbers_in
+from tests.spark.tables import NUMBERS, ingest_numbers, numbers_in, source_options
 
 TRIES = 5
 
@@ -21,8 +21,8 @@ def copy_available_rows(
     **options: object,
 ) -> StreamingQuery:
     """Streams all available rows from one table to another and returns the query."""
-    rows = spark.readStream.format("sleeper").options(**named(source, **options)).load()
-    sink = rows.writeStream.format("sleeper").options(**named(target))
+    rows = spark.readStream.format("sleeper").options(**source_options(source, **options)).load()
+    sink = rows.writeStream.format("sleeper").options(**source_options(target))
     sink = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     for _ in range(TRIES):
         query = sink.start()
@@ -62,9 +62,9 @@ def test_a_stream_only_adds(
 ) -> None:
     source, target = (instance.create_table(name, NUMBERS) for name in ("source", "target"))
     ingest_numbers(source, range(10))
-    rows = spark.readStream.format("sleeper").options(**named(source)).load()
+    rows = spark.readStream.format("sleeper").options(**source_options(source)).load()
     counts = rows.groupBy("text").count().selectExpr("count AS n", "text")
-    sink = counts.writeStream.format("sleeper").options(**named(target)).outputMode(mode)
+    sink = counts.writeStream.format("sleeper").options(**source_options(target)).outputMode(mode)
     sink = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
     with pytest.raises((AnalysisException, StreamingQueryException), match=r"(?i)append|update"):
         sink.start().awaitTermination()
@@ -95,8 +95,8 @@ def test_a_repeated_micro_batch_counts_once(
     copy_available_rows(spark, source, target, tmp_path / "c")
     version = target.version
     # As if the driver had died after the table's commit and before the checkpoint's.
-    for done in (tmp_path / "c" / "commits").glob("*0*"):
-        done.unlink()
+    for result in (tmp_path / "c" / "commits").glob("*0*"):
+        result.unlink()
     copy_available_rows(spark, source, target, tmp_path / "c")
     assert (numbers_in(target), target.version) == ([*range(10)], version)
     ingest_numbers(source, range(10, 20))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sleeper
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
-from tests.spark.tables import NUMBERS, ingest_numbers, loaded, named, numbers_in
+from tests.spark.tables import NUMBERS, ingest_numbers, loaded, numbers_in, source_options
 
 
 def frame_of(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
@@ -23,7 +23,7 @@ def frame_of(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
 
 
 def write(frame: DataFrame, table: sleeper.Table, **options: object) -> None:
-    frame.write.format("sleeper").mode("append").options(**named(table, **options)).save()
+    frame.write.format("sleeper").mode("append").options(**source_options(table, **options)).save()
 
 
 def states(table: sleeper.Table) -> list[JobState]:
@@ -192,7 +192,9 @@ def test_a_path_and_partitions_are_refused_and_not_ignored(
     spark: SparkSession, instance: sleeper.Instance
 ) -> None:
     table = instance.create_table("t", NUMBERS)
-    writer = frame_of(spark, 3).write.format("sleeper").mode("append").options(**named(table))
+    writer = (
+        frame_of(spark, 3).write.format("sleeper").mode("append").options(**source_options(table))
+    )
     with pytest.raises(AnalysisException, match="unknown option 'path'"):
         writer.save("t")
     with pytest.raises(IllegalArgumentException, match="partitioning"):
@@ -217,7 +219,7 @@ def test_modes_other_than_append_are_refused(
 ) -> None:
     table = instance.create_table("t", NUMBERS)
     ingest_numbers(table, [7])
-    options = named(table)
+    options = source_options(table)
     with pytest.raises(AnalysisException, match=r"(?i)append"):
         frame_of(spark, 1).write.format("sleeper").mode(mode).options(**options).save()
     assert numbers_in(table) == [7]

@@ -1,4 +1,4 @@
-"""An instance whose process dies just before or just after a call of one of its ports."""
+"""An instance whose process ends just before or after a call of one of its ports."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class Crash(BaseException):
 
 @dataclass
 class CrashPlan:
-    """Dies at the call that the count comes to; from then on every port is dead."""
+    """Ends the process at a numbered call; every later call of a port fails too."""
 
     left: int | None = None
     is_dead: bool = False
@@ -49,9 +49,9 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
     """The instance with every port that changes something behind the plan."""
 
     def call(name: str, action: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **named: Any) -> Any:
+        def called(*args: Any, **keywords: Any) -> Any:
             plan.point(f"before {name}")
-            result = action(*args, **named)
+            result = action(*args, **keywords)
             plan.point(f"after {name}")
             return result
 
@@ -61,9 +61,9 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
         port = _Port("queue", instance.jobs.queue(name), call)
         send = port.send
 
-        def remembered(body: str, *args: Any, **named: Any) -> Any:
+        def remembered(body: str, *args: Any, **keywords: Any) -> Any:
             plan.sent.append((name.value, body))
-            return send(body, *args, **named)
+            return send(body, *args, **keywords)
 
         port.send = remembered
         return port

@@ -1,4 +1,4 @@
-"""What a table must hold, as plain Python."""
+"""A model of a table in plain Python."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class ModelJob:
 
 @dataclass
 class ModelTable:
-    """Rows by job; holds and the follower, with what they may count on."""
+    """Rows by job, and the versions that holds and the follower rely on."""
 
     id: str
     jobs: dict[str, ModelJob] = field(default_factory=dict)
@@ -26,13 +26,13 @@ class ModelTable:
     follower: int | None = None
 
     def rows(self, version: int | None = None) -> Counter[Row]:
-        """What was committed up to the version."""
-        found: Counter[Row] = Counter()
+        """Returns the rows committed up to the version."""
+        counts: Counter[Row] = Counter()
         for job in self.jobs.values():
             if job.number is not None and (version is None or job.number <= version):
-                found.update(job.rows)
-        return found
+                counts.update(job.rows)
+        return counts
 
-    def rows_between(self, after: int, to: int) -> Counter[Row]:
-        """What was committed after one version, up to another."""
-        return self.rows(to) - self.rows(after)
+    def rows_between(self, start: int, end: int) -> Counter[Row]:
+        """Returns the rows committed after one version, up to another."""
+        return self.rows(end) - self.rows(start)

@@ -97,7 +97,7 @@ picks = st.integers(0, 9_999)
 
 
 class InstanceMachine(RuleBasedStateMachine):
-    """One table of an instance, made, used and made again."""
+    """One table of an instance: created, used, deleted and created again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,12 +114,12 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.raw = open_local_instance(self.folder / "instance", self.clock)
-        sent = self.plan.sent
-        self.plan = CrashPlan(sent=sent)
+        original = self.plan.sent
+        self.plan = CrashPlan(sent=original)
         self.instance = crashing(self.raw, self.plan)
 
     def attempt(self, crash_at: int | None, action: Callable[[Instance], Any]) -> Any:
-        """What the action gives; None if the process died in it, and was started again."""
+        """Returns the action's result, or None if the process crashed and was restarted."""
         self.plan.left = crash_at
         try:
             return action(self.instance)
@@ -208,9 +208,9 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def add_job(self, rows: list[Row], kinds: list[int]) -> str:
         job_id = uuid.uuid4().hex
-        each = -(-len(rows) // len(kinds)) or 1
+        rows_per_kind = -(-len(rows) // len(kinds)) or 1
         files = tuple(
-            self.source(rows[place * each : (place + 1) * each], kind)
+            self.source(rows[place * rows_per_kind : (place + 1) * rows_per_kind], kind)
             for place, kind in enumerate(kinds)
         )
         assert self.model is not None
@@ -276,11 +276,12 @@ class InstanceMachine(RuleBasedStateMachine):
 
         Not those that wait in the queue, which has to bring them by itself.
         """
-        kept, sent = self.clock() - 29 * DAY_MS, self.sent_jobs()
+        remaining, message = self.clock() - 29 * DAY_MS, self.sent_jobs()
         return [
             job_id
             for job_id, job in self.model.jobs.items()
-            if job.files and (job_id not in sent if job.number is None else job.committed_ms > kept)
+            if job.files
+            and (job_id not in message if job.number is None else job.committed_ms > remaining)
         ]
 
     def sent_jobs(self) -> set[str]:
@@ -364,7 +365,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def lose_a_compaction_message(self) -> None:
-        """It was a dead letter, perhaps, that somebody deleted: its files must come free."""
+        """Deletes a message, as operators may delete a dead letter: its files must be released."""
         queue = self.raw.jobs.queue(QueueName.COMPACTION)
         for message in queue.receive():
             queue.delete(message.receipt)
@@ -444,9 +445,9 @@ class InstanceMachine(RuleBasedStateMachine):
             self.model.follower = None
         else:
             with self.state.reading() as state:
-                found = state.files.ingested_after(self.model.follower, 1000)
+                result = state.files.ingested_after(self.model.follower, 1000)
                 number = state.number
-            seen = Counter(row for _, file in found for row in self.rows_of(file.path))
+            seen = Counter(row for _, file in result for row in self.read_rows(file.path))
             assert seen == self.model.rows_between(self.model.follower, number)
             self.state.advance_follower("f", number)
             self.model.follower = number
@@ -474,8 +475,8 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def queried(self, version: int | None) -> Counter[Row]:
         with open_query(self.raw, NAME, Query(version=version)) as result:
-            found = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
-        return Counter(found)
+            actual = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
+        return Counter(actual)
 
     # -- what must hold after every step
 
@@ -489,7 +490,7 @@ class InstanceMachine(RuleBasedStateMachine):
             self.check_version(version)
 
     def check_version(self, version: int) -> None:
-        found: Counter[Row] = Counter()
+        counts: Counter[Row] = Counter()
         seen: dict[str, list[Any]] = {}
         with self.state.reading(version) as state:
             regions = {p.id: p.region for p in state.partitions.all()}
@@ -500,13 +501,13 @@ class InstanceMachine(RuleBasedStateMachine):
                 seen[reference.path].append(region)
                 path = self.folder / "instance" / reference.path
                 assert path.exists(), "a referenced file is gone"
-                found.update(r for r in self.rows_of(reference.path) if region.contains(r[:1]))
-            assert found == self.model.rows(version)
+                counts.update(r for r in self.read_rows(reference.path) if region.contains(r[:1]))
+            assert counts == self.model.rows(version)
 
     @invariant()
     def numbers_are_dense(self) -> None:
         state_path = self.folder / "instance" / self.model.id / "state.db"
-        after, entries = None, []
+        current, entries = None, []
         log = self.state._log
         head = log.head()
         assert head == self.number()
@@ -518,9 +519,9 @@ class InstanceMachine(RuleBasedStateMachine):
             except NotFoundError:
                 low += 1
         for entry in entries:
-            assert after is None or entry.first_number == after + 1, state_path
-            after = entry.last_number
-        assert after in (None, head)
+            assert current is None or entry.first_number == current + 1, state_path
+            current = entry.last_number
+        assert current in (None, head)
 
     @invariant()
     def held_versions_can_be_read(self) -> None:
@@ -529,10 +530,10 @@ class InstanceMachine(RuleBasedStateMachine):
             assert expiry_ms <= self.clock() or version >= horizon
         assert self.model.follower is None or self.model.follower >= horizon
 
-    def rows_of(self, path: str) -> list[Row]:
+    def read_rows(self, path: str) -> list[Row]:
         if path not in self.contents:
-            found = pq.read_table(self.folder / "instance" / path).to_pylist()
-            self.contents[path] = [tuple(row.values()) for row in found]
+            result = pq.read_table(self.folder / "instance" / path).to_pylist()
+            self.contents[path] = [tuple(row.values()) for row in result]
         return self.contents[path]
 
     # -- the end: whatever happened, all is done once it is let run
@@ -556,15 +557,15 @@ class InstanceMachine(RuleBasedStateMachine):
             # Leases and what is in flight run out in this time.
             self.clock.now_ms += 61 * MINUTE_MS
             send_splits(self.raw, ref, sent_at, self.number())
-            made = create_table_jobs(self.raw, ref)
+            report = create_table_jobs(self.raw, ref)
             worked = False
             while _run_one(self.raw):
                 worked = True
-            if not made.did_anything and not worked and not self.unfinished():
+            if not report.did_anything and not worked and not self.unfinished():
                 break
         else:
             counts = {name.value: self.raw.jobs.queue(name).counts() for name in QueueName}
-            raise AssertionError(f"it does not come to rest: {made}, {counts}")
+            raise AssertionError(f"it does not come to rest: {report}, {counts}")
         self.note_commits()
         for job_id in self.sent_jobs() & set(self.model.jobs):
             # A crash just before the send may be the only one that left no message.
@@ -611,21 +612,21 @@ class InstanceMachine(RuleBasedStateMachine):
         finish_deletions(self.raw)
         sweep_abandoned(self.raw)
         with self.state.reading() as state:
-            known = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
+            names = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
         data = self.folder / "instance" / self.model.id / "data"
         left = {
             p.relative_to(self.folder / "instance").as_posix()
             for p in data.rglob("*")
             if p.is_file()
         }
-        assert left == known
+        assert left == names
         folders = {p.name for p in (self.folder / "instance").glob("[0-9a-f]" * 8)}
         assert folders == {self.model.id}
         assert self.queried(None) == self.model.rows()
 
 
-def _picked(found: Sequence[T], pick: int) -> T | None:
-    return found[pick % len(found)] if found else None
+def _picked(candidates: Sequence[T], pick: int) -> T | None:
+    return candidates[pick % len(candidates)] if candidates else None
 
 
 def _run_one(instance: Instance) -> bool:

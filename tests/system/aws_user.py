@@ -1,4 +1,4 @@
-"""A user of a deployed instance: docs/formats.md and the command line, and nothing else."""
+"""A user of a deployed instance, with docs/formats.md and the command line only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class AwsUser(FormatsClient):
 
     def sleeper(self, *arguments: object, status: int = 0) -> CommandResult:
         """Runs a command, which must end with that status."""
-        told = [str(each) for each in ("--instance", f"aws:{self.instance_id}", *arguments)]
-        result = CliRunner().invoke(app, told)
-        assert result.exit_code == status, (told, result.output, result.exception)
+        messages = [str(item) for item in ("--instance", f"aws:{self.instance_id}", *arguments)]
+        result = CliRunner().invoke(app, messages)
+        assert result.exit_code == status, (messages, result.output, result.exception)
         return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     def report(self, kind: str, *more: object) -> list[dict[str, Any]]:
@@ -32,14 +32,14 @@ class AwsUser(FormatsClient):
         return self.sleeper("report", kind, *more, "--output", "json").rows
 
     def jobs(self, kind: str = "ingest-jobs") -> dict[str, dict[str, Any]]:
-        """What became of jobs, by their ids."""
+        """Returns the states of jobs by id."""
         return {job["job"]: job for job in self.report(kind)}
 
     def has_come(self, job: str, *states: str) -> bool:
         """Whether an ingest job has come to one of these states. It must not be rejected."""
-        told = self.jobs().get(job)
-        assert told is None or told["state"] != "rejected", told
-        return told is not None and told["state"] in states
+        message = self.jobs().get(job)
+        assert message is None or message["state"] != "rejected", message
+        return message is not None and message["state"] in states
 
     def state(self, table: str) -> dict[str, Any]:
         """The report on a table's state."""
@@ -53,12 +53,12 @@ class AwsUser(FormatsClient):
         return pq.read_table(place)
 
     def in_flight(self, queue: str) -> int:
-        """How many messages of the queue somebody has at hand."""
-        counted = self.client("sqs").get_queue_attributes(
+        """Returns the number of received messages that are not acknowledged."""
+        counts = self.client("sqs").get_queue_attributes(
             QueueUrl=self.properties()[f"sleeper.{queue}.queue.url"],
             AttributeNames=["ApproximateNumberOfMessagesNotVisible"],
         )
-        return int(counted["Attributes"]["ApproximateNumberOfMessagesNotVisible"])
+        return int(counts["Attributes"]["ApproximateNumberOfMessagesNotVisible"])
 
     def fire(self, *rules: str) -> None:
         """Makes rules due now, as EventBridge does those that are switched on."""
@@ -77,12 +77,12 @@ class AwsUser(FormatsClient):
     def until(
         self,
         is_so: Callable[[], object],
-        what: str,
+        description: str,
         *rules: str,
         seconds: float = SECONDS_MAX,
         pause: float = 1.0,
     ) -> None:
-        """Waits while rules are due again and again. AssertionError if it takes too long."""
+        """Waits for a condition while schedules run. AssertionError after a timeout."""
 
         def is_so_now() -> bool:
             if is_so():
@@ -90,4 +90,4 @@ class AwsUser(FormatsClient):
             self.fire(*rules)
             return False
 
-        super().until(is_so_now, what, seconds=seconds, pause=pause)
+        super().until(is_so_now, description, seconds=seconds, pause=pause)

@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def make_table(instance: Instance, points: tuple[str, ...] = (), **settings: str) -> None:
-    """The table `rows`; settings are named without what they all begin with."""
+    """Creates table `rows`; settings omit the common prefix of property names."""
     values = {f"sleeper.table.{name.replace('_', '.')}": v for name, v in settings.items()}
     create_table(instance, "rows", SCHEMA, {"sleeper.table.gc.delay.minutes": "0"} | values, points)
 
@@ -44,27 +44,27 @@ def run_all(instance: Instance) -> int:
 
 
 def submitted(instance: Instance, path: Path, job_id: str) -> JobStatus:
-    """What becomes of the job when a worker takes it."""
+    """Submits the job, runs a worker, and returns the job's status."""
     submit_ingest(instance, "rows", [str(path)], job_id)
     run_all(instance)
     return instance.jobs.tracker.job(instance.table("rows").ref.id, job_id)
 
 
-def stored(instance: Instance) -> Counter[tuple[str, int]]:
+def count_rows(instance: Instance) -> Counter[tuple[str, int]]:
     """The rows that references stand for, read without the engine."""
-    found: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int]] = Counter()
     with instance.table("rows").state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.all()}
         for reference in state.files.references():
             table = pq.read_table(instance.storage.root.url_of(reference.path))
             region = regions[reference.partition_id]
             rows = zip(table.column("k").to_pylist(), table.column("n").to_pylist(), strict=True)
-            found.update(row for row in rows if region.contains(row[:1]))
-    return found
+            counts.update(row for row in rows if region.contains(row[:1]))
+    return counts
 
 
 def assert_nothing_stays(instance: Instance) -> None:
-    """Nothing is assigned to a job, no message waits, nobody gave up on one."""
+    """Asserts that no file is assigned, no message waits, and no dead letter exists."""
     with instance.table("rows").state.reading() as state:
         assert state.jobs.count() == 0
     for name in QueueName:

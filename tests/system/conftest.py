@@ -24,23 +24,23 @@ def clock() -> FakeClock:
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
-    opened = open_local_instance(tmp_path / "instance", clock)
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance", clock)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture
-def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+def deployed_instance(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
     """An instance on AWS, without a deployment."""
-    with aws_instance(aws_servers, tmp_path) as made:
-        yield made
+    with aws_instance(aws_servers, tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
-def on_aws(deployed: AwsInstance) -> Iterator[Instance]:
-    """That instance, which functions open too."""
-    with known_to_functions(deployed.where) as opened:
-        yield opened
+def instance_on_aws(deployed_instance: AwsInstance) -> Iterator[Instance]:
+    """The same instance, opened, and known to functions."""
+    with known_to_functions(deployed_instance.where) as opened_instance:
+        yield opened_instance
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def emulator(tmp_path: Path) -> Iterator[Ministack]:
 def emulator_environment(
     emulator: Ministack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
-    """What leads a process to the emulator; this process too."""
-    told = emulator.environment()
-    for name, value in (told | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
+    """Directs this process and its children to the emulator."""
+    environment = emulator.environment()
+    for name, value in (environment | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
         monkeypatch.setenv(name, value)
     forget_clients()
-    yield told
+    yield environment
     forget_clients()

@@ -1,4 +1,4 @@
-"""Runs the examples of a document and compares what they say with what stands there.
+"""Runs the examples of a document and compares their output with the page.
 
 Two kinds of fenced block are run, in the order of the page: `console`, in which a line
 that begins with `$ ` is a command and the lines after it are what it says; and `python`,
@@ -49,7 +49,7 @@ _SAMPLED = re.compile(r'"[^"\n]*"|\b\d[\d,]*\b|█+')
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A command or a piece of Python, and what it says. `line` is where it stands."""
+    """A command or a piece of Python with its documented output. `line` is its line in the page."""
 
     line: int
     is_python: bool
@@ -70,47 +70,49 @@ class Surroundings:
 
 def examples_in(text: str) -> list[Example]:
     """All examples of a page, in order."""
-    found: list[Example] = []
+    results: list[Example] = []
     blocks = list(_FENCE.finditer(text))
-    for block, after in pairwise([*blocks, None]):
+    for block, current in pairwise([*blocks, None]):
         line = text.count("\n", 0, block.start()) + 2
         if block[1] == "console":
-            found += _commands(block[3], line, block[2] == "sampled")
+            results += _commands(block[3], line, block[2] == "sampled")
         elif block[1] == "python":
-            follows = after is not None and not text[block.end() : after.start()].strip()
-            says = after[3] if after is not None and follows and after[1] == "text" else ""
-            found.append(Example(line, True, block[3], says))
-    return found
+            follows = current is not None and not text[block.end() : current.start()].strip()
+            expected_output = (
+                current[3] if current is not None and follows and current[1] == "text" else ""
+            )
+            results.append(Example(line, True, block[3], expected_output))
+    return results
 
 
 def run_example(example: Example, where: Surroundings) -> str:
-    """What the example says. AssertionError if it does not end as its page has it."""
+    """Returns the example's output. AssertionError if its exit status is not the documented one."""
     if example.is_python:
         return _run_python(example, where)
     if example.code.startswith("export "):
         name, _, value = example.code.removeprefix("export ").partition("=")
         where.variables[name] = value.replace("~", where.variables["HOME"])
         return ""
-    status, said = _run_command(example.code, where)
+    status, output = _run_command(example.code, where)
     should_fail = any(line.startswith("error: ") for line in example.expected.splitlines())
-    assert (status != 0) is should_fail, f"`{example.code}` ended with status {status}: {said}"
-    return said
+    assert (status != 0) is should_fail, f"`{example.code}` ended with status {status}: {output}"
+    return output
 
 
-def says_as_shown(expected: str, said: str, is_sampled: bool = False) -> bool:
-    """Whether the output is the one shown, but for what differs from run to run."""
+def says_as_shown(expected: str, output: str, is_sampled: bool = False) -> bool:
+    """Compares the output with the documented one, except for parts that differ between runs."""
     if not expected.strip():
         return True
-    shown, found = _plain(expected), _plain(said)
+    text, result = _plain(expected), _plain(output)
     if is_sampled:
-        shown, found = _SAMPLED.sub("<sampled>", shown), _SAMPLED.sub("<sampled>", found)
+        text, result = _SAMPLED.sub("<sampled>", text), _SAMPLED.sub("<sampled>", result)
     patterns = []
-    for line in shown.splitlines():
+    for line in text.splitlines():
         if line == "...":
             patterns.append(r"(?:[^\n]*\n)*?")
         else:
             patterns.append(re.escape(line).replace(r"\.\.\.", "[^\n]*") + "\n")
-    return re.fullmatch("".join(patterns), found) is not None
+    return re.fullmatch("".join(patterns), result) is not None
 
 
 def variables_of(folder: Path, programs: Path) -> dict[str, str]:
@@ -118,9 +120,9 @@ def variables_of(folder: Path, programs: Path) -> dict[str, str]:
     programs.mkdir()
     _program(programs / "sleeper", f'{_PYTHON} -c "{_MAIN}" "$@"')
     _program(programs / "python", f'{_PYTHON} "$@"')
-    kept = {n: v for n, v in os.environ.items() if not n.startswith("SLEEPER_")}
+    remaining = {n: v for n, v in os.environ.items() if not n.startswith("SLEEPER_")}
     return {
-        **kept,
+        **remaining,
         "HOME": str(folder),
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT / 'core'}{os.pathsep}{ROOT}",
@@ -144,8 +146,8 @@ def _commands(block: str, first_line: int, is_sampled: bool) -> Iterator[Example
         start = place
         command = [lines[place].removeprefix("$ ")]
         assert lines[place].startswith("$ "), f"line {first_line + place}: no command before it"
-        here = _HERE_DOCUMENT.search(command[0])
-        while command[-1].endswith("\\") or (here and command[-1] != here[1]):
+        folder = _HERE_DOCUMENT.search(command[0])
+        while command[-1].endswith("\\") or (folder and command[-1] != folder[1]):
             place += 1
             command.append(lines[place].removeprefix("> "))
         place += 1
@@ -158,11 +160,11 @@ def _commands(block: str, first_line: int, is_sampled: bool) -> Iterator[Example
 
 
 def _run_python(example: Example, where: Surroundings) -> str:
-    said = StringIO()
+    output = StringIO()
     code = compile("\n" * (example.line - 1) + example.code, "<example>", "exec")
-    with redirect_stdout(said):
+    with redirect_stdout(output):
         exec(code, where.names)
-    return said.getvalue()
+    return output.getvalue()
 
 
 def _run_command(command: str, where: Surroundings) -> tuple[int, str]:
@@ -170,7 +172,7 @@ def _run_command(command: str, where: Surroundings) -> tuple[int, str]:
     needs_a_shell = where.as_processes or _NEEDS_A_SHELL.search(outside_quotes)
     if command.startswith("sleeper ") and not needs_a_shell:
         return _run_here(shlex.split(command.replace("\\\n", " "))[1:], where.variables)
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=where.folder,
         env=where.variables,
@@ -179,7 +181,7 @@ def _run_command(command: str, where: Surroundings) -> tuple[int, str]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout
+    return process.returncode, process.stdout
 
 
 def _run_here(arguments: list[str], variables: Mapping[str, str]) -> tuple[int, str]:
@@ -189,7 +191,7 @@ def _run_here(arguments: list[str], variables: Mapping[str, str]) -> tuple[int, 
 
 
 def _plain(text: str) -> str:
-    """The text without what differs from run to run."""
+    """Returns the text without the parts that differ between runs."""
     for pattern, stand_in in _VARYING:
         text = pattern.sub(stand_in, text)
     lines = [line.rstrip() for line in text.strip().splitlines()]

@@ -1,4 +1,4 @@
-"""A client of a deployed instance that uses docs/formats.md and AWS, and nothing of `sleeper`."""
+"""A client of a deployed instance that uses docs/formats.md and AWS, not the package."""
 
 import base64
 import io
@@ -41,14 +41,14 @@ class FormatsClient:
 
     @property
     def prefix(self) -> str:
-        """What names of queues and buckets begin with."""
+        """The prefix of the names of queues and buckets."""
         return f"sleeper-{self.instance_id.lower().replace('.', '-')}"
 
     def properties(self) -> dict[str, str]:
-        """What the instance's property file says."""
+        """Reads the instance's property file."""
         bucket = f"{self.prefix}-config-{self.account}"
-        found = self.client("s3").get_object(Bucket=bucket, Key="instance.properties")
-        lines = found["Body"].read().decode().replace("\\", "").splitlines()
+        result = self.client("s3").get_object(Bucket=bucket, Key="instance.properties")
+        lines = result["Body"].read().decode().replace("\\", "").splitlines()
         pairs = (line.partition("=") for line in lines if not line.startswith("#"))
         return {key: value for key, _, value in pairs}
 
@@ -91,18 +91,18 @@ class FormatsClient:
         return self.end_of(query_id)
 
     def end_of(self, query_id: str) -> Item:
-        """The tracker's item of a query, as soon as it says that the query has ended."""
-        found: list[Item] = []
+        """Waits for the end of a query and returns its item in the tracker."""
+        results: list[Item] = []
 
         def has_ended() -> bool:
-            found[:] = [item for item in self.tracked(query_id) if item["subQueryId"] == "-"]
-            return bool(found) and found[0]["lastKnownState"] in _ENDS
+            results[:] = [item for item in self.tracked(query_id) if item["subQueryId"] == "-"]
+            return bool(results) and results[0]["lastKnownState"] in _ENDS
 
         self.until(has_ended, f"query {query_id} has ended", pause=0.1)
-        return found[0]
+        return results[0]
 
     def tracked(self, query_id: str) -> list[Item]:
-        """The tracker's items of a query and its subqueries: text, and whole numbers."""
+        """Returns the tracker's items of a query and its subqueries: text and integers."""
         answer = self.client("dynamodb").query(
             TableName=self.properties()["sleeper.query.tracker.table.name"],
             KeyConditionExpression="queryId = :q",
@@ -115,20 +115,20 @@ class FormatsClient:
         ]
 
     def results(self, query_id: str, bucket: str | None = None) -> dict[str, pa.Table]:
-        """What a query has put into a bucket, by subquery. Listed once."""
+        """Returns the results of a query in a bucket, by subquery. Listed once."""
         place = bucket or self.properties()["sleeper.query.results.bucket"]
-        found = self.parquet_below(place, f"query-{query_id}/")
-        return {key.rpartition("/")[2].removesuffix(".parquet"): t for key, t in found.items()}
+        result = self.parquet_below(place, f"query-{query_id}/")
+        return {key.rpartition("/")[2].removesuffix(".parquet"): t for key, t in result.items()}
 
     def parquet_below(self, bucket: str, prefix: str) -> dict[str, pa.Table]:
         """The Parquet files there, by key."""
         s3 = self.client("s3")
-        listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-        found = {}
-        for key in (each["Key"] for each in listed if each["Key"].endswith(".parquet")):
+        listing = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+        results = {}
+        for key in (item["Key"] for item in listing if item["Key"].endswith(".parquet")):
             body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-            found[key] = pq.read_table(io.BytesIO(body))
-        return found
+            results[key] = pq.read_table(io.BytesIO(body))
+        return results
 
     def make_queue(self, name: str) -> str:
         """A queue of the client's own; its URL."""
@@ -137,12 +137,12 @@ class FormatsClient:
     def received(self, url: str) -> list[Item]:
         """All messages of a queue, which holds them no longer."""
         sqs = self.client("sqs")
-        found = []
+        results = []
         while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
-                found.append(json.loads(message["Body"]))
+                results.append(json.loads(message["Body"]))
                 sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        return results
 
     def websocket_url(self) -> str:
         """The instance's WebSocket at the emulator's own address, which needs no DNS and no TLS."""
@@ -166,15 +166,15 @@ class FormatsClient:
     def until(
         self,
         is_so: Callable[[], object],
-        what: str,
+        description: str,
         *,
         seconds: float = SECONDS_MAX,
         pause: float = 1.0,
     ) -> None:
-        """Waits. AssertionError if it takes too long."""
+        """Waits for a condition. AssertionError after a timeout."""
         deadline = time.monotonic() + seconds
         while not is_so():
-            assert time.monotonic() < deadline, f"not yet: {what}"
+            assert time.monotonic() < deadline, f"not yet: {description}"
             time.sleep(pause)
 
 

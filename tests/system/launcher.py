@@ -1,4 +1,4 @@
-"""What an emulator without Docker leaves out: ECS tasks, and functions from images.
+"""ECS tasks and image functions, which an emulator without Docker does not run.
 
     with launcher(instance, environment, folder) as running:
         running.kill("ingest")
@@ -33,7 +33,7 @@ _END_SECONDS = 30
 
 @dataclass
 class Launcher:
-    """The processes that run, by their task's ARN. What they say is in the folder, by task."""
+    """The running processes by task ARN. Their output is in the folder, by task."""
 
     instance: DeployedInstance
     environment: Mapping[str, str]
@@ -45,10 +45,10 @@ class Launcher:
 
     def kill(self, kind: str) -> int:
         """Kills every task of that kind as the kernel does; returns how many there were."""
-        found = [p for family, p in list(self._tasks.values()) if family.endswith(f"{kind}-task")]
-        for process in found:
+        result = [p for family, p in list(self._tasks.values()) if family.endswith(f"{kind}-task")]
+        for process in result:
             process.kill()
-        return len(found)
+        return len(result)
 
     @property
     def running(self) -> int:
@@ -70,20 +70,20 @@ class Launcher:
             process.wait(_END_SECONDS)
 
     def _client(self, service: str) -> Any:
-        """A client that repeats what a loaded emulator fails at, as ECS and Lambda do."""
-        told = self.environment
+        """Returns a client that retries errors of a loaded emulator, as ECS and Lambda do."""
+        original = self.environment
         return boto3.client(
             service,
-            endpoint_url=told["AWS_ENDPOINT_URL"],
-            region_name=told["AWS_REGION"],
-            aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+            endpoint_url=original["AWS_ENDPOINT_URL"],
+            region_name=original["AWS_REGION"],
+            aws_access_key_id=original["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=original["AWS_SECRET_ACCESS_KEY"],
             config=Config(retries={"mode": "standard", "total_max_attempts": 5}),
         )
 
     def _start_tasks(self, ecs: Any, cluster: str) -> None:
-        asked = ecs.list_tasks(cluster=cluster, desiredStatus="RUNNING")["taskArns"]
-        fresh = [arn for arn in asked if arn not in self._seen]
+        requested = ecs.list_tasks(cluster=cluster, desiredStatus="RUNNING")["taskArns"]
+        fresh = [arn for arn in requested if arn not in self._seen]
         if not fresh:
             return
         for task in ecs.describe_tasks(cluster=cluster, tasks=fresh)["tasks"]:
@@ -111,23 +111,23 @@ class Launcher:
                 del self._tasks[arn]
 
     def _environment(self, told: Mapping[str, str], name: str, role: str) -> dict[str, str]:
-        """A disk of its own, as a container has, and its role."""
+        """Returns an environment with a disk of its own and the role, as in a container."""
         disk = self.folder / "disks" / name
         disk.mkdir(parents=True)
-        here = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}"}
+        folder = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}"}
         role_told = credentials_of(self.instance.client, role)
-        return {**here, **self.environment, **role_told, **told, "TMPDIR": str(disk)}
+        return {**folder, **self.environment, **role_told, **told, "TMPDIR": str(disk)}
 
     def poll_queue(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
         """Feeds a function from its queue by its event source, until the stop event is set."""
         sqs = self._client("sqs")
         queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
-        told = self.instance.function_environment(function)
-        handler = told["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
+        variables = self.instance.function_environment(function)
+        handler = variables["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
         command = [sys.executable, "-m", "tests.system.image_function", handler]
         role = self.instance.role_of_function(function)
-        told = {"AWS_LAMBDA_FUNCTION_NAME": function, **told}
-        environment = self._environment(told, function, role)
+        variables = {"AWS_LAMBDA_FUNCTION_NAME": function, **variables}
+        environment = self._environment(variables, function, role)
         with (
             (self.folder / f"{function}.log").open("wb") as log,
             subprocess.Popen(
@@ -148,9 +148,9 @@ class Launcher:
                     AttributeNames=["All"],
                 ).get("Messages", [])
                 if messages:
-                    returned = _call(process, messages)
+                    result = _call(process, messages)
                     for message in messages:
-                        if message["MessageId"] not in returned:
+                        if message["MessageId"] not in result:
                             receipt = message["ReceiptHandle"]
                             sqs.delete_message(QueueUrl=queue, ReceiptHandle=receipt)
             assert process.stdin is not None
@@ -202,28 +202,28 @@ def _noted(running: Launcher, work: Callable[[], None]) -> None:
 
 def _sources_of_images(client: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """Functions from images with their event sources, which the emulator leaves to us."""
-    found = []
+    results = []
     for page in client.get_paginator("list_functions").paginate():
         for function in page["Functions"]:
             if function["PackageType"] == "Image":
                 name = function["FunctionName"]
-                listed = client.list_event_source_mappings(FunctionName=name)
-                for source in listed["EventSourceMappings"]:
+                listing = client.list_event_source_mappings(FunctionName=name)
+                for source in listing["EventSourceMappings"]:
                     client.update_event_source_mapping(UUID=source["UUID"], Enabled=False)
-                    found.append((name, source))
-    return found
+                    results.append((name, source))
+    return results
 
 
 def _container(ecs: Any, definition: str) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """The definition, and environment and arguments of its one container."""
-    told = ecs.describe_task_definition(taskDefinition=definition)["taskDefinition"]
-    (container,) = told["containerDefinitions"]
-    environment = {each["name"]: each["value"] for each in container["environment"]}
-    return told, environment, container.get("command") or []
+    message = ecs.describe_task_definition(taskDefinition=definition)["taskDefinition"]
+    (container,) = message["containerDefinitions"]
+    environment = {item["name"]: item["value"] for item in container["environment"]}
+    return message, environment, container.get("command") or []
 
 
 def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> set[str]:
-    """The handler's answer to a batch: ids of messages that it gives back."""
+    """Returns the handler's answer to a batch: the ids of failed messages."""
     assert process.stdin is not None
     assert process.stdout is not None
     records = [
@@ -240,4 +240,4 @@ def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> s
     process.stdin.write(json.dumps({"Records": records}) + "\n")
     process.stdin.flush()
     answer = json.loads(process.stdout.readline())
-    return {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+    return {item["itemIdentifier"] for item in answer["batchItemFailures"]}

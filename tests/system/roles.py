@@ -1,4 +1,4 @@
-"""What a role of a deployed instance may do.
+"""Permissions of the roles of a deployed instance.
 
 The emulator gives functions of the zip their roles' credentials; what the tests run themselves
 takes its role on here, although the role trusts a service alone.
@@ -26,14 +26,14 @@ _REFUSED = re.compile("not authorized to perform|lacked the necessary privileges
 
 
 def credentials_of(client: Client, role_arn: str) -> dict[str, str]:
-    """What a process is told that works under the role, for an hour."""
+    """Returns environment variables with the role's credentials for an hour."""
     name = role_arn.rpartition("/")[2]
     client("iam").update_assume_role_policy(RoleName=name, PolicyDocument=json.dumps(_TRUST))
-    made = client("sts").assume_role(RoleArn=role_arn, RoleSessionName="test")["Credentials"]
+    credentials = client("sts").assume_role(RoleArn=role_arn, RoleSessionName="test")["Credentials"]
     return {
-        "AWS_ACCESS_KEY_ID": made["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": made["SessionToken"],
+        "AWS_ACCESS_KEY_ID": credentials["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": credentials["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": credentials["SessionToken"],
     }
 
 
@@ -42,12 +42,12 @@ def is_allowed(client: Client, role_arn: str, action: str, resource: str) -> boo
     answer = client("iam").simulate_principal_policy(
         PolicySourceArn=role_arn, ActionNames=[action], ResourceArns=[resource]
     )
-    (told,) = answer["EvaluationResults"]
-    return bool(told["EvalDecision"] == "allowed")
+    (message,) = answer["EvaluationResults"]
+    return bool(message["EvalDecision"] == "allowed")
 
 
 def refusals_in(*folders: Path) -> list[str]:
-    """The lines of logs that say that somebody may not do what he tried."""
+    """Returns the log lines that report denied actions."""
     logs = [log for folder in folders for log in sorted(folder.glob("*.log"))]
     return [
         line

@@ -36,7 +36,7 @@ _HERE = {"PYTHONPATH": str(ROOT / "core"), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 @dataclass
 class SparkServerless:
-    """The runs, by their ids. What a run says is in the folder, by its id."""
+    """The job runs by id. A run's output is in the folder, by its id."""
 
     client: Client
     environment: Mapping[str, str]
@@ -56,12 +56,12 @@ class SparkServerless:
         return token
 
     def state(self, run_id: str) -> str:
-        """What the service calls the run's state. KeyError if there is none."""
+        """Returns the service's state of the run. KeyError if it does not exist."""
         status = self._processes[run_id].poll()
         return "RUNNING" if status is None else "FAILED" if status else "SUCCESS"
 
     def end(self) -> None:
-        """Ends what still runs."""
+        """Stops the runs that are not finished."""
         for process in self._processes.values():
             process.terminate()
             process.wait(_END_SECONDS)
@@ -80,13 +80,13 @@ class SparkServerless:
             ROOT / "containers" / "bulk_import" / "main.py",
             *driver["entryPointArguments"],
         ]
-        settings = dict(each.split("=", 1) for each in options if each != "--conf")
-        told = {
+        settings = dict(option.split("=", 1) for option in options if option != "--conf")
+        environment = {
             name.removeprefix(_DRIVER_VARIABLE): value
             for name, value in settings.items()
             if name.startswith(_DRIVER_VARIABLE)
         }
-        kept = {
+        remaining = {
             name: os.environ[name] for name in ("PATH", "JAVA_HOME", VARIABLE) if name in os.environ
         }
         places = {"TMPDIR": str(disk), "SPARK_LOCAL_DIRS": str(disk)}
@@ -95,7 +95,7 @@ class SparkServerless:
             return subprocess.Popen(
                 command,
                 cwd=disk,
-                env={**kept, **_HERE, **self.environment, **role, **told, **places},
+                env={**remaining, **_HERE, **self.environment, **role, **environment, **places},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -105,7 +105,7 @@ class SparkServerless:
 def spark_serverless(
     client: Client, environment: Mapping[str, str], folder: Path
 ) -> Iterator[SparkServerless]:
-    """Serves at a port of loopback until the context ends, which ends all runs."""
+    """Serves at a loopback port until the context ends, which stops all runs."""
     folder.mkdir()
     platform = SparkServerless(client, environment, folder)
     handler = type("Handler", (_Handler,), {"platform": platform})
@@ -136,8 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """GetJobRun."""
         _, _, application, _, run_id = self.path.split("/")
-        asked = self.platform.asked.get(run_id)
-        if asked is None:
+        requested = self.platform.asked.get(run_id)
+        if requested is None:
             self._answer(404, {"message": f"job run {run_id} does not exist"})
             return
         run = {
@@ -147,16 +147,16 @@ class _Handler(BaseHTTPRequestHandler):
             "createdBy": "test",
             "createdAt": time.time(),
             "updatedAt": time.time(),
-            "executionRole": asked["executionRoleArn"],
+            "executionRole": requested["executionRoleArn"],
             "state": self.platform.state(run_id),
             "stateDetails": "",
             "releaseLabel": "emr",
-            "jobDriver": asked["jobDriver"],
+            "jobDriver": requested["jobDriver"],
         }
         self._answer(200, {"jobRun": run})
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Suppresses the request log."""
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
         raw = json.dumps(body).encode()

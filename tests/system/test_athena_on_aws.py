@@ -24,15 +24,15 @@ PLAIN_HTTP = {"AWS_ALLOW_HTTP": "true"}
 
 @dataclass
 class AthenaOnLambda(Athena):
-    """Asks the functions."""
+    """Athena's side of the protocol, with the functions called by Lambda."""
 
     aws: Lambda = None  # type: ignore[assignment]
 
     def ask(self, kind: str, **members: Any) -> Json:
         reads = kind == "ReadRecordsRequest"
         function = functions.athena_records if reads else functions.athena_metadata
-        answered: Json = self.aws.call(function, self.request(kind, **members))
-        return answered
+        response: Json = self.aws.call(function, self.request(kind, **members))
+        return response
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def instance(
     aws_servers: AwsServers, data_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Instance]:
     values = {ATHENA_SPILL_BUCKET.name: data_bucket.name}
-    with aws_instance(aws_servers, tmp_path, values) as made:
+    with aws_instance(aws_servers, tmp_path, values) as created:
         for name, value in PLAIN_HTTP.items():
             monkeypatch.setenv(name, value)
-        with known_to_functions(made.where) as opened:
-            yield opened
+        with known_to_functions(created.where) as opened_instance:
+            yield opened_instance
 
 
 def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
@@ -55,5 +55,5 @@ def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
     within = {"k": from_to(pa.int64(), 150, 250), "v": among(pa.string(), "v160", "v240", "v300")}
     assert len(athena.splits("t", within)) == 1
     assert athena.query("t", within)["k"].to_pylist() == [160, 240]
-    spilled = athena.query("t", block_bytes=1000, inline_bytes=0)
-    assert spilled["k"].to_pylist() == list(range(400))
+    spill = athena.query("t", block_bytes=1000, inline_bytes=0)
+    assert spill["k"].to_pylist() == list(range(400))

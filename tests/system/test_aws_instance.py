@@ -60,17 +60,19 @@ class First:
 
 
 @pytest.fixture
-def instance(deployed: AwsInstance) -> Iterator[Instance]:
-    opened = open_instance(deployed.where)
-    yield opened
-    opened.close()
+def instance(deployed_instance: AwsInstance) -> Iterator[Instance]:
+    opened_instance = open_instance(deployed_instance.where)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture
-def sleeper(deployed: AwsInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sleeper:
+def sleeper(
+    deployed_instance: AwsInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Sleeper:
     """Runs a command on the instance."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
+    monkeypatch.setenv("SLEEPER_INSTANCE", deployed_instance.where)
 
     def run(*arguments: object) -> CommandResult:
         result = CliRunner().invoke(app, [str(a) for a in arguments])
@@ -91,7 +93,7 @@ def cities(sleeper: Sleeper, tmp_path: Path) -> Sleeper:
 
 @pytest.fixture
 def work(instance: Instance) -> Callable[[], None]:
-    """Does the jobs that are on queues, as a task would, and commits what they hand over."""
+    """Runs the queued jobs, as a task does, and commits their results."""
 
     def until_idle() -> None:
         worker = Worker(instance, new_task_id(), threading.Event())
@@ -106,9 +108,9 @@ def work(instance: Instance) -> Callable[[], None]:
     return until_idle
 
 
-def ok(done: CommandResult) -> CommandResult:
-    assert done.status == 0, done.stderr
-    return done
+def ok(result: CommandResult) -> CommandResult:
+    assert result.status == 0, result.stderr
+    return result
 
 
 def rows_from(first: int, count: int) -> list[Row]:
@@ -124,51 +126,59 @@ def parquet(rows: list[Row]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def in_order(rows: list[Row]) -> list[Row]:
+def sort_rows(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["city"], row["year"]))
 
 
-def put(deployed: AwsInstance, key: str, body: bytes) -> str:
-    deployed.s3().put_object(Bucket=deployed.source_bucket, Key=key, Body=body)
-    return f"s3://{deployed.source_bucket}/{key}"
+def put_object(deployed_instance: AwsInstance, key: str, body: bytes) -> str:
+    deployed_instance.s3().put_object(Bucket=deployed_instance.source_bucket, Key=key, Body=body)
+    return f"s3://{deployed_instance.source_bucket}/{key}"
 
 
-def keys_of(deployed: AwsInstance, bucket: str, prefix: str) -> list[str]:
-    listed = deployed.s3().list_objects_v2(Bucket=bucket, Prefix=prefix)
-    return [found["Key"] for found in listed.get("Contents", ())]
+def list_keys(deployed_instance: AwsInstance, bucket: str, prefix: str) -> list[str]:
+    listing = deployed_instance.s3().list_objects_v2(Bucket=bucket, Prefix=prefix)
+    return [result["Key"] for result in listing.get("Contents", ())]
 
 
 def report(sleeper: Sleeper, kind: str) -> list[Row]:
     return ok(sleeper("report", kind, "--output", "json")).rows
 
 
-def query(sleeper: Sleeper, *asked: str) -> list[Row]:
-    return ok(sleeper("query", "cities", *asked, "--format", "json")).rows
+def query(sleeper: Sleeper, *arguments: str) -> list[Row]:
+    return ok(sleeper("query", "cities", *arguments, "--format", "json")).rows
 
 
 def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     cities: Sleeper,
-    deployed: AwsInstance,
+    deployed_instance: AwsInstance,
     work: Callable[[], None],
     tmp_path: Path,
 ) -> None:
     rows = rows_from(0, 4000)
     (tmp_path / "here.parquet").write_bytes(parquet(rows[:1000]))
     ok(cities("ingest", "cities", "here.parquet"))
-    ok(cities("ingest", "cities", put(deployed, "one.parquet", parquet(rows[1000:2000]))))
-    put(deployed, "many/a.parquet", parquet(rows[2000:3000]))
-    folder = put(deployed, "many/b.parquet", parquet(rows[3000:])).rpartition("/")[0]
+    ok(
+        cities(
+            "ingest",
+            "cities",
+            put_object(deployed_instance, "one.parquet", parquet(rows[1000:2000])),
+        )
+    )
+    put_object(deployed_instance, "many/a.parquet", parquet(rows[2000:3000]))
+    folder = put_object(deployed_instance, "many/b.parquet", parquet(rows[3000:])).rpartition("/")[
+        0
+    ]
     job_id = ok(cities("ingest", "cities", folder, "--submit")).stdout.strip()
-    (waiting,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
-    assert waiting["visible"] == 1
+    (pending,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
+    assert pending["visible"] == 1
     work()
     (job,) = (j for j in report(cities, "ingest-jobs") if j["job"] == job_id)
     assert (job["state"], job["rows_written"]) == ("committed", 2000)
 
-    assert query(cities) == in_order(rows)
+    assert query(cities) == sort_rows(rows)
     ok(cities("compact", "cities", "--all"))
     work()
-    assert query(cities) == in_order(rows)
+    assert query(cities) == sort_rows(rows)
     assert {len(report(cities, "files")), len(report(cities, "compaction-jobs"))} == {2}
 
     ok(cities("table", "set", "cities", "sleeper.table.partition.splitting.threshold=1500"))
@@ -176,7 +186,7 @@ def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     ok(cities("compact", "cities", "--all"))
     work()
     assert len([p for p in report(cities, "partitions") if p["leaf"]]) == 4
-    assert query(cities) == in_order(rows)
+    assert query(cities) == sort_rows(rows)
     assert query(cities, "--key", "A00100") == [rows[100]]
     total = sum(i * i for i in range(4000))
     statement = "SELECT count(*) AS n, sum(people) AS s FROM cities"
@@ -184,7 +194,7 @@ def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     assert answer == {"n": 4000, "s": total}
 
     ok(cities("gc", "cities", "--orphans"))
-    assert query(cities) == in_order(rows)
+    assert query(cities) == sort_rows(rows)
     for number in range(2):
         (tmp_path / f"{number}.parquet").write_bytes(parquet(rows_from(5000 + number, 1)))
         ok(cities("ingest", "cities", f"{number}.parquet"))
@@ -228,23 +238,23 @@ def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
 
 
 def test_an_upload_to_the_data_bucket_is_ingested_and_left_to_its_lifecycle_rule(
-    cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
+    cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, work: Callable[[], None]
 ) -> None:
     """Clients of gchq/sleeper upload to `for_ingest/`; a rule of the bucket deletes it later."""
     (own,) = (bucket.name for bucket in instance.storage.root.buckets)
     key, rows = "for_ingest/0f.parquet", rows_from(0, 10)
-    deployed.s3().put_object(Bucket=own, Key=key, Body=parquet(rows))
+    deployed_instance.s3().put_object(Bucket=own, Key=key, Body=parquet(rows))
     job = {"id": "direct", "tableName": "cities", "files": [f"{own}/{key}"]}
     instance.jobs.queue(QueueName.INGEST).send(json.dumps(job))
     work()
-    assert query(cities) == in_order(rows)
+    assert query(cities) == sort_rows(rows)
     assert instance.storage.sources.find(f"{own}/{key}") == [
         (f"s3://{own}/{key}", len(parquet(rows)))
     ]
-    with closing(open_aws_instance(deployed.id, _in_four_weeks)) as much_later:
+    with closing(open_aws_instance(deployed_instance.id, _in_four_weeks)) as much_later:
         collect_table_orphans(much_later, "cities")
         sweep_abandoned(much_later)
-    assert keys_of(deployed, own, "for_ingest/") == [key]
+    assert list_keys(deployed_instance, own, "for_ingest/") == [key]
 
 
 def _in_four_weeks() -> int:
@@ -252,13 +262,13 @@ def _in_four_weeks() -> int:
 
 
 def test_a_dead_letter_returns_as_the_job_that_it_was(
-    cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
+    cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, work: Callable[[], None]
 ) -> None:
-    url = put(deployed, "one.parquet", parquet(rows_from(0, 10)))
+    url = put_object(deployed_instance, "one.parquet", parquet(rows_from(0, 10)))
     queue = instance.jobs.queue(QueueName.INGEST)
     body = {"tableName": "cities", "files": [url], "more": "stays"}
     message_id = queue.send(json.dumps(body))
-    die(deployed, queue.receive)
+    die(deployed_instance, queue.receive)
     (letter,) = ok(cities("dead-letters", "list", "--output", "json")).rows
     assert (letter["queue"], letter["message"]) == ("ingest", message_id)
     (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
@@ -275,20 +285,20 @@ def test_a_dead_letter_returns_as_the_job_that_it_was(
     work()
     (job,) = report(cities, "ingest-jobs")
     assert (job["job"], job["state"]) == (message_id, "committed")
-    assert query(cities) == in_order(rows_from(0, 10))
+    assert query(cities) == sort_rows(rows_from(0, 10))
     assert "has no dead letter" in cities("dead-letters", "delete", "ingest", message_id).stderr
 
 
-def die(deployed: AwsInstance, receive: Callable[[], object]) -> None:
+def die(deployed_instance: AwsInstance, receive: Callable[[], object]) -> None:
     """Receives a message until it is a dead letter."""
     for _ in range(3):
         assert receive()
-        deployed.servers.others.pass_seconds(1000)
+        deployed_instance.servers.others.pass_seconds(1000)
     assert not receive()
 
 
 def test_changed_properties_warn_and_deployment_properties_are_refused(
-    sleeper: Sleeper, deployed: AwsInstance, instance: Instance
+    sleeper: Sleeper, deployed_instance: AwsInstance, instance: Instance
 ) -> None:
     changed = ok(sleeper("instance", "set", "sleeper.ingest.task.cpu=1024"))
     assert "takes effect at the next deployment" in changed.stderr
@@ -296,17 +306,17 @@ def test_changed_properties_warn_and_deployment_properties_are_refused(
     assert "warning" not in ok(sleeper("instance", "set", "sleeper.gc.batch.size=7")).stderr
     url = DEPLOYED_QUEUES["ingest"].url.name
     assert ok(sleeper("instance", "get", url)).stdout.startswith("http")
-    refused = sleeper("instance", "set", f"{url}=elsewhere")
-    assert f"property {url} is set by the deployment" in refused.stderr
+    refusals = sleeper("instance", "set", f"{url}=elsewhere")
+    assert f"property {url} is set by the deployment" in refusals.stderr
     assert "cannot be 'many'" in sleeper("instance", "set", "sleeper.gc.batch.size=many").stderr
-    stored = (
-        deployed.s3()
-        .get_object(Bucket=f"sleeper-{deployed.id}-config-000000000000", Key="instance.properties")[
-            "Body"
-        ]
+    stored_objects = (
+        deployed_instance.s3()
+        .get_object(
+            Bucket=f"sleeper-{deployed_instance.id}-config-000000000000", Key="instance.properties"
+        )["Body"]
         .read()
     )
-    assert b"\nsleeper.gc.batch.size=7\n" in stored
+    assert b"\nsleeper.gc.batch.size=7\n" in stored_objects
 
 
 def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) -> None:
@@ -329,7 +339,7 @@ def test_local_operations_are_refused_on_aws_with_a_hint(sleeper: Sleeper) -> No
 
 
 def test_a_deleted_table_leaves_nothing_behind(
-    cities: Sleeper, deployed: AwsInstance, instance: Instance, tmp_path: Path
+    cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, tmp_path: Path
 ) -> None:
     (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
     ok(cities("ingest", "cities", "here.parquet"))
@@ -339,13 +349,13 @@ def test_a_deleted_table_leaves_nothing_behind(
     (row,) = report(cities, "tables")
     assert (row["name"], row["online"]) == ("towns", False)
     ref = instance.tables.index.find("towns")
-    data = f"sleeper-{deployed.id}-table-data-000000000000"
-    assert keys_of(deployed, data, ref.id)
+    data = f"sleeper-{deployed_instance.id}-table-data-000000000000"
+    assert list_keys(deployed_instance, data, ref.id)
 
     ok(cities("table", "delete", "towns"))
     assert finish_deletions(instance) == 1
-    assert keys_of(deployed, data, "") == []
-    assert keys_of(deployed, data.replace("table-data", "config"), "tables") == []
+    assert list_keys(deployed_instance, data, "") == []
+    assert list_keys(deployed_instance, data.replace("table-data", "config"), "tables") == []
     assert instance.tables.index.list(TableState.DELETING) == ()
     with (
         pytest.raises(NotFoundError, match="not initialised"),
@@ -355,9 +365,9 @@ def test_a_deleted_table_leaves_nothing_behind(
 
 
 def test_leftovers_of_a_killed_creation_are_removed_later(
-    cities: Sleeper, deployed: AwsInstance, instance: Instance
+    cities: Sleeper, deployed_instance: AwsInstance, instance: Instance
 ) -> None:
-    kept = instance.tables.index.find("cities").id
+    remaining = instance.tables.index.find("cities").id
     dead = TableId("0badf00d")
     instance.tables.create(dead)
     instance.tables.properties.write(dead, instance.table("cities").properties())
@@ -365,12 +375,12 @@ def test_leftovers_of_a_killed_creation_are_removed_later(
     assert instance.tables.abandoned(instance.clock() + 60_000) == (dead,)
     assert sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000)) == 1
     assert instance.tables.abandoned(instance.clock() + 60_000) == ()
-    data = f"sleeper-{deployed.id}-table-data-000000000000"
-    assert {key.partition("/")[0] for key in keys_of(deployed, data, "")} == {kept}
+    data = f"sleeper-{deployed_instance.id}-table-data-000000000000"
+    assert {key.partition("/")[0] for key in list_keys(deployed_instance, data, "")} == {remaining}
 
 
 def test_a_process_sees_at_once_what_another_has_committed(
-    cities: Sleeper, deployed: AwsInstance, instance: Instance, tmp_path: Path
+    cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, tmp_path: Path
 ) -> None:
     (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
     with instance.table("cities").state.reading() as state:
@@ -379,21 +389,23 @@ def test_a_process_sees_at_once_what_another_has_committed(
     with instance.table("cities").state.reading() as state:
         assert state.files.totals().rows == 10
     # Both have a folder of their own, and the next process takes one of them up again.
-    folders = tmp_path / "state" / deployed.id
+    folders = tmp_path / "state" / deployed_instance.id
     assert {folder.name for folder in folders.iterdir()} == {"0", "1"}
     ok(cities("report", "state"))
     assert {folder.name for folder in folders.iterdir()} == {"0", "1"}
 
 
 def test_a_missing_instance_is_named(
-    deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
+    deployed_instance: AwsInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotFoundError, match="aws:nowhere is not in this account and region"):
         open_instance("aws:nowhere")
     with pytest.raises(InvalidRequestError, match="'no_id'"):
         open_instance("aws:no_id")
-    monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", f"sleeper-{deployed.id}-config-000000000000")
-    with pytest.raises(InvalidRequestError, match=f"belongs to instance '{deployed.id}'"):
+    monkeypatch.setenv(
+        "SLEEPER_CONFIG_BUCKET", f"sleeper-{deployed_instance.id}-config-000000000000"
+    )
+    with pytest.raises(InvalidRequestError, match=f"belongs to instance '{deployed_instance.id}'"):
         open_instance("aws:other")
 
 
@@ -406,7 +418,7 @@ def test_a_missing_instance_is_named(
 )
 def test_missing_environment_variables_are_named(
     sleeper: Sleeper,
-    deployed: AwsInstance,
+    deployed_instance: AwsInstance,
     monkeypatch: pytest.MonkeyPatch,
     unset: tuple[str, ...],
     why: str,
@@ -416,7 +428,7 @@ def test_missing_environment_variables_are_named(
     for variable in unset:
         monkeypatch.delenv(variable)
     forget_clients()
-    for config_bucket in ("", f"sleeper-{deployed.id}-config-000000000000"):
+    for config_bucket in ("", f"sleeper-{deployed_instance.id}-config-000000000000"):
         monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
         failed = sleeper("table", "list")
         assert (failed.status, why in failed.stderr) == (1, True), failed.stderr
@@ -429,8 +441,8 @@ def test_sorts_and_merges_spill_where_the_property_says(
     ok(cities("instance", "set", f"sleeper.spill.directory={tmp_path / 'spill'}"))
     (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
     ok(cities("ingest", "cities", "here.parquet"))
-    with closing(open_instance(instance.where)) as opened:
-        assert opened.storage.spill_folder().is_relative_to(tmp_path / "spill")
+    with closing(open_instance(instance.where)) as opened_instance:
+        assert opened_instance.storage.spill_folder().is_relative_to(tmp_path / "spill")
 
 
 def test_user_code_is_stored_in_the_config_bucket_and_runs(
@@ -440,10 +452,10 @@ def test_user_code_is_stored_in_the_config_bucket_and_runs(
         tmp_path / "wheels", "aws_code", {"aws_code": FIRST_ONLY}, {"First": "aws_code:First"}
     )
     ok(cities("code", "add", wheel))
-    listed = ok(cities("code", "list", "--output", "json")).rows
-    assert "First" in {row["name"] for row in listed}
+    listing = ok(cities("code", "list", "--output", "json")).rows
+    assert "First" in {row["name"] for row in listing}
     twice = rows_from(0, 4) + [{**row, "people": -1} for row in rows_from(0, 4)]
     (tmp_path / "here.parquet").write_bytes(parquet(twice))
     ok(cities("ingest", "cities", "here.parquet"))
     ok(cities("table", "set", "cities", "sleeper.table.iterator.class.name=First"))
-    assert [row["city"] for row in query(cities)] == [r["city"] for r in in_order(rows_from(0, 4))]
+    assert [row["city"] for row in query(cities)] == [r["city"] for r in sort_rows(rows_from(0, 4))]

@@ -1,4 +1,4 @@
-"""Bad days of a real instance: damage, full disks, two at once. Told, tracked, survived."""
+"""Damage, full disks and concurrent commands on a real instance: reported and recovered."""
 
 import contextlib
 import os
@@ -37,9 +37,9 @@ from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
+    count_rows,
     make_table,
     run_all,
-    stored,
     submitted,
     write,
 )
@@ -63,9 +63,9 @@ def query(instance: Instance) -> int:
         return sum(batch.num_rows for batch in result)
 
 
-def damage(path: Path, how: str) -> None:
+def damage(path: Path, damage_kind: str) -> None:
     content = path.read_bytes()
-    match how:
+    match damage_kind:
         case "truncated":
             path.write_bytes(content[: len(content) // 2])
         case "flipped":
@@ -77,20 +77,20 @@ def damage(path: Path, how: str) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize("how", ["truncated", "flipped", "emptied", "gone"])
+@pytest.mark.parametrize("damage_kind", ["truncated", "flipped", "emptied", "gone"])
 def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
-    instance: Instance, tmp_path: Path, clock: FakeClock, how: str
+    instance: Instance, tmp_path: Path, clock: FakeClock, damage_kind: str
 ) -> None:
     make_table(instance)
     ingest(instance, tmp_path, 3)
-    before = files_of(instance)
-    path = Path(instance.storage.root.url_of(before[1]))
+    previous = files_of(instance)
+    path = Path(instance.storage.root.url_of(previous[1]))
     good = path.read_bytes()
-    damage(path, how)
+    damage(path, damage_kind)
     with pytest.raises(SleeperError) as failure:
         query(instance)
     assert isinstance(failure.value, DataError)
-    assert before[1] in str(failure.value)
+    assert previous[1] in str(failure.value)
     with pytest.raises(SleeperError) as failure, open_sql(instance, "SELECT k FROM rows") as result:
         list(result)
     assert not isinstance(failure.value, InvalidRequestError)
@@ -101,14 +101,14 @@ def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
     (job,) = instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert job.state is JobState.FAILED
     assert len(job.runs) == 1
-    assert before[1] in job.reasons[0]
-    assert files_of(instance) == before
+    assert previous[1] in job.reasons[0]
+    assert files_of(instance) == previous
     path.write_bytes(good)  # a person put it right
     clock.now_ms += LEASE_MS
     compact_table(instance, "rows", full=True)
     run_all(instance)
     assert len(files_of(instance)) == 1
-    assert stored(instance) == {(f"k{i:04d}", n): 1 for i in range(50) for n in range(3)}
+    assert count_rows(instance) == {(f"k{i:04d}", n): 1 for i in range(50) for n in range(3)}
     assert_nothing_stays(instance)
 
 
@@ -160,25 +160,25 @@ def test_a_torn_state_snapshot_is_skipped(instance: Instance, tmp_path: Path) ->
 def test_one_of_two_concurrent_creations_of_a_table_succeeds(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
     create_local_instance(folder, "test")
-    told: list[object] = []
+    messages: list[object] = []
 
     def make() -> None:
-        opened = open_local_instance(folder)
+        instance = open_local_instance(folder)
         try:
-            told.append(create_table(opened, "rows", SCHEMA))
+            messages.append(create_table(instance, "rows", SCHEMA))
         except SleeperError as error:
-            told.append(error)
-        opened.close()
+            messages.append(error)
+        instance.close()
 
     threads = [threading.Thread(target=make) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(isinstance(each, ConflictError) for each in told) == 3, told
-    opened = open_local_instance(folder)
-    assert len(opened.tables.index.list()) == 1
-    opened.close()
+    assert sum(isinstance(item, ConflictError) for item in messages) == 3, messages
+    instance = open_local_instance(folder)
+    assert len(instance.tables.index.list()) == 1
+    instance.close()
 
 
 INGEST = """
@@ -201,12 +201,12 @@ def test_concurrent_ingests_of_the_same_jobs_commit_each_once(
         for step in (1, -1, 1)
     ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert stored(instance) == {(f"k{n:04d}", n): 1 for n in range(40)}
+    assert count_rows(instance) == {(f"k{n:04d}", n): 1 for n in range(40)}
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own, of 12 MiB."""
+    """A separate disk of 12 MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = os.geteuid() == 0 and shutil.which("mount")
@@ -232,7 +232,7 @@ def test_a_full_disk_is_reported_and_the_job_succeeds_once_there_is_space(
     small = write(tmp_path / "small.parquet", [(f"k{i:04d}", -1) for i in range(2000)])
     for number in range(3):
         assert submitted(instance, small, f"small-{number}").state is JobState.COMMITTED
-    before = stored(instance)
+    previous = count_rows(instance)
     # Noise does not compress.
     noise = [(os.urandom(20).hex(), i) for i in range(150_000)]
     large = write(tmp_path / "large.parquet", noise)
@@ -240,8 +240,8 @@ def test_a_full_disk_is_reported_and_the_job_succeeds_once_there_is_space(
     filler.write_bytes(b"\0" * (shutil.disk_usage(small_disk).free - (2 << 20)))
     with pytest.raises(UnavailableError, match=r"(?i)no space|full|cannot write"):
         ingest_paths(instance, "rows", [str(large)], "large")
-    assert stored(instance) == before
-    assert query(instance) == before.total()
+    assert count_rows(instance) == previous
+    assert query(instance) == previous.total()
     failed = instance.jobs.tracker.job(instance.table("rows").ref.id, "large")
     assert failed.state is JobState.FAILED
     assert failed.reasons
@@ -250,7 +250,7 @@ def test_a_full_disk_is_reported_and_the_job_succeeds_once_there_is_space(
     write(large, noise[:20_000])
     job = submitted(instance, large, "large")
     assert job.state is JobState.COMMITTED, job.reasons
-    assert stored(instance) == before + type(before)(noise[:20_000])
+    assert count_rows(instance) == previous + type(previous)(noise[:20_000])
     assert_nothing_stays(instance)
     instance.close()
 
@@ -264,7 +264,7 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
     for number in range(2):
         noise = [(os.urandom(20).hex(), i) for i in range(30_000)]
         ingest_paths(instance, "rows", [str(write(tmp_path / f"{number}.parquet", noise))])
-    before = stored(instance)
+    previous = count_rows(instance)
     compact_table(instance, "rows", full=True)
     filler = small_disk / "filler"
     room = shutil.disk_usage(small_disk).free - (1 << 20)
@@ -272,22 +272,22 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
     with contextlib.suppress(UnavailableError):  # there may be no room to give it back either
         run_all(instance)
     assert instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 1
-    assert stored(instance) == before
+    assert count_rows(instance) == previous
     filler.unlink()
     clock.now_ms += 1_000_000
     assert not files_left(instance)
     run_all(instance)
     assert len(files_of(instance)) == 1
-    assert stored(instance) == before
+    assert count_rows(instance) == previous
     assert_nothing_stays(instance)
     instance.close()
 
 
 def files_left(instance: Instance) -> list[Path]:
     data = Path(instance.where) / instance.table("rows").ref.id / "data"
-    known = set(files_of(instance))
-    found = [p for p in data.rglob("*.parquet") if p.is_file()]
-    return [p for p in found if p.relative_to(instance.where).as_posix() not in known]
+    names = set(files_of(instance))
+    result = [p for p in data.rglob("*.parquet") if p.is_file()]
+    return [p for p in result if p.relative_to(instance.where).as_posix() not in names]
 
 
 def test_a_collection_that_cannot_delete_reports_it_and_finishes_later(
@@ -302,8 +302,8 @@ def test_a_collection_that_cannot_delete_reports_it_and_finishes_later(
     def refuses(*_: object, **__: object) -> None:
         raise OSError(30, "read-only file system")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", refuses)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuses)
         with pytest.raises(UnavailableError, match="read-only"):
             collect_table(instance, "rows")
     assert all(Path(instance.storage.root.url_of(path)).exists() for path in old)
@@ -368,11 +368,11 @@ def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> N
     add_many_files(instance, tmp_path, 1000)
     compact_table(instance, "rows", full=True)
     command = [sys.executable, "-c", COMPACT, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    print(f"resident at most: {done.stdout.strip()} MiB")
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(f"resident at most: {process.stdout.strip()} MiB")
     assert len(files_of(instance)) == 1
     assert query(instance) == 1000 * 2000
-    assert int(done.stdout) < 512
+    assert int(process.stdout) < 512
     instance.close()
 
 
@@ -385,14 +385,14 @@ def add_many_files(instance: Instance, folder: Path, count: int) -> None:
 
 def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
     make_table(instance)
-    before = instance.table("rows").properties()
+    previous = instance.table("rows").properties()
     with pytest.raises(SleeperError):
         set_table_properties(
             instance,
             "rows",
             {"sleeper.table.gc.delay.minutes": "5", "sleeper.table.gc.delay.minutes.x": "1"},
         )
-    assert instance.table("rows").properties() == before
+    assert instance.table("rows").properties() == previous
 
 
 STALLED = """

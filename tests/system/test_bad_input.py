@@ -1,4 +1,4 @@
-"""Bad input on a real instance: refused with its reason, tracked, and nothing half-committed."""
+"""Bad input on a real instance is refused with a reason, tracked, and never partly committed."""
 
 import json
 from collections.abc import Callable
@@ -22,9 +22,9 @@ from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
+    count_rows,
     make_table,
     run_all,
-    stored,
     submitted,
     write,
 )
@@ -115,7 +115,7 @@ def test_a_bad_file_is_rejected_and_other_files_are_ingested(
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(*job.reasons)
     assert instance.jobs.tracker.job(table_id, "good").state is JobState.COMMITTED
-    assert stored(instance) == {("g", 1): 1}
+    assert count_rows(instance) == {("g", 1): 1}
     assert_nothing_stays(instance)
 
 
@@ -141,7 +141,7 @@ def test_rows_of_other_columns_are_refused(instance: Instance) -> None:
     make_table(instance)
     with pytest.raises(InvalidRequestError, match="'n'"):
         ingest_rows(instance, "rows", pa.table({"k": ["a"]}).to_batches())
-    assert not stored(instance)
+    assert not count_rows(instance)
 
 
 def test_an_unknown_table_is_refused_and_tracked(instance: Instance, tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
     def breaks(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    with monkeypatch.context() as patched:
-        patched.setattr("sleeper.workers.worker.run_ingest_message", breaks)
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.workers.worker.run_ingest_message", breaks)
         submit_ingest(instance, "rows", [str(path)], "j")
         for _ in range(5):
             run_all(instance)
@@ -197,7 +197,7 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
     assert (json.loads(letter.body)["id"], letter.receives) == ("j", 3)
     assert instance.jobs.dead_letters(QueueName.INGEST).redrive() == 1
     run_all(instance)
-    assert stored(instance) == {("a", 1): 1}
+    assert count_rows(instance) == {("a", 1): 1}
     assert_nothing_stays(instance)
 
 
@@ -217,11 +217,11 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
     ],
 )
 def test_an_invalid_schema_creates_no_table(instance: Instance, schema: str, reason: str) -> None:
-    before = set(Path(instance.where).rglob("*"))
+    previous = set(Path(instance.where).rglob("*"))
     with pytest.raises(InvalidRequestError, match=reason):
         create_table(instance, "rows", schema)
     assert instance.tables.index.list() == ()
-    assert set(Path(instance.where).rglob("*")) == before
+    assert set(Path(instance.where).rglob("*")) == previous
 
 
 def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> None:
@@ -233,10 +233,10 @@ def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> Non
         )
     assert instance.tables.index.list() == ()
     make_table(instance)
-    before = instance.table("rows").properties()
+    previous = instance.table("rows").properties()
     with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.nonsense"):
         set_table_properties(instance, "rows", {"sleeper.table.nonsense": "1"})
-    assert instance.table("rows").properties() == before
+    assert instance.table("rows").properties() == previous
 
 
 @pytest.mark.parametrize("points", [["b", "a"], ["a", "a"], [1], [""], [None]])
@@ -257,4 +257,4 @@ def test_a_rejected_job_may_be_repeated_under_its_id(instance: Instance, tmp_pat
     assert submitted(instance, path, "j").state is JobState.REJECTED
     write(path, [("a", 1)])
     assert submitted(instance, path, "j").state is JobState.COMMITTED
-    assert stored(instance) == {("a", 1): 1}
+    assert count_rows(instance) == {("a", 1): 1}

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 from sleeper.cli.main import app
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from tests.system.bad_days import SCHEMA, make_table, stored, write
+from tests.system.bad_days import SCHEMA, count_rows, make_table, write
 
 
 def failing(instance: Instance, *arguments: object) -> str:
-    """What the command says on standard error when it fails."""
+    """Runs a command that fails and returns its standard error."""
     result = CliRunner().invoke(app, ["--instance", instance.where, *map(str, arguments)])
     assert result.exit_code == 1, (result.exit_code, result.stdout, result.stderr)
     assert result.stdout == ""
@@ -31,7 +31,7 @@ def test_a_bad_file_fails_the_command_and_is_reported(instance: Instance, tmp_pa
     job = json.loads(line)
     assert (job["job"], job["state"]) == ("j", "rejected")
     assert "'k'" in job["reason"]
-    assert not stored(instance)
+    assert not count_rows(instance)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_an_invalid_request_prints_one_line_and_changes_nothing(
     files["SCHEMA"].write_text(SCHEMA)
     files["BAD"].write_text('{"rowKeyFields": []}')
     with instance.table("rows").state.reading() as state:
-        before = state.number
+        original = state.number
     assert reason in failing(instance, *(files.get(a, a) for a in arguments))
     with instance.table("rows").state.reading() as state:
-        assert state.number == before
+        assert state.number == original
     assert [ref.name for ref in instance.tables.index.list()] == ["rows"]
     assert all(job.job_id for job in instance.jobs.tracker.recent(JobKind.INGEST))

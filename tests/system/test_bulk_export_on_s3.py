@@ -24,9 +24,9 @@ SCHEMA = {"rowKeyFields": [{"name": "n", "type": "LongType"}]}
 @pytest.fixture
 def aws(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
     bucket = f"exports-{uuid.uuid4().hex}"
-    with aws_instance(aws_servers, tmp_path, {BULK_EXPORT_BUCKET.name: bucket}) as made:
-        made.s3().create_bucket(Bucket=bucket)
-        yield made
+    with aws_instance(aws_servers, tmp_path, {BULK_EXPORT_BUCKET.name: bucket}) as instance:
+        instance.s3().create_bucket(Bucket=bucket)
+        yield instance
 
 
 @pytest.fixture
@@ -42,15 +42,15 @@ def numbers(which: range) -> pa.Table:
 
 
 def exported(aws: AwsInstance, location: str) -> tuple[list[list[int]], set[str]]:
-    """The numbers of each file, and the names of what is there besides."""
+    """Returns the numbers in each exported file, and the names of other objects."""
     bucket, _, prefix = location.removeprefix("s3://").partition("/")
     files, others = [], set()
-    for found in aws.s3().list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]:
-        if found["Key"].endswith(".parquet"):
-            body = aws.s3().get_object(Bucket=bucket, Key=found["Key"])["Body"].read()
+    for result in aws.s3().list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]:
+        if result["Key"].endswith(".parquet"):
+            body = aws.s3().get_object(Bucket=bucket, Key=result["Key"])["Body"].read()
             files.append(pq.read_table(io.BytesIO(body)).column("n").to_pylist())
         else:
-            others.add(found["Key"].rsplit("/", 1)[-1])
+            others.add(result["Key"].rsplit("/", 1)[-1])
     return sorted(files), others
 
 
@@ -75,15 +75,15 @@ def test_a_message_exports_to_the_bucket_for_exports(
 def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.Table) -> None:
     place = f"s3://{aws.source_bucket}/out/today"
     command = ["--instance", aws.where, "bulk-export", "t", "--export-id", "e1"]
-    for said in ("30 rows in 3 files", "is already complete"):
-        done = CliRunner().invoke(app, [*command, "--output", f"{place}/"])
-        assert (done.exit_code, said in done.stderr) == (0, True), done.stderr
-        assert done.stdout.strip() == f"{place}/{table._instance.table('t').ref.id}/e1"
-    assert exported(aws, done.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
+    for output in ("30 rows in 3 files", "is already complete"):
+        result = CliRunner().invoke(app, [*command, "--output", f"{place}/"])
+        assert (result.exit_code, output in result.stderr) == (0, True), result.stderr
+        assert result.stdout.strip() == f"{place}/{table._instance.table('t').ref.id}/e1"
+    assert exported(aws, result.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
 
 
 def test_a_bucket_without_a_prefix_is_refused(aws: AwsInstance, table: sleeper.Table) -> None:
     command = ["--instance", aws.where, "bulk-export", "t", "--output"]
-    done = CliRunner().invoke(app, [*command, f"s3://{aws.source_bucket}"])
-    assert done.exit_code == 1
-    assert "names no object of S3: expected s3://bucket/key" in done.stderr
+    result = CliRunner().invoke(app, [*command, f"s3://{aws.source_bucket}"])
+    assert result.exit_code == 1
+    assert "names no object of S3: expected s3://bucket/key" in result.stderr

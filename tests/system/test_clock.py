@@ -9,7 +9,7 @@ from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.statestore.fold import DAY_MS
 from tests.clock import FakeClock
-from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
+from tests.system.bad_days import assert_nothing_stays, count_rows, make_table, run_all, write
 
 
 def test_setting_the_clock_back_stops_no_operation(
@@ -23,7 +23,7 @@ def test_setting_the_clock_back_stops_no_operation(
     assert compact_table(instance, "rows", full=True).created == 2
     assert run_all(instance) == 2
     assert sum(batch.num_rows for batch in open_query(instance, "rows", Query())) == 4
-    counted = open_sql(instance, "SELECT count(*) AS n FROM rows").read_all()
-    assert counted.to_pydict() == {"n": [4]}
-    assert sum(stored(instance).values()) == 4
+    counts = open_sql(instance, "SELECT count(*) AS n FROM rows").read_all()
+    assert counts.to_pydict() == {"n": [4]}
+    assert sum(count_rows(instance).values()) == 4
     assert_nothing_stays(instance)

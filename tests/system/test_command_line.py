@@ -32,23 +32,27 @@ class CommandLine:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"}
-        return {**kept, "PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(self.instance)}
+        remaining = {name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"}
+        return {
+            **remaining,
+            "PYTHONPATH": str(ROOT / "core"),
+            "SLEEPER_INSTANCE": str(self.instance),
+        }
 
     def __call__(self, *arguments: object, status: int = 0) -> Process:
-        done = subprocess.run(
+        process = subprocess.run(
             [*COMMAND, *map(str, arguments)],
             env=self.environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == status, done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        assert process.returncode == status, process.stderr
+        assert "Traceback" not in process.stderr
+        return process
 
     def rows(self, *arguments: object) -> list[dict[str, Any]]:
-        """Standard output as JSON lines; anything else on it fails."""
+        """Parses standard output as JSON lines; other text fails."""
         return [json.loads(line) for line in self(*arguments).stdout.splitlines()]
 
     def start(self, *arguments: object, **pipes: Any) -> "subprocess.Popen[bytes]":
@@ -90,8 +94,8 @@ def test_flights_are_ingested_compacted_and_queried(
 
     again = sleeper("ingest", "flights", *data.table("flights").files[:2], "--job-id", "winter")
     assert "was already committed" in again.stderr
-    submitted = sleeper("ingest", "flights", data.table("flights").files[2], "--submit")
-    job_id = submitted.stdout.strip()
+    submission = sleeper("ingest", "flights", data.table("flights").files[2], "--submit")
+    job_id = submission.stdout.strip()
     sleeper("table", "set", "flights", "sleeper.table.partition.splitting.threshold=30000")
 
     ran = sleeper("run", "--until-idle", "--workers", "2")
@@ -143,8 +147,8 @@ def test_closing_the_output_pipe_ends_the_query_without_an_error(
     assert query.stdout is not None
     assert query.stdout.read(4)
     query.stdout.close()
-    _, said = query.communicate(timeout=60)
-    assert (query.returncode, said) == (0, b"")
+    _, output = query.communicate(timeout=60)
+    assert (query.returncode, output) == (0, b"")
 
 
 def test_parquet_is_written_to_a_pipe(flights: CommandLine, tmp_path: Path) -> None:
@@ -155,12 +159,12 @@ def test_parquet_is_written_to_a_pipe(flights: CommandLine, tmp_path: Path) -> N
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        written, said = query.communicate(timeout=60)
-        file.write(written)
+        output, errors = query.communicate(timeout=60)
+        file.write(output)
     assert query.returncode == 0
     flights("table", "create", "unknown", "--schema", _schema_file(flights, tmp_path))
     back = flights("ingest", "unknown", target)
-    assert back.stderr.split(" ")[0] == said.decode().split(" ")[0]
+    assert back.stderr.split(" ")[0] == errors.decode().split(" ")[0]
 
 
 def _schema_file(flights: CommandLine, folder: Path) -> Path:
@@ -171,11 +175,11 @@ def _schema_file(flights: CommandLine, folder: Path) -> Path:
 
 
 def _run_on_terminal(command: CommandLine, *arguments: object) -> tuple[int, str]:
-    """Exit status, and what a terminal was sent on standard error."""
+    """Returns the exit status and the standard error of a command on a terminal."""
     ours, theirs = pty.openpty()
     process = command.start(*arguments, stdout=subprocess.DEVNULL, stderr=theirs, stdin=theirs)
     os.close(theirs)
-    said = b""
+    output = b""
     while True:
         try:
             part = os.read(ours, 4096)
@@ -183,16 +187,16 @@ def _run_on_terminal(command: CommandLine, *arguments: object) -> tuple[int, str
             break
         if not part:
             break
-        said += part
+        output += part
     os.close(ours)
-    return process.wait(timeout=60), said.decode(errors="replace")
+    return process.wait(timeout=60), output.decode(errors="replace")
 
 
 def test_a_terminal_sees_progress(flights: CommandLine, data: PreparedData) -> None:
-    status, said = _run_on_terminal(flights, "ingest", "flights", data.table("flights").files[3])
+    status, output = _run_on_terminal(flights, "ingest", "flights", data.table("flights").files[3])
     assert status == 0
-    assert "ingest into flights" in said
-    assert "28,330 rows in 1 file into flights" in said
+    assert "ingest into flights" in output
+    assert "28,330 rows in 1 file into flights" in output
 
 
 def test_parquet_to_a_terminal_is_refused(flights: CommandLine) -> None:
@@ -200,25 +204,25 @@ def test_parquet_to_a_terminal_is_refused(flights: CommandLine) -> None:
     query = flights.start(
         "query", "flights", "--format", "parquet", stdout=theirs, stderr=subprocess.PIPE
     )
-    _, said = query.communicate(timeout=60)
+    _, output = query.communicate(timeout=60)
     os.close(theirs)
     os.close(ours)
     assert query.returncode == 2
-    assert b"cannot write Parquet to a terminal" in said
+    assert b"cannot write Parquet to a terminal" in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stops_cleanly_when_it_is_interrupted(
     flights: CommandLine, number: signal.Signals
 ) -> None:
-    before = len(_tasks(flights))
+    previous = len(_tasks(flights))
     run = flights.start("run", "--workers", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_until(lambda: len(_tasks(flights)) > before)
+    _wait_until(lambda: len(_tasks(flights)) > previous)
     run.send_signal(number)
-    printed, said = run.communicate(timeout=60)
-    assert (run.returncode, printed) == (0, b"")
-    assert b"Traceback" not in said
-    assert said.splitlines()[-1:] == [b"stopped"] or b"\nstopped\n" in b"\n" + said
+    output, errors = run.communicate(timeout=60)
+    assert (run.returncode, output) == (0, b"")
+    assert b"Traceback" not in errors
+    assert errors.splitlines()[-1:] == [b"stopped"] or b"\nstopped\n" in b"\n" + errors
     assert {task["state"] for task in _tasks(flights)} == {"ended"}
 
 

@@ -1,4 +1,4 @@
-"""Processes that commit to one local table at once, one of them killed at any moment."""
+"""Concurrent commits of processes to one local table, one of which is killed at random."""
 
 import multiprocessing
 import os
@@ -14,10 +14,10 @@ from tests.tables.state_table import ROOT, StateTable, data_file
 PROCESSES, COMMITS = 8, 40
 
 
-def commit_many(path: Path, worker: int, said: Path, count: int) -> None:
-    """Commits and says, after each, which number it was given."""
+def commit_many(path: Path, worker: int, output: Path, count: int) -> None:
+    """Commits repeatedly and writes the number of each transaction."""
     store = open_state_store(path)
-    with said.open("a", buffering=1) as out:
+    with output.open("a", buffering=1) as out:
         for i in range(count):
             name = f"{worker}-{i}"
             new = NewFile(data_file(name), ((ROOT, 10),))
@@ -33,8 +33,8 @@ def new_table(folder: Path) -> StateTable:
 
 def start(folder: Path, worker: int, count: int):
     context = multiprocessing.get_context("spawn")
-    said = folder / f"said-{worker}"
-    process = context.Process(target=commit_many, args=(folder / "state.db", worker, said, count))
+    output = folder / f"said-{worker}"
+    process = context.Process(target=commit_many, args=(folder / "state.db", worker, output, count))
     process.start()
     return process
 
@@ -50,18 +50,18 @@ def test_eight_processes_lose_no_number_and_assign_none_twice(tmp_path: Path) ->
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    said = what_was_said(tmp_path)
-    assert sorted(said.values()) == list(range(2, 2 + PROCESSES * COMMITS))
+    output = what_was_said(tmp_path)
+    assert sorted(output.values()) == list(range(2, 2 + PROCESSES * COMMITS))
     with table.store.reading() as state:
-        assert {f.path: f.smallest_number for f in state.files.all()} == said
+        assert {f.path: f.smallest_number for f in state.files.all()} == output
 
 
 def test_a_killed_process_loses_no_acknowledged_commit_and_blocks_no_other(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     victim, survivor = start(tmp_path, 0, 100_000), start(tmp_path, 1, 100)
     deadline = time.monotonic() + 60
-    said = tmp_path / "said-0"
-    while not (said.exists() and said.stat().st_size > 200):
+    output = tmp_path / "said-0"
+    while not (output.exists() and output.stat().st_size > 200):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert victim.pid is not None
@@ -70,9 +70,9 @@ def test_a_killed_process_loses_no_acknowledged_commit_and_blocks_no_other(tmp_p
     survivor.join(60)
     assert survivor.exitcode == 0
     with table.store.reading() as state:
-        known = {f.path: f.smallest_number for f in state.files.all()}
+        names = {f.path: f.smallest_number for f in state.files.all()}
         last = state.number
     # the victim may have died between the commit and its saying so, but only there
-    assert what_was_said(tmp_path).items() <= known.items()
-    assert len(known) - len(what_was_said(tmp_path)) <= 1
-    assert sorted(known.values()) == list(range(2, last + 1))
+    assert what_was_said(tmp_path).items() <= names.items()
+    assert len(names) - len(what_was_said(tmp_path)) <= 1
+    assert sorted(names.values()) == list(range(2, last + 1))

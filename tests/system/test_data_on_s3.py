@@ -49,11 +49,11 @@ BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
 
 @pytest.fixture
 def table(tmp_path: Path, data_bucket: Bucket) -> Iterator[DataTable]:
-    made = DataTable(tmp_path, bucket=data_bucket)
-    yield made
-    made.close()
+    data_table = DataTable(tmp_path, bucket=data_bucket)
+    yield data_table
+    data_table.close()
     # The session of an open engine has a folder and a marker of its own.
-    left = [p.name for p in made.engine.spill_folder.iterdir()]
+    left = [p.name for p in data_table.engine.spill_folder.iterdir()]
     assert [name for name in left if not name.startswith(("datafusion-", "session-"))] == []
 
 
@@ -62,16 +62,16 @@ def engine(table: DataTable) -> QueryEngine:
     return QueryEngine(QuerySettings(table.engine))
 
 
-def opened(table: DataTable) -> QueryTable:
+def make_query_table(table: DataTable) -> QueryTable:
     return QueryTable("t", table.store, table.root)
 
 
 def keys(table: DataTable, engine: QueryEngine, query: Query) -> list[int]:
-    return run_query(query, opened(table), engine).read_all().column(0).to_pylist()
+    return run_query(query, make_query_table(table), engine).read_all().column(0).to_pylist()
 
 
 def sql(table: DataTable, engine: QueryEngine, statement: str) -> list[dict]:
-    return run_sql(statement, {"t": lambda: opened(table)}, engine).read_all().to_pylist()
+    return run_sql(statement, {"t": lambda: make_query_table(table)}, engine).read_all().to_pylist()
 
 
 def faults(table: DataTable) -> list[object]:
@@ -98,10 +98,10 @@ def test_a_table_lives_from_ingest_to_collection(table: DataTable, engine: Query
     assert not [r for r in table.compact(full=True) if isinstance(r, SleeperError)]
     assert keys(table, engine, Query()) == [*range(4000)]
     assert faults(table) == []
-    before = len(table.paths_on_disk())
+    previous = len(table.paths_on_disk())
     table.clock.pass_minutes(60)
     assert table.collect().files == 4
-    assert len(table.paths_on_disk()) == before - 4 * OBJECTS_PER_FILE
+    assert len(table.paths_on_disk()) == previous - 4 * OBJECTS_PER_FILE
     some = Query((make_range_region(LONG_SCHEMA, 900, 1100),))
     assert keys(table, engine, some) == [*range(900, 1100)]
     assert sql(table, engine, "SELECT count(*) AS n FROM t") == [{"n": 4000}]
@@ -112,9 +112,11 @@ def test_a_statement_is_explained_by_the_table_that_it_reads(
 ) -> None:
     for start in (0, 1000, 2000):
         table.ingest(range(start, start + 1000))
-    found = explain_sql("SELECT * FROM t WHERE key < 10", {"t": lambda: opened(table)}, engine)
-    (reads,) = found.reads
-    assert (found.rows, reads.files, reads.files_of) == (10, 1, 3)
+    result = explain_sql(
+        "SELECT * FROM t WHERE key < 10", {"t": lambda: make_query_table(table)}, engine
+    )
+    (reads,) = result.reads
+    assert (result.rows, reads.files, reads.files_of) == (10, 1, 3)
     assert 0 < reads.bytes_read <= reads.bytes
 
 
@@ -139,10 +141,10 @@ def test_merged_files_of_fetched_inputs_are_uploaded_atomically(
     assert faults(table) == []
     assert [row[0] for row in table.rows()] == [*range(60_000)]
     assert list(table.engine.spill_folder.iterdir()) == []
-    before = table.paths_on_disk()
+    previous = table.paths_on_disk()
     with pytest.raises(UnavailableError), table.root.place_of(file.path, Path("/nowhere")):
         raise UnavailableError("stop")
-    assert table.paths_on_disk() == before
+    assert table.paths_on_disk() == previous
 
 
 def test_missing_sketches_are_replaced_by_samples(table: DataTable) -> None:
@@ -184,8 +186,10 @@ def test_a_torn_object_is_a_data_error_that_names_it(
 
 def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: DataTable) -> None:
     (file,) = table.ingest(range(100))
-    (known,) = table.root.buckets
-    lost = Bucket(known.name, known.prefix, "us-east-1", "http://127.0.0.1:9", known.credentials)
+    (original,) = table.root.buckets
+    lost = Bucket(
+        original.name, original.prefix, "us-east-1", "http://127.0.0.1:9", original.credentials
+    )
     settings = EngineSettings(table.engine.spill_folder, buckets=(lost,))
     with pytest.raises(UnavailableError):
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
@@ -193,8 +197,8 @@ def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: DataTable)
 
 def test_refused_credentials_are_not_reported_as_damage(table: DataTable) -> None:
     (file,) = table.ingest(range(100))
-    (known,) = table.root.buckets
-    wrong = replace(known, credentials=Credentials("key", "wrong"))
+    (original,) = table.root.buckets
+    wrong = replace(original, credentials=Credentials("key", "wrong"))
     settings = EngineSettings(table.engine.spill_folder, buckets=(wrong,))
     with pytest.raises(UnavailableError):
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
@@ -204,12 +208,12 @@ def test_default_credentials_come_from_the_environment(
     table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = table.ingest(range(10))
-    (known,) = table.root.buckets
-    assert known.credentials is not None
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", known.credentials.access_key_id)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", known.credentials.secret_access_key)
+    (original,) = table.root.buckets
+    assert original.credentials is not None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", original.credentials.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", original.credentials.secret_access_key)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    plain = Bucket(known.name, known.prefix, endpoint=known.endpoint)
+    plain = Bucket(original.name, original.prefix, endpoint=original.endpoint)
     assert DataRoot(plain).read(file.path) == table.root.read(file.path)
     settings = EngineSettings(table.engine.spill_folder, buckets=(plain,))
     batches = merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings)
@@ -230,15 +234,15 @@ def test_snapshots_of_the_state_are_kept_beside_the_data(
 
 
 def test_orphans_are_listed_and_deleted(table: DataTable) -> None:
-    (kept,) = table.ingest(range(10))
-    orphan = kept.path.replace("/1", "/0", 1)
+    (remaining,) = table.ingest(range(10))
+    orphan = remaining.path.replace("/1", "/0", 1)
     with table.root.sink(orphan) as sink:
         sink.write(b"x")
     table.clock.now_ms += 20 * 24 * 3600 * 1000
     assert table.collect_orphans(dry_run=True).paths == [orphan]
     table.collect_orphans()
     assert orphan not in table.paths_on_disk()
-    assert kept.path in table.paths_on_disk()
+    assert remaining.path in table.paths_on_disk()
 
 
 def test_a_process_that_only_reads_and_writes_data_opens_no_state(
@@ -251,10 +255,10 @@ def test_a_process_that_only_reads_and_writes_data_opens_no_state(
     target = begin_parts(ingest_table, rows.schema, "(rows)")
     new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
     assert commit_new_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
-    planned = plan_read(Query(), opened(table), engine, "tests", 1)
+    plan = plan_read(Query(), make_query_table(table), engine, "tests", 1)
     feed = plan_feed(table.store, 0, table.number(), Query(), 1)
     version = table.number()
-    for read, (part,) in (planned, feed):
+    for read, (part,) in (plan, feed):
         batches = read_part(read, part, table.root, TableIterators(), engine)
         assert pa.Table.from_batches(batches).to_pydict() == {"key": [1, 2], "v": ["a", "b"]}
     assert table.number() == version

@@ -26,20 +26,22 @@ def instance(
     folder = tmp_path_factory.mktemp("deployed")
     shutil.copytree(EXAMPLE, folder / "example")
     file = folder / "example" / "instance.properties"
-    with deployed(ministack_server.client, file, folder / "out", lambda_platform="local") as made:
-        yield made
+    with deployed(
+        ministack_server.client, file, folder / "out", lambda_platform="local"
+    ) as created:
+        yield created
 
 
 def _sleeper(server: Ministack, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("sleeper"), "--instance", "aws:example", *arguments],
         env={**os.environ, **server.environment()},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_every_resource_comes_up(instance: DeployedInstance) -> None:
@@ -71,9 +73,9 @@ def test_a_message_starts_a_task_that_knows_its_instance(
         cluster="sleeper-example-tasks", family="sleeper-example-ingest-task"
     )
     assert len(tasks["taskArns"]) == 1
-    told = instance.task_environment("sleeper-example-ingest-task")
-    assert told == {
-        **told,
+    environment = instance.task_environment("sleeper-example-ingest-task")
+    assert environment == {
+        **environment,
         "SLEEPER_INSTANCE": "aws:example",
         "SLEEPER_CONFIG_BUCKET": instance.outputs["ConfigBucket"],
         "SLEEPER_TASK_KIND": "ingest",
@@ -84,17 +86,17 @@ def test_the_dashboard_shows_existing_queues_and_functions(
     instance: DeployedInstance,
 ) -> None:
     name = instance.outputs["DashboardName"]
-    made = instance.client("cloudwatch").get_dashboard(DashboardName=name)
-    shown: dict[str, set[str]] = {"QueueName": set(), "FunctionName": set()}
-    for widget in json.loads(made["DashboardBody"])["widgets"]:
+    dashboard = instance.client("cloudwatch").get_dashboard(DashboardName=name)
+    values: dict[str, set[str]] = {"QueueName": set(), "FunctionName": set()}
+    for widget in json.loads(dashboard["DashboardBody"])["widgets"]:
         for metric in widget["properties"].get("metrics", ()):
             if metric[0] in ("AWS/SQS", "AWS/Lambda"):
-                shown[metric[2]].add(metric[3])
+                values[metric[2]].add(metric[3])
     urls = instance.client("sqs").list_queues(QueueNamePrefix="sleeper-example-")["QueueUrls"]
     queues = {url.rpartition("/")[2] for url in urls}
     # Clients take their results from this one, at their own pace.
-    assert shown["QueueName"] == queues - {"sleeper-example-query-results"}
+    assert values["QueueName"] == queues - {"sleeper-example-query-results"}
     pages = instance.client("lambda").get_paginator("list_functions").paginate()
     functions = {f["FunctionName"] for page in pages for f in page["Functions"]}
-    assert shown["FunctionName"] <= functions
-    assert "sleeper-example-commit-transactions" in shown["FunctionName"]
+    assert values["FunctionName"] <= functions
+    assert "sleeper-example-commit-transactions" in values["FunctionName"]

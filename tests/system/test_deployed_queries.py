@@ -1,4 +1,4 @@
-"""Rows into a deployed instance and out of it, by a client that uses docs/formats.md alone.
+"""Writes to and queries of a deployed instance by a client that uses docs/formats.md only.
 
 The templates are deployed to ministack, which runs the functions of the zip, the WebSocket API,
 queues and event sources, and lets every role do what its policies allow alone. `launcher` runs
@@ -41,8 +41,8 @@ from tests.system.visits import (
     VISITS,
     expected,
     key_of,
+    list_rows,
     region,
-    rows_of,
     rows_of_json,
     visits,
 )
@@ -127,9 +127,9 @@ def test_a_client_of_the_documented_formats_reads_the_rows_it_wrote(
         step("looked after")
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
-    refused = refusals_in(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
-    assert refused
-    assert [line for line in refused if "my-own" not in line] == []
+    refusals = refusals_in(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
+    assert refusals
+    assert [line for line in refusals if "my-own" not in line] == []
 
 
 @contextmanager
@@ -151,14 +151,14 @@ def rules_are_due(user: AwsUser) -> Iterator[None]:
 
 
 def endpoints_are_told(instance: DeployedInstance, user: AwsUser, spark: SparkServerless) -> None:
-    """Where functions find what is not at the emulator's own address."""
+    """Sets the functions' endpoints of services outside the emulator."""
     frames = user.websocket_url().replace("ws:", "http:")
     for name in ("handle-websocket", "plan-query", "run-leaf-query"):
-        told = {"AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": frames}
-        instance.tell_function(f"{user.prefix}-{name}", told)
+        message = {"AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": frames}
+        instance.tell_function(f"{user.prefix}-{name}", message)
     for name in ("start-bulk-import", "watch-bulk-imports"):
-        told = {"AWS_ENDPOINT_URL_EMR_SERVERLESS": spark.url}
-        instance.tell_function(f"{user.prefix}-{name}-emr-serverless", told)
+        message = {"AWS_ENDPOINT_URL_EMR_SERVERLESS": spark.url}
+        instance.tell_function(f"{user.prefix}-{name}-emr-serverless", message)
 
 
 def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
@@ -167,9 +167,11 @@ def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
         user.upload("bulk/0.parquet", visits(INGESTED, 1000)),
         user.upload_directly(visits(INGESTED + 1000, 1000)),
     ]
-    asked = {"id": "b", "tableName": "visits", "files": [f"s3://{imported[0]}", imported[1]]}
+    requested = {"id": "b", "tableName": "visits", "files": [f"s3://{imported[0]}", imported[1]]}
     sizes = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"}
-    user.send("bulk.import.emr.serverless.job", {**asked, "sparkConf": sizes, "className": "any"})
+    user.send(
+        "bulk.import.emr.serverless.job", {**requested, "sparkConf": sizes, "className": "any"}
+    )
 
     files = [user.upload(f"in/{n}.parquet", visits(n * 1000, 1000)) for n in range(4)]
     files.append(user.upload_directly(visits(4000, 1000)))
@@ -206,44 +208,44 @@ def what_is_exported_is_all(user: AwsUser) -> None:
     user.send("bulk.export", {"exportId": "e1", "tableName": "visits"})
     bucket = user.properties()["sleeper.bulk.export.results.bucket"]
     folder = f"{user.table_id('visits')}/e1/"
-    found: dict[str, pa.Table] = {}
+    results: dict[str, pa.Table] = {}
 
     def is_exported() -> bool:
-        found.update(user.parquet_below(bucket, folder))
-        return len(found) == LEAVES
+        results.update(user.parquet_below(bucket, folder))
+        return len(results) == LEAVES
 
     user.until(is_exported, "all is exported")
-    assert rows_of(found.values()) == expected()
+    assert list_rows(results.values()) == expected()
 
 
 def rows_come_in_files(user: AwsUser) -> None:
     """Of several leaves and of one, all columns and some, from the results' bucket."""
     item = user.ask("all", EVERYTHING, "visits", statusReportDestinations=[])
     files = user.results("all")
-    tracked = {each["subQueryId"]: each for each in user.tracked("all")}
+    tracked = {item["subQueryId"]: item for item in user.tracked("all")}
     assert item["lastKnownState"] == "COMPLETED"
     assert tracked.pop("-") == item
     assert {name: table.num_rows for name, table in files.items()} == {
-        name: each["rowCount"] for name, each in tracked.items()
+        name: item["rowCount"] for name, item in tracked.items()
     }
     assert len(files) == LEAVES
-    assert {each["lastKnownState"] for each in tracked.values()} == {"COMPLETED"}
+    assert {item["lastKnownState"] for item in tracked.values()} == {"COMPLETED"}
     assert item["rowCount"] == INGESTED + IMPORTED
     assert 85_000 < item["expiryDate"] - item["lastUpdateTime"] < 87_000
-    assert rows_of(files.values()) == expected()
+    assert list_rows(files.values()) == expected()
 
     item = user.ask("one", region("H", "J"), "visits", resultsPublisherConfig={"destination": "S3"})
     assert (item["lastKnownState"], len(user.results("one"))) == ("COMPLETED", 1)
-    assert rows_of(user.results("one").values()) == expected("H", "J")
+    assert list_rows(user.results("one").values()) == expected("H", "J")
 
     plain = {"id": {"min": "F", "max": "H"}, "stringsBase64Encoded": False}
     two = [plain, *region("G5", "U")]
     user.ask("some", two, "visits", requestedValueFields=["count"])
     tables = user.results("some").values()
     assert {tuple(table.column_names) for table in tables} == {("id", "time", "count")}
-    found = sorted((row for table in tables for row in table.to_pylist()), key=key_of)
+    rows = sorted((row for table in tables for row in table.to_pylist()), key=key_of)
     fields = ("id", "time", "count")
-    assert found == [{name: row[name] for name in fields} for row in expected("F", "U")]
+    assert rows == [{name: row[name] for name in fields} for row in expected("F", "U")]
 
     item = user.ask("none", region("a", "b"), "visits")
     assert (item["lastKnownState"], item["rowCount"]) == ("COMPLETED", 0)
@@ -260,8 +262,8 @@ def rows_come_in_a_queue(user: AwsUser) -> None:
     assert max(len(message["rows"]) for message in messages) == 700
     assert all(message["schema"] == VISITS for message in messages)
     assert rows_of_json(row for message in messages for row in message["rows"]) == expected()
-    counted = [message["messages"] for message in messages if "messages" in message]
-    assert (len(counted), sum(counted)) == (LEAVES, len(messages))
+    counts = [message["messages"] for message in messages if "messages" in message]
+    assert (len(counts), sum(counts)) == (LEAVES, len(messages))
 
     user.ask("empty", region("Ga", "Gb"), "visits", resultsPublisherConfig=to_queue)
     (message,) = user.received(url)
@@ -280,7 +282,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def what_cannot_be_is_failed(user: AwsUser) -> None:
-    """With its reason. What a bucket or a queue refuses is tried a few times more."""
+    """The tracker has the reason. Denied writes to a bucket or queue are retried first."""
     reasons = {user.send("query", "hello"): "not JSON"}
     for name, (members, reason) in BAD.items():
         good = {"type": "Query", "queryId": name, "tableName": "visits", "regions": EVERYTHING}
@@ -289,9 +291,9 @@ def what_cannot_be_is_failed(user: AwsUser) -> None:
     user.client("s3").create_bucket(Bucket="my-own")
     to_bucket = {"destination": "S3", "bucket": "my-own"}
     to_queue = {"destination": "SQS", "sqsResultsUrl": user.make_queue("my-own")}
-    for name, wanted in (("to-bucket", to_bucket), ("to-queue", to_queue)):
+    for name, target in (("to-bucket", to_bucket), ("to-queue", to_queue)):
         one = {"type": "Query", "queryId": name, "tableName": "visits", "regions": region("A", "B")}
-        user.send("query", {**one, "resultsPublisherConfig": wanted})
+        user.send("query", {**one, "resultsPublisherConfig": target})
         reasons[name] = "given up after 3 tries"
     for query_id, reason in reasons.items():
         item = user.end_of(query_id)
@@ -302,7 +304,7 @@ def what_cannot_be_is_failed(user: AwsUser) -> None:
 def rows_come_to_a_bucket_that_lets_the_functions_in(
     instance: DeployedInstance, user: AwsUser
 ) -> None:
-    """By a policy of its own, as the page on queries says."""
+    """The bucket has its own policy, as documented for queries."""
     functions = ("plan-query", "run-leaf-query")
     roles = [instance.role_of_function(f"{user.prefix}-{name}") for name in functions]
     allow = {
@@ -316,11 +318,11 @@ def rows_come_to_a_bucket_that_lets_the_functions_in(
     to_bucket = {"destination": "S3", "bucket": "my-own"}
     item = user.ask("let-in", EVERYTHING, "visits", resultsPublisherConfig=to_bucket)
     assert item["lastKnownState"] == "COMPLETED", item
-    assert rows_of(user.results("let-in", "my-own").values()) == expected()
+    assert list_rows(user.results("let-in", "my-own").values()) == expected()
 
 
 def rows_come_over_a_websocket(user: AwsUser) -> None:
-    """In frames, the end once and last. Who does not sign is not let in."""
+    """Frames arrive with one final frame. Unsigned connections are refused."""
     with pytest.raises(InvalidStatus, match="403"), user.live(signed=False):
         pass
     query = {"type": "Query", "tableName": "visits"}
@@ -335,8 +337,8 @@ def rows_come_over_a_websocket(user: AwsUser) -> None:
         assert {end["queryId"] for end in ends} == set(frames[0]["queryIds"])
         assert sum(end["rowCount"] for end in ends) == INGESTED + IMPORTED
         assert all(end["locations"] == [] for end in ends)
-        found = (row for frame in frames[1:-LEAVES] for row in frame["rows"])
-        assert rows_of_json(found) == expected()
+        result = (row for frame in frames[1:-LEAVES] for row in frame["rows"])
+        assert rows_of_json(result) == expected()
 
         one = {**query, "queryId": "live-1", "regions": region("H", "I")}
         frames = frames_of(connection, one)
@@ -354,49 +356,49 @@ def rows_come_over_a_websocket(user: AwsUser) -> None:
 def the_page_on_clients_is_true(
     user: AwsUser, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its examples run in the order of the page, under its policy, and say what it shows."""
+    """The page's examples run in order, under its policy, and print the documented output."""
     page = (ROOT / "docs" / "clients.md").read_text()
     where = Surroundings(folder, {})
-    with monkeypatch.context() as patched:
-        _be(user.client("iam"), page.split("```json\n")[1].split("```")[0], patched)
+    with monkeypatch.context() as patch:
+        _be(user.client("iam"), page.split("```json\n")[1].split("```")[0], patch)
         for example in examples_in(page):
-            said = run_example(example, where)
-            assert says_as_shown(example.expected, said), f"line {example.line} says:\n{said}"
+            output = run_example(example, where)
+            assert says_as_shown(example.expected, output), f"line {example.line} says:\n{output}"
             # The emulator's own address, which needs neither DNS nor TLS.
             where.names["properties"]["sleeper.query.websocket.api.url"] = user.websocket_url()
 
 
-def _be(iam: Any, policy: str, patched: pytest.MonkeyPatch) -> None:
-    """Becomes a user who may do what the policy allows."""
+def _be(iam: Any, policy: str, patch: pytest.MonkeyPatch) -> None:
+    """Assumes a user who has only the policy's permissions."""
     iam.create_user(UserName="page")
     document = policy.replace("ACCOUNT", ACCOUNT)
     iam.put_user_policy(UserName="page", PolicyName="page", PolicyDocument=document)
     key = iam.create_access_key(UserName="page")["AccessKey"]
-    patched.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
-    patched.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
     # Which knows the credentials that were there when it was made.
-    patched.setattr(boto3, "DEFAULT_SESSION", None)
+    patch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
 def bulk_imports_are_looked_after(instance: DeployedInstance, user: AwsUser) -> None:
-    """What is over is forgotten. Functions may ask their own application alone."""
-    bucket, kept = user.properties()["sleeper.bulk.import.bucket"], "runs/emr_serverless/"
+    """Finished runs are removed. Functions have access to their own application only."""
+    bucket, remaining = user.properties()["sleeper.bulk.import.bucket"], "runs/emr_serverless/"
 
     def is_forgotten() -> bool:
         s3 = user.client("s3")
-        return "Contents" not in s3.list_objects_v2(Bucket=bucket, Prefix=kept)
+        return "Contents" not in s3.list_objects_v2(Bucket=bucket, Prefix=remaining)
 
     user.until(is_forgotten, "runs are forgotten", "watch-emr-serverless")
-    states = {job: told["state"] for job, told in user.jobs("bulk-import-jobs").items()}
+    states = {job: message["state"] for job, message in user.jobs("bulk-import-jobs").items()}
     assert (states["b"], states["big"]) == ("committed", "committed")
     starter, watcher = (
         instance.role_of_function(f"{user.prefix}-{name}-emr-serverless")
         for name in ("start-bulk-import", "watch-bulk-imports")
     )
-    for role, action, asked in (
+    for role, action, requested in (
         (starter, "StartJobRun", SERVERLESS_ARN),
         (watcher, "GetJobRun", f"{SERVERLESS_ARN}/jobruns/1"),
     ):
-        assert is_allowed(user.client, role, f"emr-serverless:{action}", asked)
-        other = asked.replace("00stand1n", "00other")
+        assert is_allowed(user.client, role, f"emr-serverless:{action}", requested)
+        other = requested.replace("00stand1n", "00other")
         assert not is_allowed(user.client, role, f"emr-serverless:{action}", other)

@@ -1,4 +1,4 @@
-"""A deployed instance at work, from the synthesised templates to a destroyed stack.
+"""A deployed instance in operation, from the synthesised templates to a destroyed stack.
 
 The templates are deployed to ministack, which runs the functions' code, rules, queues and event
 sources; `launcher` runs tasks and functions from images. Everything else the instance does by
@@ -116,7 +116,7 @@ def events(first: int, count: int) -> pa.Table:
     return pa.Table.from_pylist(rows, UPLOADED)
 
 
-def in_order(*tables: pa.Table) -> pa.Table:
+def sort_rows(*tables: pa.Table) -> pa.Table:
     """As they are read back: the table's columns, sorted."""
     rows = pa.concat_tables(tables).select(STORED.names).sort_by([("id", "ascending")])
     return rows.cast(STORED)
@@ -152,7 +152,7 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
     step("deployed")
     user = make_user(instance)
     with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
-        sent = files_are_taken_in(user)
+        message = files_are_taken_in(user)
         step("taken in")
         bad_messages_are_rejected_with_their_reasons(user)
         step("rejected")
@@ -160,15 +160,15 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
         step("second table")
         a_killed_task_loses_nothing_and_doubles_nothing(user, running, tmp_path)
         step("killed")
-        the_table_gets_into_shape(user, sent, tmp_path)
+        the_table_gets_into_shape(user, message, tmp_path)
         step("in shape")
-        sent = dead_letters_come_back_while_schedules_are_paused(user, running, sent)
+        message = dead_letters_come_back_while_schedules_are_paused(user, running, message)
         step("dead letters")
-        states_are_stored_and_logs_trimmed(user, sent)
+        states_are_stored_and_logs_trimmed(user, message)
         step("trimmed")
         every_report_reads(user)
         step("reports")
-        assert user.rows("events", tmp_path).equals(in_order(*sent))
+        assert user.rows("events", tmp_path).equals(sort_rows(*message))
         a_deleted_table_is_swept(user)
         step("swept")
         assert running.failures == []
@@ -180,10 +180,10 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
 
 def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
     """Ingests by message and batcher, in each form of docs/formats.md."""
-    sent = [events(first, 1000) for first in range(0, 8000, 1000)]
-    files = [user.upload(f"in/{n}.parquet", rows) for n, rows in enumerate(sent[:3])]
-    user.upload("many/a.parquet", sent[3])
-    user.upload("many/b/c.parquet", sent[4])
+    messages = [events(first, 1000) for first in range(0, 8000, 1000)]
+    files = [user.upload(f"in/{n}.parquet", rows) for n, rows in enumerate(messages[:3])]
+    user.upload("many/a.parquet", messages[3])
+    user.upload("many/b/c.parquet", messages[4])
     files.append(user.upload("in/none.parquet", pa.table({})))
     user.send("ingest.job", {"id": "url", "tableName": "events", "files": [files[0]]})
     twice = {"id": "twice", "tableName": "events", "files": [f"s3://{files[1]}"]}
@@ -194,24 +194,24 @@ def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
     ids.add(user.send("ingest.job", nameless, by_name=True))
     user.send("ingest.job", {"id": "empty", "tableName": "events", "files": [files[3]]})
     (table,) = user.report("tables")
-    late = {"id": "id", "tableId": table["id"], "files": [user.upload("in/5.parquet", sent[5])]}
+    late = {"id": "id", "tableId": table["id"], "files": [user.upload("in/5.parquet", messages[5])]}
     user.send("ingest.job", late)
 
-    small = [user.upload(f"small/{n}.parquet", rows) for n, rows in enumerate(sent[6:])]
+    small = [user.upload(f"small/{n}.parquet", rows) for n, rows in enumerate(messages[6:])]
     user.send("ingest.batcher.submit", {"tableName": "events", "files": [small[0]]})
     user.send("ingest.batcher.submit", {"tableName": "events", "files": [small[1]]})
 
     def all_are_in() -> bool:
         jobs = user.jobs()
         batched = [j for name, j in jobs.items() if name not in ids and j["files"] == 2]
-        told = [*(jobs[i] for i in ids if i in jobs), *batched]
-        return len(told) == 6 and {job["state"] for job in told} == {"committed"}
+        calls = [*(jobs[i] for i in ids if i in jobs), *batched]
+        return len(calls) == 6 and {job["state"] for job in calls} == {"committed"}
 
     user.until(all_are_in, "jobs are committed", *INGEST, "create-ingest-batches")
     (counts,) = (q for q in user.report("queues") if q["queue"] == "ingest")
     assert counts["dead"] == 0
     assert user.state("events")["rows"] == 8000
-    return sent
+    return messages
 
 
 BAD: dict[str, tuple[str, str]] = {
@@ -251,7 +251,7 @@ def bad_messages_are_rejected_with_their_reasons(user: AwsUser) -> None:
     def all_are_settled() -> bool:
         jobs = user.jobs()
         return {"again", *bad} <= set(jobs) and all(
-            jobs[each]["state"] in ("rejected", "committed") for each in ("again", *bad)
+            jobs[item]["state"] in ("rejected", "committed") for item in ("again", *bad)
         )
 
     user.until(all_are_settled, "bad messages are rejected", *INGEST)
@@ -264,7 +264,7 @@ def bad_messages_are_rejected_with_their_reasons(user: AwsUser) -> None:
 
 
 def a_second_table_needs_no_deployment(user: AwsUser, folder: Path) -> None:
-    """Made from the command line; the instance's functions and tasks know it at once."""
+    """A table created from the command line is usable by functions and tasks immediately."""
     (folder / "schema.json").write_text(json.dumps(READINGS))
     user.sleeper("table", "create", "readings", "--schema", folder / "schema.json")
     file = user.upload("readings.parquet", readings(range(50, 0, -1)))
@@ -276,7 +276,7 @@ def a_second_table_needs_no_deployment(user: AwsUser, folder: Path) -> None:
 def a_killed_task_loses_nothing_and_doubles_nothing(
     user: AwsUser, running: Launcher, folder: Path
 ) -> None:
-    """A task dies in the midst of its job; another does the job when the message returns."""
+    """A task is killed during its job; another runs the job when the message returns."""
     expected = readings(range(1, 51))
     for attempt in range(TRIES_TO_KILL):
         more = readings(range((attempt + 1) * MANY, (attempt + 2) * MANY))
@@ -295,12 +295,12 @@ def a_killed_task_loses_nothing_and_doubles_nothing(
     else:
         pytest.fail("no task could be killed before its job was done")
     assert -signal.SIGKILL in running.exit_statuses
-    found = user.rows("readings", folder)
-    assert found.equals(expected.select(found.column_names).cast(found.schema))
+    rows = user.rows("readings", folder)
+    assert rows.equals(expected.select(rows.column_names).cast(rows.schema))
 
 
 def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path) -> None:
-    """Split until no leaf is over its threshold, compacted, and what was replaced is gone."""
+    """Leaves are split to their threshold and compacted, and replaced files are deleted."""
 
     def in_shape() -> bool:
         state = user.state("events")
@@ -314,19 +314,19 @@ def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path)
     jobs = user.jobs("compaction-jobs").values()
     # Only the committer tells so, and it is given commits by the queue alone.
     assert {job["state"] for job in jobs} == {"committed"}
-    everything = in_order(*sent)
-    assert user.rows("events", folder).equals(everything)
-    first = everything.slice(0, 1).to_pylist()[0]
-    asked = ("query", "events", "--key", first["id"], "--format", "json")
-    assert user.sleeper(*asked).rows == [first]
-    said = user.sleeper("sql", "SELECT count(*) AS n, max(time) AS t FROM events")
-    assert f"{everything.num_rows}" in said.stdout.replace(",", "")
+    all_rows = sort_rows(*sent)
+    assert user.rows("events", folder).equals(all_rows)
+    first = all_rows.slice(0, 1).to_pylist()[0]
+    requested = ("query", "events", "--key", first["id"], "--format", "json")
+    assert user.sleeper(*requested).rows == [first]
+    output = user.sleeper("sql", "SELECT count(*) AS n, max(time) AS t FROM events")
+    assert f"{all_rows.num_rows}" in output.stdout.replace(",", "")
 
 
 def dead_letters_come_back_while_schedules_are_paused(
     user: AwsUser, running: Launcher, sent: list[pa.Table]
 ) -> list[pa.Table]:
-    """Paused, no task starts; a message received too often dies, and comes back by a command."""
+    """No task starts while schedules are paused; a command redrives the dead letters."""
     paused = user.sleeper("pause").stdout.splitlines()
     assert f"{user.prefix}-start-tasks-ingest" in paused
     user.until(lambda: running.running == 0, "tasks end")
@@ -346,8 +346,8 @@ def dead_letters_come_back_while_schedules_are_paused(
         in user.sleeper("dead-letters", "redrive", "ingest").stderr
     )
     assert user.sleeper("resume").stdout.splitlines() == paused
-    done = "the dead letter is in"
-    user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", done, *INGEST)
+    result = "the dead letter is in"
+    user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", result, *INGEST)
     return [*sent, more]
 
 
@@ -379,7 +379,7 @@ def every_report_reads(user: AwsUser) -> None:
 
 
 def a_deleted_table_is_swept(user: AwsUser) -> None:
-    """Nothing of it is left: objects, log, properties."""
+    """Its objects, log and properties are deleted."""
     (table,) = (t for t in user.report("tables") if t["name"] == "readings")
     user.sleeper("table", "delete", "readings")
     data = user.properties()["sleeper.data.bucket"]
@@ -399,6 +399,6 @@ def nothing_runs_any_more(user: AwsUser) -> None:
     """
     queues = user.client("sqs").list_queues(QueueNamePrefix=user.prefix)
     assert queues.get("QueueUrls", []) == []
-    listed = user.client("lambda").list_functions()["Functions"]
-    assert [f for f in listed if f["FunctionName"].startswith(user.prefix)] == []
+    listing = user.client("lambda").list_functions()["Functions"]
+    assert [f for f in listing if f["FunctionName"].startswith(user.prefix)] == []
     assert user.client("events").list_rules(NamePrefix=user.prefix)["Rules"] == []

@@ -97,26 +97,26 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
 
 
 def check_page(page: Path, where: Surroundings) -> None:
-    """Runs the page's examples; AssertionError at the first that does not do what it shows."""
+    """Runs the page's examples; AssertionError at the first with other output."""
     text = page.read_text(encoding="utf-8")
-    found = examples_in(text)
-    for example in found:
+    result = examples_in(text)
+    for example in result:
         place = f"{page.name}, line {example.line}"
-        said = run_example(example, where)
-        if says_as_shown(example.expected, said, example.is_sampled):
+        output = run_example(example, where)
+        if says_as_shown(example.expected, output, example.is_sampled):
             continue
         if os.environ.get("APPROVE") == "1":
-            text = _with_output(text, example, said.replace(str(where.folder), "..."))
+            text = _with_output(text, example, output.replace(str(where.folder), "..."))
             page.write_text(text, encoding="utf-8")
             continue
         raise AssertionError(
-            f"{place}: `{example.code}`\nsays:\n{said}\nbut is shown to say:\n{example.expected}"
+            f"{place}: `{example.code}`\nsays:\n{output}\nbut is shown to say:\n{example.expected}"
         )
 
 
 def _with_output(text: str, example: Example, said: str) -> str:
     lines = [line.rstrip() for line in said.strip("\n").splitlines()]
     output = "".join(line + "\n" for line in lines)
-    before = example.code + ("```\n\n```text\n" if example.is_python else "\n")
-    assert before + example.expected in text
-    return text.replace(before + example.expected, before + output, 1)
+    previous = example.code + ("```\n\n```text\n" if example.is_python else "\n")
+    assert previous + example.expected in text
+    return text.replace(previous + example.expected, previous + output, 1)

@@ -1,4 +1,4 @@
-"""Functions and tasks on an AWS instance over real servers: from rules to a table in shape.
+"""Functions and tasks on an AWS instance over real servers, from rules to a maintained table.
 
 S3 is SeaweedFS, DynamoDB is dynoxide, SQS is ministack's. The test does what Lambda and ECS do:
 it hands messages to handlers, and starts containers' entry points as processes.
@@ -29,20 +29,20 @@ TASK_SECONDS_MAX = 120
 
 
 @pytest.fixture
-def aws(on_aws: Instance) -> Lambda:
-    return Lambda(on_aws)
+def aws(instance_on_aws: Instance) -> Lambda:
+    return Lambda(instance_on_aws)
 
 
-def run_task(deployed: AwsInstance, kind: str) -> None:
+def run_task(deployed_instance: AwsInstance, kind: str) -> None:
     """Runs a container's process until it ends."""
-    told = {"SLEEPER_INSTANCE": deployed.where, "SLEEPER_TASK_KIND": kind}
-    settings = {**os.environ, **deployed.environment, **told}
+    message = {"SLEEPER_INSTANCE": deployed_instance.where, "SLEEPER_TASK_KIND": kind}
+    settings = {**os.environ, **deployed_instance.environment, **message}
     command = [sys.executable, str(ROOT / "containers" / "worker" / "main.py")]
     subprocess.run(command, env=settings, check=True, timeout=TASK_SECONDS_MAX)
 
 
 def test_rules_split_compact_and_collect_a_table(
-    aws: Lambda, deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
+    aws: Lambda, deployed_instance: AwsInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = aws.instance
     instance.change_properties(
@@ -69,7 +69,7 @@ def test_rules_split_compact_and_collect_a_table(
     operate(QueueName.FIND_PARTITIONS_TO_SPLIT, functions.find_partitions_to_split)
     assert aws.take(QueueName.SPLITTING, functions.split_partition) == 0
     operate(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
-    run_task(deployed, "compaction")
+    run_task(deployed_instance, "compaction")
     states = [job.state for job in instance.jobs.tracker.recent(JobKind.COMPACTION)]
     assert states == [JobState.FINISHED] * 4
     assert aws.take(QueueName.COMMITS, functions.commit_transactions) == 4
@@ -91,11 +91,11 @@ def test_rules_split_compact_and_collect_a_table(
     assert keys == list(range(40))
 
 
-def test_a_thousand_tables_are_fanned_out_within_seconds(on_aws: Instance) -> None:
+def test_a_thousand_tables_are_fanned_out_within_seconds(instance_on_aws: Instance) -> None:
     refs = tuple(TableRef(new_table_id(), f"t{i}") for i in range(1000))
-    many = with_ports(on_aws, tables={"index": SimpleNamespace(list=lambda: refs)})
+    many = with_ports(instance_on_aws, tables={"index": SimpleNamespace(list=lambda: refs)})
     assert fan_out_tables(many, QueueName.GARBAGE_COLLECTION) == 1000
-    queue = on_aws.jobs.queue(QueueName.GARBAGE_COLLECTION)
+    queue = instance_on_aws.jobs.queue(QueueName.GARBAGE_COLLECTION)
     assert queue.counts().visible == 1000
-    received = queue.receive(10)
-    assert all(message.body == message.group for message in received)
+    messages = queue.receive(10)
+    assert all(message.body == message.group for message in messages)

@@ -1,4 +1,4 @@
-"""The HTTP API, asked by a real client over a real socket."""
+"""The HTTP API, used by a real client over a real socket."""
 
 import json
 import threading
@@ -23,8 +23,8 @@ TOKEN = "a-token-of-some-length"
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    with instance_with_rows(tmp_path_factory.mktemp("http") / "instance", ROWS) as made:
-        yield made
+    with instance_with_rows(tmp_path_factory.mktemp("http") / "instance", ROWS) as instance:
+        yield instance
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def server(numbers: Instance) -> Iterator[Serving]:
 
 
 def next_or_broken(pieces: Iterator[bytes]) -> bytes | None:
-    """The next piece; None if the answer broke off. It fails if it has ended well."""
+    """Returns the next chunk, or None if the response was cut off. A complete response fails."""
     try:
         return next(pieces)
     except httpx.RemoteProtocolError:
@@ -235,11 +235,11 @@ def test_hidden_columns_and_rows_are_not_returned(numbers: Instance, server: Ser
 
 def test_endless_sql_is_stopped_with_its_reason(numbers: Instance) -> None:
     with serving(numbers, ServerLimits(seconds_max=1)) as short:
-        begun = time.monotonic()
+        start = time.monotonic()
         answer = short.post("/sql", {"statement": ENDLESS})
         assert (answer.status_code, "1 s" in reason(answer)) == (400, True)
         assert "sleeper.serve.query.time.max.seconds" in reason(answer)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - start < 10
 
 
 def test_sql_that_exhausts_its_memory_does_not_affect_the_server(numbers: Instance) -> None:
@@ -303,9 +303,9 @@ def test_excess_queries_wait_and_further_ones_are_refused(numbers: Instance) -> 
 
 def test_a_token_is_required(numbers: Instance) -> None:
     with serving(numbers, token=TOKEN) as guarded:
-        refused = guarded.get("/tables")
-        assert refused.status_code == 401
-        assert reason(refused)
+        refusals = guarded.get("/tables")
+        assert refusals.status_code == 401
+        assert reason(refusals)
         let_in = {"Authorization": f"Bearer {TOKEN}"}
         assert guarded.get("/tables", headers=let_in).status_code == 200
         assert guarded.get("/openapi.json").status_code == 200

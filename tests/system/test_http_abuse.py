@@ -1,4 +1,4 @@
-"""The server goes on answering while clients stall."""
+"""The server answers other clients while some clients stall."""
 
 import contextlib
 import logging
@@ -21,8 +21,8 @@ _SECONDS_MAX = 15
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    with instance_with_rows(tmp_path_factory.mktemp("abuse") / "instance", 200_000) as made:
-        yield made
+    with instance_with_rows(tmp_path_factory.mktemp("abuse") / "instance", 200_000) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_a_slow_request_times_out(server: Serving, sent: bytes) -> None:
 
 def test_a_request_in_pieces_has_the_same_timeout(server: Serving) -> None:
     text = b"GET /tables HTTP/1.1\r\nHost: localhost\r\nX: "
-    begun = time.monotonic()
+    start = time.monotonic()
     with connected(server, text) as client, contextlib.suppress(ConnectionError):
         client.settimeout(0.05)
-        while time.monotonic() < begun + _SECONDS_MAX:
+        while time.monotonic() < start + _SECONDS_MAX:
             client.sendall(b"x")
             with contextlib.suppress(TimeoutError):
                 client.recv(1)
-    assert time.monotonic() < begun + _SECONDS_MAX
+    assert time.monotonic() < start + _SECONDS_MAX
 
 
 def test_incomplete_requests_do_not_block_others(
@@ -102,5 +102,5 @@ def test_responses_have_the_documented_content_types(server: Serving) -> None:
         server.get("/tables", headers={"Host": "example.org"}),
         server.post("/tables/numbers/query", {"keys": [7]}),
     ]
-    assert [each.status_code for each in answers] == [200, 200, 404, 403, 200]
-    assert [each.headers.get("x-content-type-options") for each in answers] == ["nosniff"] * 5
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 403, 200]
+    assert [answer.headers.get("x-content-type-options") for answer in answers] == ["nosniff"] * 5

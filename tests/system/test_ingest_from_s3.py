@@ -1,4 +1,4 @@
-"""A local instance takes in files that lie in S3, by the environment's credentials."""
+"""A local instance ingests files from S3 with the environment's credentials."""
 
 import uuid
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ def instance(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.credentials.secret_access_key)
     monkeypatch.setenv("AWS_REGION", s3_server.region)
     create_instance(tmp_path / "i", "test", {"sleeper.ingest.source.bucket": source_bucket.name})
-    opened = open_instance(tmp_path / "i")
-    create_table(opened, "t", SCHEMA)
-    yield opened
-    opened.close()
+    opened_instance = open_instance(tmp_path / "i")
+    create_table(opened_instance, "t", SCHEMA)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Real processes of a local instance, killed at random moments: nothing is lost or doubled.
+"""Processes of a local instance, killed at random: no row is lost or duplicated.
 
 The seed is printed; `SLEEPER_TEST_SEED` repeats its choices, though not the machine's timing.
 `SLEEPER_KILL_SECONDS` makes it longer.
@@ -105,15 +105,15 @@ class Killing:
         self.kill(victim)
 
     def kill(self, victim: str) -> None:
-        chosen: dict[str, list[psutil.Process]] = {
+        processes: dict[str, list[psutil.Process]] = {
             "worker": self.workers(),
             "runner": _living(self.runner),
             "shaper": _living(self.shaper),
-            "ingest": [found for process, _ in self.ingests for found in _living(process)],
+            "ingest": [result for process, _ in self.ingests for result in _living(process)],
         }
-        if chosen[victim]:
+        if processes[victim]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                self.random.choice(chosen[victim]).kill()
+                self.random.choice(processes[victim]).kill()
                 self.kills[victim] += 1
 
     def workers(self) -> list[psutil.Process]:
@@ -123,7 +123,7 @@ class Killing:
         return []
 
     def stop(self, instance: Instance) -> None:
-        """Kills what runs, and sends again what an ingest may not have come to do."""
+        """Kills the running processes and sends their unfinished ingests again."""
         workers = self.workers()
         for process in [self.runner, self.shaper, *(p for p, _ in self.ingests)]:
             if process is not None:
@@ -145,17 +145,17 @@ def _living(process: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
     return []
 
 
-def stored(instance: Instance) -> Counter[tuple[int, str]]:
+def count_rows(instance: Instance) -> Counter[tuple[int, str]]:
     """The rows that references stand for, read without the engine."""
-    found: Counter[tuple[int, str]] = Counter()
+    counts: Counter[tuple[int, str]] = Counter()
     with instance.table("rows").state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.all()}
         for reference in state.files.references():
             table = pq.read_table(instance.storage.root.url_of(reference.path))
             region = regions[reference.partition_id]
             rows = zip(*(table.column(name).to_pylist() for name in "kv"), strict=True)
-            found.update(row for row in rows if region.contains(row[:1]))
-    return found
+            counts.update(row for row in rows if region.contains(row[:1]))
+    return counts
 
 
 def test_killed_processes_lose_no_rows_and_leave_no_orphans(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_killed_processes_lose_no_rows_and_leave_no_orphans(tmp_path: Path) -> N
     for path in killing.submitted.values():
         table = pq.read_table(path)
         expected.update(zip(*(table.column(n).to_pylist() for n in "kv"), strict=True))
-    assert stored(instance) == expected
+    assert count_rows(instance) == expected
     nothing_stays(instance)
-    assert stored(instance) == expected
+    assert count_rows(instance) == expected
     instance.close()
 
 
@@ -216,7 +216,7 @@ def nothing_stays(instance: Instance) -> None:
     collect_table(later, "rows")
     collect_table_orphans(later, "rows")
     with later.table("rows").state.reading() as state:
-        known = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
+        names = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
     objects = {o.path for o in later.storage.root.list_objects(ref.id) if "/data/" in o.path}
-    assert objects == known
+    assert objects == names
     later.close()

@@ -1,4 +1,4 @@
-"""What dead runs left behind goes by itself."""
+"""Orphaned files of crashed runs are deleted on a schedule."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ def test_a_run_deletes_the_files_of_runs_that_died_long_ago(tmp_path: Path) -> N
         rows = tmp_path / "rows.csv"
         rows.write_text("k\n1\n")
         table.ingest(rows)
-        (kept,) = (tmp_path / "instance").glob("*/data/*/*.parquet")
-        orphan = kept.with_name(f"{_LONG_AGO_MS}-0123456789abcdef.parquet")
-        orphan.write_bytes(kept.read_bytes())
+        (remaining,) = (tmp_path / "instance").glob("*/data/*/*.parquet")
+        orphan = remaining.with_name(f"{_LONG_AGO_MS}-0123456789abcdef.parquet")
+        orphan.write_bytes(remaining.read_bytes())
 
         assert instance.run_until_idle(workers=1).idle
 
-        assert kept.exists()
+        assert remaining.exists()
         assert not orphan.exists()
         assert table.query().to_arrow().num_rows == 1

@@ -71,7 +71,10 @@ class Page:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Serving]:
-    with instance_with_rows(tmp_path / "instance", 2000) as made, serving(made, token=TOKEN) as run:
+    with (
+        instance_with_rows(tmp_path / "instance", 2000) as instance,
+        serving(instance, token=TOKEN) as run,
+    ):
         yield run
 
 
@@ -96,12 +99,14 @@ def page(server: Serving, tmp_path: Path) -> Iterator[Page]:
 
 
 def _first_tab(profile: Path) -> str:
-    told = profile / "DevToolsActivePort"
+    message = profile / "DevToolsActivePort"
     end = time.monotonic() + 30
-    while not (told.exists() and told.read_text().strip()):
+    while not (message.exists() and message.read_text().strip()):
         assert time.monotonic() < end, "the browser does not start"
         time.sleep(0.1)
-    with urllib.request.urlopen(f"http://127.0.0.1:{told.read_text().split()[0]}/json") as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{message.read_text().split()[0]}/json"
+    ) as answer:
         tabs = json.load(answer)
     return next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
 

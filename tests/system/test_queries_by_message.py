@@ -93,10 +93,10 @@ def results(instance: Instance, query_id: str) -> list[Path]:
 
 def rows(instance: Instance, query_id: str) -> list[dict[str, Any]]:
     tables = [pq.read_table(path) for path in results(instance, query_id)]
-    for each in tables:
-        keys = each.column("k").to_pylist()
+    for entry in tables:
+        keys = entry.column("k").to_pylist()
         assert keys == sorted(keys)
-    return sorted((row for each in tables for row in each.to_pylist()), key=lambda r: r["k"])
+    return sorted((row for item in tables for row in item.to_pylist()), key=lambda r: r["k"])
 
 
 def holds(instance: Instance) -> list[Hold]:
@@ -107,8 +107,8 @@ def holds(instance: Instance) -> list[Hold]:
 def messages(instance: Instance, url: str) -> Iterator[dict[str, Any]]:
     queue = instance.queries.results_queue(url)
     assert isinstance(queue, LocalResultsQueue)
-    while received := queue.queue.receive(10):
-        for message in received:
+    while responses := queue.queue.receive(10):
+        for message in responses:
             yield json.loads(message.body)
             queue.queue.delete(message.receipt)
 
@@ -141,11 +141,11 @@ def test_only_the_requested_value_fields_are_written(instance, table):
 
 
 def test_an_iterator_of_the_query_is_applied(instance, table):
-    told = {
+    environment = {
         "queryTimeIteratorClassName": "sleeper.core.iterator.impl.RowSecurity",
         "queryTimeIteratorConfig": "label",
     }
-    assert ask(instance, "q1", **told).row_count == 90
+    assert ask(instance, "q1", **environment).row_count == 90
 
 
 def test_no_matching_leaf_completes_a_query_with_no_rows(instance, table):
@@ -165,14 +165,14 @@ def test_results_are_discarded_on_request(instance, table):
 def test_result_messages_are_numbered_and_the_last_of_a_subquery_has_the_count(instance, table):
     to_queue = {"destination": "SQS", "sqsResultsUrl": "mine", "batchSize": 10}
     ask(instance, "q1", resultsPublisherConfig=to_queue, requestedValueFields=["v"])
-    received = list(messages(instance, "mine"))
-    assert {m["queryId"] for m in received} == {"q1"}
-    assert [f["name"] for f in received[0]["schema"]["valueFields"]] == ["v"]
-    found = [row for message in received for row in message["rows"]]
-    assert sorted(row["k"] for row in found) == list(range(100))
-    assert {"k": 7, "at": 0, "v": None} in found
+    responses = list(messages(instance, "mine"))
+    assert {m["queryId"] for m in responses} == {"q1"}
+    assert [f["name"] for f in responses[0]["schema"]["valueFields"]] == ["v"]
+    result = [row for message in responses for row in message["rows"]]
+    assert sorted(row["k"] for row in result) == list(range(100))
+    assert {"k": 7, "at": 0, "v": None} in result
     for subquery in instance.queries.tracker().subqueries("q1"):
-        mine = [m for m in received if m["subQueryId"] == subquery.sub_query_id]
+        mine = [m for m in responses if m["subQueryId"] == subquery.sub_query_id]
         assert [m["sequence"] for m in mine] == [1, 2, 3]
         assert [m.get("messages") for m in mine] == [None, None, 3]
         assert mine[-1]["rowCount"] == 25
@@ -182,7 +182,7 @@ def test_results_to_sqs_without_a_url_go_to_the_default_queue(instance, table):
     ask(instance, "q1", resultsPublisherConfig={"destination": "SQS"})
     queue = instance.queries.results_queue(None)
     bodies = [json.loads(message.body) for message in queue.queue.receive(10)]
-    assert sum(len(each["rows"]) for each in bodies) == 100
+    assert sum(len(item["rows"]) for item in bodies) == 100
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_results_to_sqs_without_a_url_go_to_the_default_queue(instance, table):
 )
 def test_results_of_any_id_are_in_a_folder_of_its_own(instance, table, query_id, folder):
     assert ask(instance, query_id).state is QueryState.COMPLETED
-    found = list((Path(instance.queries.results_root(None).url_of("")) / folder).glob("*.parquet"))
-    assert len(found) == 4
-    report, shown = show_query(instance, query_id)
-    assert (report.query.row_count, Path(shown or "").name) == (100, folder)
+    result = list((Path(instance.queries.results_root(None).url_of("")) / folder).glob("*.parquet"))
+    assert len(result) == 4
+    report, text = show_query(instance, query_id)
+    assert (report.query.row_count, Path(text or "").name) == (100, folder)
 
 
 @pytest.mark.parametrize("regions", [[], [{"k": {"min": 1000, "max": None}}]])
@@ -232,20 +232,20 @@ def test_a_restarted_planner_uses_the_version_of_its_first_attempt(
 ):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
-    with monkeypatch.context() as patched:
-        patched.setattr(
+    with monkeypatch.context() as patch:
+        patch.setattr(
             type(instance.jobs.queue(QueueName.LEAF_QUERY)),
             "send_all",
             raising(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
-    recorded = instance.queries.tracker().subqueries("q1")
+    records = instance.queries.tracker().subqueries("q1")
     put_rows(instance, tmp_path, range(100, 200))
     plan_query_message(instance, message)
     work(instance)
     assert [s.sub_query_id for s in instance.queries.tracker().subqueries("q1")] == [
-        s.sub_query_id for s in recorded
+        s.sub_query_id for s in records
     ]
     assert instance.queries.tracker().query("q1").row_count == 100
 
@@ -253,21 +253,21 @@ def test_a_restarted_planner_uses_the_version_of_its_first_attempt(
 def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock, monkeypatch):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
-    with monkeypatch.context() as patched:
-        patched.setattr(
+    with monkeypatch.context() as patch:
+        patch.setattr(
             type(instance.jobs.queue(QueueName.LEAF_QUERY)),
             "send_all",
             raising(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
-    (before,) = holds(instance)
+    (previous,) = holds(instance)
     # Long enough for another expiry.
     clock.now_ms += 2000_000
     plan_query_message(instance, message)
-    (after,) = holds(instance)
-    assert (after.id, after.version) == (before.id, before.version)
-    assert after.expiry_ms > before.expiry_ms
+    (current,) = holds(instance)
+    assert (current.id, current.version) == (previous.id, previous.version)
+    assert current.expiry_ms > previous.expiry_ms
     work(instance)
     status = instance.queries.tracker().query("q1")
     assert (status.state, status.row_count, status.error) == (QueryState.COMPLETED, 100, None)
@@ -286,8 +286,8 @@ def test_the_version_is_held_until_the_last_subquery_ends(instance, table):
     (hold,) = holds(instance)
     assert "query q1" in hold.owner
     *most, last = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
-    for each in most:
-        run_leaf_query_message(instance, each)
+    for item in most:
+        run_leaf_query_message(instance, item)
     assert len(holds(instance)) == 1
     run_leaf_query_message(instance, last)
     assert holds(instance) == []
@@ -297,12 +297,12 @@ def test_a_late_subquery_renews_the_hold(instance, table, clock):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
-    (before,) = holds(instance)
+    (previous,) = holds(instance)
     clock.now_ms += 2000_000
     first, *_ = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
     run_leaf_query_message(instance, first)
-    (after,) = holds(instance)
-    assert after.expiry_ms > before.expiry_ms
+    (current,) = holds(instance)
+    assert current.expiry_ms > previous.expiry_ms
 
 
 @pytest.mark.parametrize(
@@ -351,17 +351,17 @@ def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance,
     first = instance.queries.tracker().query("q1")
     assert (first.state, first.row_count) == (QueryState.COMPLETED, 100)
     assert len(results(instance, "q1")) == 4
-    refused = instance.queries.tracker().query(message_id)
-    assert refused.state is QueryState.FAILED
-    assert "query id 'q1' is another query's" in (refused.error or "")
+    refusals = instance.queries.tracker().query(message_id)
+    assert refusals.state is QueryState.FAILED
+    assert "query id 'q1' is another query's" in (refusals.error or "")
     assert instance.jobs.queue(QueueName.QUERY).counts().unfinished == 0
     (letter,) = instance.jobs.dead_letters(QueueName.QUERY).list()
     assert json.loads(letter.body)["regions"] == regions
 
 
 def test_the_same_query_with_the_same_id_changes_nothing(instance, table):
-    before = ask(instance, "q1")
-    assert ask(instance, "q1") == before
+    previous = ask(instance, "q1")
+    assert ask(instance, "q1") == previous
     assert instance.jobs.dead_letters(QueueName.QUERY).list() == ()
 
 
@@ -491,10 +491,10 @@ def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
 
 def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance, table):
     frames: list[dict[str, Any]] = []
-    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    told = {"resultsPublisherConfig": connection, "statusReportDestinations": [connection]}
-    ask(listening, "q1", **told)
+    message = {"resultsPublisherConfig": connection, "statusReportDestinations": [connection]}
+    ask(listener, "q1", **message)
     assert [f["message"] for f in frames] == ["subqueries", *["rows"] * 4, *["completed"] * 4]
     assert sum(len(f["rows"]) for f in frames[1:5]) == 100
     assert sorted(f["queryId"] for f in frames[5:]) == sorted(frames[0]["queryIds"])
@@ -503,9 +503,9 @@ def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance
 
 def test_a_websocket_receives_a_failure(instance, table):
     frames: list[dict[str, Any]] = []
-    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    ask(listening, "q1", tableName="nowhere", resultsPublisherConfig=connection)
+    ask(listener, "q1", tableName="nowhere", resultsPublisherConfig=connection)
     (frame,) = frames
     assert (frame["message"], "nowhere" in frame["error"]) == ("error", True)
 
@@ -516,11 +516,11 @@ def test_a_websocket_receives_one_error_for_the_id_of_another_query(
 ):
     ask(instance, "q1")
     frames: list[dict[str, Any]] = []
-    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    send(listening, "q1", resultsPublisherConfig=connection, **members)
+    send(listener, "q1", resultsPublisherConfig=connection, **members)
     for _ in range(10):
-        work(listening)
+        work(listener)
         clock.now_ms += 10_000
     (frame,) = frames
     assert (frame["message"], frame["queryId"]) == ("error", "q1")
@@ -529,22 +529,22 @@ def test_a_websocket_receives_one_error_for_the_id_of_another_query(
 
 def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):
     frames: list[dict[str, Any]] = []
-    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     one_leaf = [{"k": {"min": 1, "max": 2}}]
-    ask(listening, "q1", resultsPublisherConfig=connection, regions=one_leaf)
+    ask(listener, "q1", resultsPublisherConfig=connection, regions=one_leaf)
     assert [(f["message"], f["queryId"]) for f in frames] == [("rows", "q1"), ("completed", "q1")]
 
 
 def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     frames: list[str] = []
-    listening = with_frames(instance, lambda _, frame: frames.append(frame))
+    listener = with_frames(instance, lambda _, frame: frames.append(frame))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    send(listening, "q1", resultsPublisherConfig=connection, regions=[{"k": {"min": 1, "max": 2}}])
-    (message,) = listening.jobs.queue(QueueName.QUERY).receive()
-    subquery = plan_query_message(listening, message)
+    send(listener, "q1", resultsPublisherConfig=connection, regions=[{"k": {"min": 1, "max": 2}}])
+    (message,) = listener.jobs.queue(QueueName.QUERY).receive()
+    subquery = plan_query_message(listener, message)
     assert subquery is not None
-    run_subquery(listening, subquery.message, tries=2, held=False)
+    run_subquery(listener, subquery.message, tries=2, held=False)
     assert [json.loads(f)["message"] for f in frames] == ["error"]
 
 

@@ -23,17 +23,17 @@ from tests.servers.sqs import make_queue
 
 
 @pytest.fixture
-def aws(on_aws: Instance) -> Lambda:
+def aws(instance_on_aws: Instance) -> Lambda:
     """With forty keys over four leaves."""
-    create_table(on_aws, "t", SCHEMA, split_points=[10, 20, 30])
-    add_rows(on_aws, "t", *range(40))
-    return Lambda(on_aws)
+    create_table(instance_on_aws, "t", SCHEMA, split_points=[10, 20, 30])
+    add_rows(instance_on_aws, "t", *range(40))
+    return Lambda(instance_on_aws)
 
 
-def send(deployed: AwsInstance, instance: Instance, query_id: str, **members: Any) -> None:
+def send(deployed_instance: AwsInstance, instance: Instance, query_id: str, **members: Any) -> None:
     raw = {"type": "Query", "queryId": query_id, "tableName": "t", "regions": [{"k": {}}]}
     url = instance.properties().get(DEPLOYED_QUEUES["query"].url)
-    client = deployed.servers.others.client("sqs")
+    client = deployed_instance.servers.others.client("sqs")
     client.send_message(QueueUrl=url, MessageBody=json.dumps({**raw, **members}))
 
 
@@ -42,47 +42,55 @@ def run(aws: Lambda) -> None:
     aws.take(QueueName.LEAF_QUERY, functions.run_leaf_query)
 
 
-def item(deployed: AwsInstance, instance: Instance, query_id: str, sub_id: str = "-") -> Any:
-    return deployed.servers.dynamo.client.get_item(
+def item(
+    deployed_instance: AwsInstance, instance: Instance, query_id: str, sub_id: str = "-"
+) -> Any:
+    return deployed_instance.servers.dynamo.client.get_item(
         TableName=instance.properties().get(QUERY_TRACKER_TABLE),
         Key={"queryId": {"S": query_id}, "subQueryId": {"S": sub_id}},
     )["Item"]
 
 
 def test_results_are_in_the_bucket_when_the_tracker_reports_completion(
-    aws: Lambda, deployed: AwsInstance, tmp_path: Path
+    aws: Lambda, deployed_instance: AwsInstance, tmp_path: Path
 ) -> None:
     instance = aws.instance
-    send(deployed, instance, "q1")
+    send(deployed_instance, instance, "q1")
     run(aws)
-    query = item(deployed, instance, "q1")
+    query = item(deployed_instance, instance, "q1")
     assert query["lastKnownState"] == {"S": "COMPLETED"}
     assert query["rowCount"] == {"N": "40"}
     now = time.time()
     assert abs(int(query["lastUpdateTime"]["N"]) - now) < 60
     assert 86_000 < int(query["expiryDate"]["N"]) - now < 87_000
     bucket = instance.properties().get(QUERY_RESULTS_BUCKET)
-    s3 = deployed.s3()
+    s3 = deployed_instance.s3()
     keys = [o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix="query-q1/")["Contents"]]
-    found: list[int] = []
+    results: list[int] = []
     for key in keys:
         sub_id = key.removeprefix("query-q1/").removesuffix(".parquet")
-        assert item(deployed, instance, "q1", sub_id)["lastKnownState"] == {"S": "COMPLETED"}
+        assert item(deployed_instance, instance, "q1", sub_id)["lastKnownState"] == {
+            "S": "COMPLETED"
+        }
         s3.download_file(bucket, key, str(tmp_path / "one.parquet"))
-        found += pq.read_table(tmp_path / "one.parquet").column("k").to_pylist()
-    assert (len(keys), sorted(found)) == (4, list(range(40)))
+        results += pq.read_table(tmp_path / "one.parquet").column("k").to_pylist()
+    assert (len(keys), sorted(results)) == (4, list(range(40)))
 
 
-def test_a_client_receives_its_rows_from_its_queue(aws: Lambda, deployed: AwsInstance) -> None:
-    client = deployed.servers.others.client("sqs")
-    mine = make_queue(client, f"{deployed.id}-mine", QueueSettings(30, 3, False))
+def test_a_client_receives_its_rows_from_its_queue(
+    aws: Lambda, deployed_instance: AwsInstance
+) -> None:
+    client = deployed_instance.servers.others.client("sqs")
+    mine = make_queue(client, f"{deployed_instance.id}-mine", QueueSettings(30, 3, False))
     to_queue = {"destination": "SQS", "sqsResultsUrl": mine.url, "batchSize": "4"}
-    send(deployed, aws.instance, "q1", resultsPublisherConfig=to_queue)
+    send(deployed_instance, aws.instance, "q1", resultsPublisherConfig=to_queue)
     run(aws)
     bodies: list[dict[str, Any]] = []
-    while got := client.receive_message(QueueUrl=mine.url, MaxNumberOfMessages=10).get("Messages"):
-        bodies += [json.loads(message["Body"]) for message in got]
-        for message in got:
+    while result := client.receive_message(QueueUrl=mine.url, MaxNumberOfMessages=10).get(
+        "Messages"
+    ):
+        bodies += [json.loads(message["Body"]) for message in result]
+        for message in result:
             client.delete_message(QueueUrl=mine.url, ReceiptHandle=message["ReceiptHandle"])
     assert sorted(r["k"] for body in bodies for r in body["rows"]) == list(range(40))
     assert sum(body.get("messages", 0) for body in bodies) == len(bodies) == 12
@@ -96,10 +104,10 @@ def test_a_client_receives_its_rows_from_its_queue(aws: Lambda, deployed: AwsIns
     ],
 )
 def test_unwritable_result_destinations_fail_the_query(
-    aws: Lambda, deployed: AwsInstance, results: Any, reason: str
+    aws: Lambda, deployed_instance: AwsInstance, results: Any, reason: str
 ) -> None:
     one_leaf = [{"k": {"min": 1, "max": 2}}]
-    send(deployed, aws.instance, "q1", regions=one_leaf, resultsPublisherConfig=results)
+    send(deployed_instance, aws.instance, "q1", regions=one_leaf, resultsPublisherConfig=results)
     queue = aws.instance.jobs.queue(QueueName.QUERY)
     for _ in range(4):
         for message in queue.receive(wait_seconds=1):
@@ -107,20 +115,22 @@ def test_unwritable_result_destinations_fail_the_query(
                 queue.release(message.receipt)
             else:
                 queue.delete(message.receipt)
-    found = item(deployed, aws.instance, "q1")
-    assert (found["lastKnownState"]["S"], reason in found["errors"]["S"]) == ("FAILED", True)
+    result = item(deployed_instance, aws.instance, "q1")
+    assert (result["lastKnownState"]["S"], reason in result["errors"]["S"]) == ("FAILED", True)
     assert queue.counts().unfinished == 0
 
 
-def test_a_warm_function_answers_at_the_newest_version(aws: Lambda, deployed: AwsInstance) -> None:
+def test_a_warm_function_answers_at_the_newest_version(
+    aws: Lambda, deployed_instance: AwsInstance
+) -> None:
     """Its time is that of the function alone, without the queue's."""
     for number in range(5):
         add_rows(aws.instance, "t", 100 + number)
-        here = [{"k": {"min": 100 + number, "max": 101 + number}}]
-        send(deployed, aws.instance, f"q{number}", regions=here)
+        folder = [{"k": {"min": 100 + number, "max": 101 + number}}]
+        send(deployed_instance, aws.instance, f"q{number}", regions=folder)
         (message,) = aws.instance.jobs.queue(QueueName.QUERY).receive(wait_seconds=5)
         event = batch_of([message])
-        begun = time.perf_counter()
+        start = time.perf_counter()
         assert failed(aws.call(functions.plan_query, event)) == []
-        print(f"{(time.perf_counter() - begun) * 1000:.0f} ms")
-        assert item(deployed, aws.instance, f"q{number}")["rowCount"] == {"N": "1"}
+        print(f"{(time.perf_counter() - start) * 1000:.0f} ms")
+        assert item(deployed_instance, aws.instance, f"q{number}")["rowCount"] == {"N": "1"}

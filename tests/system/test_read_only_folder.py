@@ -1,4 +1,4 @@
-"""Queries and reports where nothing can be written: a read-only folder, a full disk."""
+"""Queries and reports of a read-only folder and on a full disk."""
 
 import ctypes
 import json
@@ -26,7 +26,7 @@ COMMANDS = (
 
 
 def without_privileges() -> None:
-    """Root heeds the modes of files too."""
+    """Drops privileges, because root ignores file modes."""
     ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
@@ -38,7 +38,7 @@ def with_full_disk() -> None:
 
 
 def sleeper(folder: Path, *arguments: str, full_disk: bool = False) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [*COMMAND, "--instance", str(folder), *arguments],
         # Pipes, which a limit of file sizes does not concern.
         capture_output=True,
@@ -46,8 +46,8 @@ def sleeper(folder: Path, *arguments: str, full_disk: bool = False) -> str:
         preexec_fn=with_full_disk if full_disk else without_privileges,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def close_folder(folder: Path, is_open: bool = False) -> None:
@@ -86,8 +86,8 @@ def test_a_read_only_folder_that_a_writer_has_open_can_be_read(folder: Path) -> 
     ingest_rows(instance, "rows", [rows])
     close_folder(folder)
     try:
-        found = sleeper(folder, "sql", "SELECT count(*) AS n FROM rows", "--format", "json")
-        assert json.loads(found) == {"n": 2}
+        result = sleeper(folder, "sql", "SELECT count(*) AS n FROM rows", "--format", "json")
+        assert json.loads(result) == {"n": 2}
     finally:
         close_folder(folder, is_open=True)
         instance.close()

@@ -1,4 +1,4 @@
-"""What `sleeper run` does on its schedules without being asked."""
+"""The scheduled work of `sleeper run`."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ def test_a_run_collects_the_leftovers_of_dead_runs(instance: Instance, clock: Fa
     (ref,) = instance.tables.index.list()
     path = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - 15 * DAY_MS)
     young = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - DAY_MS)
-    for each in (path, young):
-        with instance.storage.root.sink(each) as sink:
+    for item in (path, young):
+        with instance.storage.root.sink(item) as sink:
             sink.write(b"left")
     run_instance(instance, until_idle=True, workers=1)
     assert not Path(instance.storage.root.url_of(path)).exists()

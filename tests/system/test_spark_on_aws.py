@@ -1,4 +1,4 @@
-"""What Spark's driver and executors do with an AWS instance, but for Spark itself."""
+"""The driver's and executors' parts of the Spark connector on an AWS instance, without Spark."""
 
 from collections.abc import Iterator
 
@@ -23,28 +23,28 @@ SCHEMA = (
 
 
 @pytest.fixture
-def driver(deployed: AwsInstance) -> Iterator[Instance]:
+def driver(deployed_instance: AwsInstance) -> Iterator[Instance]:
     """The instance as a process of the driver has it."""
-    yield cached_instance(deployed.where)
-    cached_instance(deployed.where).close()
+    yield cached_instance(deployed_instance.where)
+    cached_instance(deployed_instance.where).close()
     cached_instance.cache_clear()
 
 
 def test_spark_reads_and_writes_with_data_permissions_only(driver: Instance) -> None:
     create_table(driver, "t", SCHEMA, split_points=[10])
     rows = pa.record_batch({"text": [f"text {n}" for n in range(20)], "n": range(20)})
-    begun = begin_ingest(driver.table("t"), rows.schema, "(rows)")
+    ingest = begin_ingest(driver.table("t"), rows.schema, "(rows)")
     executor = open_instance(driver.where)
-    files = write_ingest_part(executor, begun, iter([rows]), "(part)", threads_max=1)
-    assert commit_ingest(driver, begun, "j", files).rows == 20
-    assert commit_ingest(driver, begun, "j", files).done_before
+    files = write_ingest_part(executor, ingest, iter([rows]), "(part)", threads_max=1)
+    assert commit_ingest(driver, ingest, "j", files).rows == 20
+    assert commit_ingest(driver, ingest, "j", files).done_before
     executor.close()
 
-    named = {"instance": driver.where, "table": "t", "partitionBytes": "1"}
-    source = SleeperDataSource(CaseInsensitiveDict(named))
+    names = {"instance": driver.where, "table": "t", "partitionBytes": "1"}
+    source = SleeperDataSource(CaseInsensitiveDict(names))
     made = source.reader(source.schema())
-    sent = cloudpickle.loads(cloudpickle.dumps(made))
-    read = [batch for each in made.partitions() for batch in sent.read(each)]
+    message = cloudpickle.loads(cloudpickle.dumps(made))
+    read = [batch for partition in made.partitions() for batch in message.read(partition)]
     assert len(made.partitions()) == 2
     assert pa.Table.from_batches(read).column("n").to_pylist() == [*range(20)]
 
@@ -53,8 +53,8 @@ def test_spark_reads_and_writes_with_data_permissions_only(driver: Instance) -> 
     end = stream.latestOffset(start, ReadAllAvailable())
     sent_stream = cloudpickle.loads(cloudpickle.dumps(source.streamReader(source.schema())))
     parts = stream.partitions(start, end)
-    found = [batch for each in parts for batch in sent_stream.read(each)]
-    assert pa.Table.from_batches(found).column("text").to_pylist() == [
+    result = [batch for part in parts for batch in sent_stream.read(part)]
+    assert pa.Table.from_batches(result).column("text").to_pylist() == [
         f"text {n}" for n in range(20)
     ]
     stream.stop()

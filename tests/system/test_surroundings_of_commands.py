@@ -1,4 +1,4 @@
-"""Commands where the surroundings are not as they should be, and what commands leave behind."""
+"""Commands in unusual environments, and the files and output they leave behind."""
 
 import os
 import resource
@@ -24,24 +24,24 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With an instance `inst`, and `rows.parquet`, whose rows its table `rows` holds."""
-    made = tmp_path_factory.mktemp("surroundings")
+    created = tmp_path_factory.mktemp("surroundings")
     numbers = pa.array(range(ROWS), pa.int64())
-    pq.write_table(pa.table({"k": numbers, "v": numbers}), made / "rows.parquet")
+    pq.write_table(pa.table({"k": numbers, "v": numbers}), created / "rows.parquet")
     field = {"type": "LongType"}
     schema = {"rowKeyFields": [{"name": "k", **field}], "valueFields": [{"name": "v", **field}]}
-    with create_instance(made / "inst") as instance:
-        instance.create_table("rows", schema).ingest(str(made / "rows.parquet"))
-    return made
+    with create_instance(created / "inst") as instance:
+        instance.create_table("rows", schema).ingest(str(created / "rows.parquet"))
+    return created
 
 
 @pytest.fixture
 def run(folder: Path) -> Run:
-    def command(*arguments: str, **how: Any) -> "subprocess.CompletedProcess[str]":
+    def command(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         environment = {
             **{name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"},
             "PYTHONPATH": str(ROOT / "core"),
             "SLEEPER_INSTANCE": str(folder / "inst"),
-            **how.pop("environment", {}),
+            **options.pop("environment", {}),
         }
         return subprocess.run(
             [*COMMAND, *arguments],
@@ -50,7 +50,7 @@ def run(folder: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            **how,
+            **options,
         )
 
     return command
@@ -72,16 +72,16 @@ def test_commands_leave_nothing_in_the_spill_folder(folder: Path, run: Run) -> N
 
 
 def test_an_output_larger_than_the_disk_is_named_and_removed(folder: Path, run: Run) -> None:
-    done = run("query", "rows", "--output", "out.csv", preexec_fn=_no_large_files)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: cannot write out.csv: file too large\n"
+    process = run("query", "rows", "--output", "out.csv", preexec_fn=_no_large_files)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr == "error: cannot write out.csv: file too large\n"
     assert not list(folder.glob("*out.csv*"))
 
 
 def test_an_ingest_that_does_not_fit_on_the_disk_changes_nothing(run: Run) -> None:
-    done = run("ingest", "rows", "rows.parquet", "--job-id", "large", preexec_fn=_no_large_files)
-    assert done.returncode == 1
-    again_command, error = done.stderr.splitlines()
+    process = run("ingest", "rows", "rows.parquet", "--job-id", "large", preexec_fn=_no_large_files)
+    assert process.returncode == 1
+    again_command, error = process.stderr.splitlines()
     assert again_command.endswith("sleeper ingest rows rows.parquet --job-id large")
     assert error.startswith("error: ")
     assert "too large" in error.lower()
@@ -90,9 +90,9 @@ def test_an_ingest_that_does_not_fit_on_the_disk_changes_nothing(run: Run) -> No
 
 
 def test_a_terminal_of_zero_lines_shows_a_report(run: Run) -> None:
-    done = run("report", "tables", environment={"PYTHONIOENCODING": "latin-1"})
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    process = run("report", "tables", environment={"PYTHONIOENCODING": "latin-1"})
+    assert (process.returncode, process.stderr) == (0, "")
+    lines = process.stdout.splitlines()
     assert lines[0] == "1 table"
     assert set(lines[2]) == {"?"}
     assert lines[3].startswith("rows ")

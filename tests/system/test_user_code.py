@@ -1,4 +1,4 @@
-"""Wheels from a project to worker processes, and what the background work makes of bad ones."""
+"""Wheels from a project to worker processes, and background work with defective ones."""
 
 import shutil
 import subprocess
@@ -44,20 +44,20 @@ def never(files, settings): raise RuntimeError("cannot choose")
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_instance(tmp_path / "here")
-    with isolated_user_code(), closing(open_instance(tmp_path / "here")) as opened:
-        yield opened
+    with isolated_user_code(), closing(open_instance(tmp_path / "here")) as opened_instance:
+        yield opened_instance
 
 
 def make_table(instance: Instance, name: str, **properties: str) -> sleeper.Table:
-    named = {k.replace("__", "."): v for k, v in properties.items()}
-    opened = sleeper.Instance(instance)
-    table = opened.create_table(name, SCHEMA, {**COMPACT_ALL, **named})
+    names = {k.replace("__", "."): v for k, v in properties.items()}
+    opened_instance = sleeper.Instance(instance)
+    table = opened_instance.create_table(name, SCHEMA, {**COMPACT_ALL, **names})
     for n in range(2):
         table.ingest(pa.table({"key": range(5), "n": [k * 10 + n for k in range(5)]}))
     return table
 
 
-def rows_of(instance: Instance, kind: ReportKind, table: str | None = None) -> list[dict]:
+def report_rows(instance: Instance, kind: ReportKind, table: str | None = None) -> list[dict]:
     (listing,) = report(instance, kind, table)
     names = [column.name for column in listing.columns]
     return [dict(zip(names, row, strict=True)) for row in listing.rows]
@@ -67,14 +67,14 @@ def build_example(folder: Path) -> Path:
     """As `pip wheel` would, but without pip."""
     shutil.copytree(ROOT / "examples" / "user_code", folder / "project")
     program = "from setuptools.build_meta import build_wheel; print(build_wheel('.'))"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder / "project",
         capture_output=True,
         text=True,
         check=True,
     )
-    return folder / "project" / done.stdout.splitlines()[-1]
+    return folder / "project" / process.stdout.splitlines()[-1]
 
 
 def test_the_example_project_works_from_its_wheel_to_a_worker(
@@ -93,7 +93,7 @@ def test_the_example_project_works_from_its_wheel_to_a_worker(
     assert table.query().to_arrow().to_pydict() == expected
     status = run_instance(instance, until_idle=True, workers=1)
     assert (status.compactions_created, status.problems) == (1, ())
-    (job,) = rows_of(instance, ReportKind.COMPACTION_JOBS)
+    (job,) = report_rows(instance, ReportKind.COMPACTION_JOBS)
     assert (job["state"], job["rows_written"]) == ("committed", 5)
     assert table.query().to_arrow().to_pydict() == expected
     assert table.query(columns=["key"], limit=2).to_arrow().to_pydict() == {"key": [0, 1]}
@@ -118,20 +118,20 @@ def test_a_failing_iterator_loses_no_rows_and_stops_no_other_table(
     status = run_instance(instance, until_idle=True, workers=1)
     (problem,) = (p for p in status.problems if "undecided" in p)
     assert problem.endswith("strategy 'never' on partition root: RuntimeError: cannot choose")
-    jobs = {job["table"]: job for job in rows_of(instance, ReportKind.COMPACTION_JOBS)}
+    jobs = {job["table"]: job for job in report_rows(instance, ReportKind.COMPACTION_JOBS)}
     assert (jobs["good"]["state"], jobs["bad"]["state"]) == ("committed", "failed")
     assert "undecided" not in jobs
     reason = "iterator 'Raises' on table 'bad' at key (0): RuntimeError: out of luck"
     assert reason in str(jobs["bad"]["reason"])
     # As often as the queue allows, then a person has to look.
-    (letter,) = rows_of(instance, ReportKind.DEAD_LETTERS)
+    (letter,) = report_rows(instance, ReportKind.DEAD_LETTERS)
     assert (letter["queue"], letter["receives"]) == ("compaction", 3)
     for table in (chosen, good):
         assert table.query().to_arrow().num_rows == 10
     set_table_properties(instance, "bad", {"sleeper.table.iterator.class.name": ""})
     assert bad.query().to_arrow().num_rows == 10
     assert run_instance(instance, until_idle=True, workers=1).compactions_created == 1
-    assert {job["state"] for job in rows_of(instance, ReportKind.COMPACTION_JOBS, "bad")} == {
+    assert {job["state"] for job in report_rows(instance, ReportKind.COMPACTION_JOBS, "bad")} == {
         "failed",
         "committed",
     }

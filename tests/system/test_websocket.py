@@ -1,4 +1,4 @@
-"""Queries over a WebSocket, by a real client that knows only the frames' formats."""
+"""Queries over a WebSocket by a client that uses the documented frame formats only."""
 
 import base64
 import json
@@ -23,8 +23,8 @@ Frame = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    with instance_with_rows(tmp_path_factory.mktemp("live") / "instance", ROWS) as made:
-        yield made
+    with instance_with_rows(tmp_path_factory.mktemp("live") / "instance", ROWS) as instance:
+        yield instance
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,13 @@ def server(numbers: Instance) -> Iterator[Serving]:
 
 def query(low: int = 0, high: int = ROWS, **members: Any) -> str:
     region = {"id": {"min": low, "minInclusive": True, "max": high, "maxInclusive": False}}
-    asked = {"type": "Query", "queryId": "q", "tableName": "numbers", "regions": [region]}
-    return json.dumps({**asked, **members})
+    send_and_receive = {
+        "type": "Query",
+        "queryId": "q",
+        "tableName": "numbers",
+        "regions": [region],
+    }
+    return json.dumps({**send_and_receive, **members})
 
 
 def frames_of(live: ClientConnection, seconds: float = 30) -> list[Frame]:
@@ -49,7 +54,7 @@ def frames_of(live: ClientConnection, seconds: float = 30) -> list[Frame]:
     return frames
 
 
-def asked(server: Serving, message: str) -> list[Frame]:
+def send_and_receive(server: Serving, message: str) -> list[Frame]:
     with server.live() as live:
         live.send(message)
         return frames_of(live)
@@ -60,7 +65,7 @@ def ids_in(frames: list[Frame]) -> list[int]:
 
 
 def test_rows_are_sent_in_frames_followed_by_one_end(server: Serving) -> None:
-    frames = asked(server, query())
+    frames = send_and_receive(server, query())
     assert {f["message"] for f in frames[:-1]} == {"rows"}
     assert len(frames) > 10
     assert ids_in(frames) == list(range(ROWS))
@@ -81,7 +86,7 @@ def test_no_frame_follows_the_end(server: Serving) -> None:
 
 
 def test_fields_encoded_strings_and_page_sizes_follow_the_message(server: Serving) -> None:
-    frames = asked(
+    frames = send_and_receive(
         server, query(0, 5, requestedValueFields=[], resultsPublisherConfig={"batchSize": "2"})
     )
     assert [f["rows"] for f in frames if f["message"] == "rows"] == [
@@ -92,11 +97,13 @@ def test_fields_encoded_strings_and_page_sizes_follow_the_message(server: Servin
 
 
 def test_a_query_for_nothing_is_completed_with_no_rows(server: Serving) -> None:
-    end = asked(server, query(regions=[]))[-1]
+    end = send_and_receive(server, query(regions=[]))[-1]
     assert (end["message"], end["rowCount"]) == ("completed", 0)
-    end = asked(server, query(tableName="empty"))[-1]
+    end = send_and_receive(server, query(tableName="empty"))[-1]
     assert (end["message"], end["rowCount"]) == ("completed", 0)
-    frames = asked(server, query(resultsPublisherConfig={"destination": "NoResultsOutput"}))
+    frames = send_and_receive(
+        server, query(resultsPublisherConfig={"destination": "NoResultsOutput"})
+    )
     assert [f["message"] for f in frames] == ["completed"]
     assert frames[-1]["rowCount"] == ROWS
 
@@ -128,25 +135,25 @@ def test_each_client_receives_every_row_and_the_end(
     server: Serving, members: Any, rows: int
 ) -> None:
     # A client's id may come again on every connection of its process.
-    for client in clients_after(asked(server, query(**members)), "q"):
+    for client in clients_after(send_and_receive(server, query(**members)), "q"):
         assert (client.is_finished, client.error) == (True, None), client
         assert [row["id"] for row in client.rows] == list(range(3, 5) if rows == 2 else range(rows))
 
 
 @pytest.mark.parametrize("members", [{"tableName": "nope"}, {"regions": 7}])
 def test_each_client_receives_the_reason_of_a_failed_query(server: Serving, members: Any) -> None:
-    for client in clients_after(asked(server, query(**members)), "q"):
+    for client in clients_after(send_and_receive(server, query(**members)), "q"):
         assert client.is_finished
         assert client.error
 
 
 def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
     table_id = server.get("/tables/numbers").json()["id"]
-    assert len(ids_in(asked(server, query(0, 5, tableName=None, tableId=table_id)))) == 5
+    assert len(ids_in(send_and_receive(server, query(0, 5, tableName=None, tableId=table_id)))) == 5
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "reason"),
     [
         ("", "not JSON"),
         ("nonsense", "not JSON"),
@@ -170,13 +177,13 @@ def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
     ],
 )
 def test_an_invalid_frame_is_reported_once_and_the_connection_continues(
-    server: Serving, message: str, says: str
+    server: Serving, message: str, reason: str
 ) -> None:
     with server.live() as live:
         live.send(message)
         (frame,) = frames_of(live)
         assert set(frame) == {"message", "queryId", "error"}
-        assert (frame["message"], says in frame["error"]) == ("error", True), frame
+        assert (frame["message"], reason in frame["error"]) == ("error", True), frame
         live.send(query(0, 3, queryId="next"))
         frames = frames_of(live)
         assert {f["queryId"] for f in frames} == {"next"}
@@ -190,7 +197,7 @@ def test_a_frame_of_bytes_is_refused(server: Serving) -> None:
 
 
 def test_a_query_without_an_id_gets_one(server: Serving) -> None:
-    frames = asked(server, query(0, 3, queryId=None))
+    frames = send_and_receive(server, query(0, 3, queryId=None))
     assert len({f["queryId"] for f in frames}) == 1
     assert frames[0]["queryId"]
 
@@ -212,9 +219,9 @@ def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
             live.send(query(queryId=f"q{number}"))
         ends = [frames_of(live)[-1] for _ in range(20)]
     assert {end["queryId"] for end in ends} == {f"q{number}" for number in range(20)}
-    refused = [end["error"] for end in ends if end["message"] == "error"]
-    assert refused
-    assert all("8 queries" in error for error in refused)
+    refusals = [end["error"] for end in ends if end["message"] == "error"]
+    assert refusals
+    assert all("8 queries" in error for error in refusals)
 
 
 def test_a_waiting_query_sends_keep_alive_frames(numbers: Instance) -> None:
@@ -251,9 +258,9 @@ def test_clients_that_do_not_read_are_disconnected_after_the_timeout(numbers: In
         small.live(max_queue=1) as live,
     ):
         live.send(query(0, WIDE_ROWS, tableName="wide"))
-        begun = time.monotonic()
-        assert ids_in(asked(small, query(0, 3))) == [0, 1, 2]
-        assert time.monotonic() - begun < 20
+        start = time.monotonic()
+        assert ids_in(send_and_receive(small, query(0, 3))) == [0, 1, 2]
+        assert time.monotonic() - start < 20
         frames = frames_of(live)
     assert len(ids_in(frames)) < WIDE_ROWS
     assert frames[-1]["message"] == "error"
@@ -265,19 +272,19 @@ def test_a_connection_that_closes_in_mid_stream_stops_its_query(numbers: Instanc
             with small.live(max_queue=1, close_timeout=0.5) as live:
                 live.send(query(0, WIDE_ROWS, tableName="wide"))
                 live.recv()
-        begun = time.monotonic()
+        start = time.monotonic()
         # There is one slot: it must be free again.
-        assert ids_in(asked(small, query(0, 3))) == [0, 1, 2]
-        assert time.monotonic() - begun < 20
+        assert ids_in(send_and_receive(small, query(0, 3))) == [0, 1, 2]
+        assert time.monotonic() - start < 20
 
 
 def test_a_frame_that_is_too_large_closes_the_connection(numbers: Instance) -> None:
     with serving(numbers, ServerLimits(body_bytes_max=2000)) as small, small.live() as live:
         live.send("x" * 5000)
-        with pytest.raises(ConnectionClosed) as closed:
+        with pytest.raises(ConnectionClosed) as error:
             live.recv(timeout=10)
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1009
+        assert error.value.rcvd is not None
+        assert error.value.rcvd.code == 1009
 
 
 def test_requests_without_a_token_or_from_another_origin_are_refused(numbers: Instance) -> None:

@@ -68,22 +68,22 @@ def expected(first: str = "", last: str = "Z9") -> list[Row]:
     return sorted((r for r in rows if first <= r["id"] < last), key=key_of)
 
 
-def rows_of(tables: Iterable[pa.Table]) -> list[Row]:
+def list_rows(tables: Iterable[pa.Table]) -> list[Row]:
     """Rows of result files, each of which must be in order, in the order of all."""
-    found: list[Row] = []
+    results: list[Row] = []
     for table in tables:
         types = {field.name: field.type for field in table.schema}
         assert types == STORED, types
         rows = [{**row, "props": dict(row["props"])} for row in table.to_pylist()]
         assert rows == sorted(rows, key=key_of)
-        found += rows
-    return sorted(found, key=key_of)
+        results += rows
+    return sorted(results, key=key_of)
 
 
 def rows_of_json(rows: Iterable[Row]) -> list[Row]:
     """Rows of messages and frames, in order."""
-    decoded = [{**row, "raw": base64.b64decode(row["raw"])} for row in rows]
-    return sorted(decoded, key=key_of)
+    content = [{**row, "raw": base64.b64decode(row["raw"])} for row in rows]
+    return sorted(content, key=key_of)
 
 
 def region(first: str, last: str) -> list[Any]:

@@ -115,8 +115,8 @@ class DataTable(TableBuilder):
         self.watched = WatchedStore(self._stores[-1], self.ticks)
 
     def close(self) -> None:
-        for opened in [*self._databases, *self._stores]:
-            opened.close()
+        for resource in [*self._databases, *self._stores]:
+            resource.close()
 
     @property
     def state_path(self) -> Path:

@@ -14,16 +14,16 @@ MakeTable = Callable[..., DataTable]
 @pytest.fixture
 def make_table(tmp_path: Path) -> Iterator[MakeTable]:
     """Makes tables of real files, each in a folder of its own."""
-    made: list[DataTable] = []
+    tables: list[DataTable] = []
 
     def make(**settings: Any) -> DataTable:
-        folder = tmp_path / f"table-{len(made)}"
+        folder = tmp_path / f"table-{len(tables)}"
         folder.mkdir()
-        made.append(DataTable(folder, **settings))
-        return made[-1]
+        tables.append(DataTable(folder, **settings))
+        return tables[-1]
 
     yield make
-    for table in made:
+    for table in tables:
         table.close()
 
 

@@ -48,14 +48,14 @@ EXPRESSIONS = [e for e in CONTRACT["source_modules"] if not e.startswith("stacks
 
 def _loaded_after_importing(modules: list[str]) -> set[str]:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": f"{CORE}:{ROOT}"},
         capture_output=True,
         text=True,
         check=True,
     )
-    return set(done.stdout.split())
+    return set(process.stdout.split())
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -30,11 +30,11 @@ def test_the_constant_is_the_name_of_the_build() -> None:
 
 
 def test_no_text_installs_the_other_project() -> None:
-    found = {
+    match = {
         str(path.relative_to(ROOT)): FOREIGN.findall(path.read_text(encoding="utf-8"))
         for path in _texts()
     }
-    assert {path: hits for path, hits in found.items() if hits} == {}
+    assert {path: hits for path, hits in match.items() if hits} == {}
 
 
 def test_the_check_finds_the_other_project() -> None:

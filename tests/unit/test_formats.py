@@ -80,12 +80,12 @@ def test_every_format_with_a_reader_has_an_example() -> None:
 
 
 def test_the_page_lists_every_queue() -> None:
-    listed = re.findall(r"^\| `(\w+)` \| `([\w.-]+)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
-    declared = [
+    listing = re.findall(r"^\| `(\w+)` \| `([\w.-]+)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
+    declaration = [
         (queue.key, queue.name, queue.url.name.removesuffix(".url"))
         for queue in DEPLOYED_QUEUES.values()
     ]
-    assert sorted(listed) == sorted(declared)
+    assert sorted(listing) == sorted(declaration)
 
 
 def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
@@ -108,8 +108,8 @@ def test_the_page_lists_every_kind_of_transaction() -> None:
 
 def test_properties_text_is_read() -> None:
     (text,) = re.findall(r"^```properties\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    found = read_properties_text(text)
-    assert found["sleeper.query.queue.url"].startswith("https://sqs.")
+    result = read_properties_text(text)
+    assert result["sleeper.query.queue.url"].startswith("https://sqs.")
 
 
 def test_a_row_is_written_as_shown() -> None:

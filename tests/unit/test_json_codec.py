@@ -86,9 +86,9 @@ def test_field_names_are_member_names_without_a_rule():
     ],
 )
 def test_errors_name_the_member_and_the_expected_type(change, problem):
-    with pytest.raises(InvalidRequestError) as raised:
+    with pytest.raises(InvalidRequestError) as error:
         CODEC.from_json({**RAW, **change}, "shape")
-    assert str(raised.value) == problem
+    assert str(error.value) == problem
 
 
 def test_missing_members_and_other_values_are_errors_of_the_requested_type():

@@ -33,8 +33,8 @@ def test_the_changelog_has_the_version() -> None:
 def test_a_release_is_refused_with_the_reason(
     version: str, declared: str, changelog: str, problem: str
 ) -> None:
-    (found,) = version_problems(version, declared, changelog)
-    assert problem in found
+    (result,) = version_problems(version, declared, changelog)
+    assert problem in result
 
 
 def test_a_wheel_without_the_packages_files_is_refused(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_reference_that_resolves_is_no_fault(text: str) -> None:
 
 def _faults(source: Path, text: str) -> list[str]:
     """Returns what does not resolve in the text, each with its file."""
-    found = [
+    result = [
         *_broken_links(source, text),
         *(path for path in _PATH.findall(text) if not (ROOT / path.rstrip("./")).exists()),
         *(name for name in _PYTHON_FILE.findall(text) if not _is_python_file(name)),
@@ -132,22 +132,22 @@ def _faults(source: Path, text: str) -> list[str]:
         *(name for name in _TEST.findall(text) if name not in _tests()),
         *(f"make {name}" for name in _TARGET.findall(text) if name not in _targets()),
     ]
-    return [f"{source.relative_to(ROOT)}: {fault}" for fault in dict.fromkeys(found)]
+    return [f"{source.relative_to(ROOT)}: {fault}" for fault in dict.fromkeys(result)]
 
 
 def _broken_links(source: Path, text: str) -> Iterator[str]:
     if source.suffix != ".md":
         return
     for target, anchor in _LINK.findall(text):
-        found = source.parent / target if target else source
-        headings = _anchors(text if not target else found.read_text()) if anchor else set()
-        if not (found.exists() or not target) or (anchor and anchor not in headings):
+        result = source.parent / target if target else source
+        headings = _anchors(text if not target else result.read_text()) if anchor else set()
+        if not (result.exists() or not target) or (anchor and anchor not in headings):
             yield f"({target}#{anchor})"
 
 
 def _broken_sections(source: Path, text: str) -> Iterator[str]:
-    for name, quoted, emphasised in _SECTION.findall(text):
-        page, section = _page(source, name), quoted or emphasised
+    for name, quoted_text, emphasised in _SECTION.findall(text):
+        page, section = _page(source, name), quoted_text or emphasised
         if page is None or " ".join(section.split()) not in _headings(page.read_text()):
             yield f'{name}, "{section}"'
 
@@ -188,8 +188,10 @@ def _is_known_name(name: str) -> bool:
     for length in range(len(parts), -1, -1):
         module = _module(parts[:length])
         if module is not None:
-            rest = parts[length:]
-            return not rest or re.search(rf"\b{rest[0]}\b", module.read_text()) is not None
+            remainder = parts[length:]
+            return (
+                not remainder or re.search(rf"\b{remainder[0]}\b", module.read_text()) is not None
+            )
     return False
 
 
@@ -238,8 +240,8 @@ def _notes() -> frozenset[int]:
 
 @cache
 def _property_names() -> frozenset[str]:
-    declared = (each.name for each in (*INSTANCE_PROPERTIES, *TABLE_PROPERTIES))
-    return frozenset((*declared, *gchq_names()))
+    declaration = (item.name for item in (*INSTANCE_PROPERTIES, *TABLE_PROPERTIES))
+    return frozenset((*declaration, *gchq_names()))
 
 
 @cache

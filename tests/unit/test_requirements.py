@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = PROJECT["project"]["dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 DEPLOY, LAMBDAS = GROUPS["deploy"], GROUPS["lambdas"]
-OF_DEVELOPMENT = [wanted for wanted in GROUPS["dev"] if isinstance(wanted, str)]
+OF_DEVELOPMENT = [requirement for requirement in GROUPS["dev"] if isinstance(requirement, str)]
 FILES = {
     "requirements.txt": RUNTIME + DEPLOY,
     "requirements-dev.txt": RUNTIME + DEPLOY + LAMBDAS + OF_DEVELOPMENT,
@@ -37,8 +37,10 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows(name: str) -> No
         for p in _pins(name)
         if p.marker is None
     }
-    for wanted in map(Requirement, FILES[name]):
-        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
+    for requirement in map(Requirement, FILES[name]):
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), (
+            requirement
+        )
 
 
 # The emulator's environment is its own.

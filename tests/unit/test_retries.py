@@ -72,8 +72,8 @@ def test_waits_double_up_to_their_maximum_and_end_after_their_total() -> None:
 def test_jitter_shortens_waits() -> None:
     half = list(Backoff(100, seconds_first=10, seconds_max=10, jitter=0.5).waits_seconds())
     assert 5 <= min(half) < 7 < 8 < max(half) <= 10
-    whole = list(Backoff(100, seconds_first=10, seconds_max=10).waits_seconds())
-    assert 0 <= min(whole) < 3 < 7 < max(whole) <= 10
+    all_rows = list(Backoff(100, seconds_first=10, seconds_max=10).waits_seconds())
+    assert 0 <= min(all_rows) < 3 < 7 < max(all_rows) <= 10
 
 
 def test_waits_of_requests_take_the_time_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_file_is_optional_if_the_id_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "named"),
+    ("file", "text", "expected_name"),
     [
         ("instance_properties", "sleeper.id=a\nsleeper.ide=b", "instance.properties.*sleeper.ide"),
         ("instance_properties", "", "sleeper.id"),
@@ -83,26 +83,26 @@ def test_file_is_optional_if_the_id_is_given() -> None:
         ("tables__one__table_properties", "sleeper.table.splits.file=no.txt", "no.txt"),
     ],
 )
-def test_invalid_files_are_named(tmp_path: Path, file: str, text: str, named: str) -> None:
-    with pytest.raises(InvalidRequestError, match=named):
+def test_invalid_files_are_named(tmp_path: Path, file: str, text: str, expected_name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=expected_name):
         _read(tmp_path, **{file: text}).properties.get(ID)
 
 
 def test_folder_of_a_deployed_gchq_sleeper_instance_is_read(tmp_path: Path) -> None:
     """Such a folder has all properties of its deployment, and table ids."""
-    written = [
+    output = [
         f"{name}=written"
-        for name, set_by in gchq_names().items()
-        if set_by == "deployment" and name not in (ACCOUNT.name, REGION.name)
+        for name, java_name in gchq_names().items()
+        if java_name == "deployment" and name not in (ACCOUNT.name, REGION.name)
     ]
     own = "sleeper.id=a\nsleeper.ingest.tracker.enabled=true\nsleeper.account=123456789012\n"
     folder = _read(
         tmp_path,
-        instance_properties=own + "\n".join(written),
+        instance_properties=own + "\n".join(output),
         tables__one__table_properties="sleeper.table.id=5e6f7a8b\nsleeper.table.data.engine=JAVA\n",
     )
-    kept = {"sleeper.id", "sleeper.ingest.tracker.enabled", ACCOUNT.name, RESOURCE_TAGS.name}
-    assert set(folder.properties.values) == kept
+    remaining = {"sleeper.id", "sleeper.ingest.tracker.enabled", ACCOUNT.name, RESOURCE_TAGS.name}
+    assert set(folder.properties.values) == remaining
     assert "sleeper.table.id" not in folder.tables[0].settings
     assert folder.warnings == (
         "property sleeper.ingest.tracker.enabled means nothing here, and is ignored",
@@ -114,7 +114,7 @@ def test_network_of_an_earlier_deployment_is_removed(
     tmp_path: Path,
 ) -> None:
     """Otherwise the next deployment would delete the network of running tasks."""
-    saved = "sleeper.id=a\nsleeper.vpc=vpc-1\nsleeper.subnets=s-1\nsleeper.network.vpc.created="
-    assert _read(tmp_path, instance_properties=saved + "vpc-1\n").properties.get(VPC) is None
-    given = _read(tmp_path, instance_properties=saved + "vpc-0\n").properties
-    assert (given.get(VPC), given.get(SUBNETS)) == ("vpc-1", ("s-1",))
+    content = "sleeper.id=a\nsleeper.vpc=vpc-1\nsleeper.subnets=s-1\nsleeper.network.vpc.created="
+    assert _read(tmp_path, instance_properties=content + "vpc-1\n").properties.get(VPC) is None
+    arguments = _read(tmp_path, instance_properties=content + "vpc-0\n").properties
+    assert (arguments.get(VPC), arguments.get(SUBNETS)) == ("vpc-1", ("s-1",))

@@ -28,8 +28,8 @@ ROWS = pa.record_batch({"k": ["a", "b"]})
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_local_instance(tmp_path / "here", "me")
-    with closing(open_local_instance(tmp_path / "here")) as opened:
-        yield opened
+    with closing(open_local_instance(tmp_path / "here")) as opened_instance:
+        yield opened_instance
 
 
 def lose_row(instance: Instance, table_id: TableId) -> None:

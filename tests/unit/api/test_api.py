@@ -23,8 +23,8 @@ SCHEMA = {
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "my instance") as opened:
-        yield opened
+    with sleeper.create_instance(tmp_path / "my instance") as opened_instance:
+        yield opened_instance
 
 
 @pytest.fixture
@@ -128,8 +128,8 @@ def test_sql_reads_tables_with_any_name(instance: sleeper.Instance) -> None:
     for number, name in enumerate(names):
         instance.create_table(name, SCHEMA).ingest(frame(*"abcd"[: number + 1]))
     for number, name in enumerate(names):
-        counted = instance.sql(f"SELECT count(*) AS n FROM {name}").to_arrow()
-        assert counted.to_pydict() == {"n": [number + 1]}
+        counts = instance.sql(f"SELECT count(*) AS n FROM {name}").to_arrow()
+        assert counts.to_pydict() == {"n": [number + 1]}
     with pytest.raises(InvalidRequestError, match="no table"):
         instance.sql("SELECT * FROM t1 JOIN t4 ON t1.k = t4.k")
 
@@ -163,12 +163,12 @@ def test_unconfirmed_ingest_names_its_job_id(
 
     with monkeypatch.context() as patch:
         patch.setattr("sleeper.api.ingest_rows", unanswered)
-        with pytest.raises(UnavailableError, match="no answer; ") as raised:
+        with pytest.raises(UnavailableError, match="no answer; ") as error:
             table.ingest(frame("a", "b"), job_id)
-    found = re.search("repeating it with job_id='(.+)' adds no row twice", str(raised.value))
-    assert found is not None
-    assert found[1] == (job_id or found[1])
-    assert table.ingest(frame("a", "b"), found[1]).done_before
+    match = re.search("repeating it with job_id='(.+)' adds no row twice", str(error.value))
+    assert match is not None
+    assert match[1] == (job_id or match[1])
+    assert table.ingest(frame("a", "b"), match[1]).done_before
     assert keys(table.query()) == ["a", "b"]
 
 
@@ -179,6 +179,6 @@ def test_interrupted_ingest_names_its_job_id(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sleeper.api.ingest_rows", interrupted)
-    with pytest.raises(KeyboardInterrupt) as raised:
+    with pytest.raises(KeyboardInterrupt) as error:
         table.ingest(frame("a"), "monday")
-    assert "job_id='monday'" in raised.value.__notes__[0]
+    assert "job_id='monday'" in error.value.__notes__[0]

@@ -21,9 +21,9 @@ def clock() -> FakeClock:
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test")
-    opened = open_local_instance(tmp_path / "instance", clock)
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance", clock)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture

@@ -96,18 +96,18 @@ class Athena:
         return {"schemaName": self.database, "tableName": table}
 
     def schema(self, table: str) -> pa.Schema:
-        found = self.ask("GetTableRequest", tableName=self.name(table))
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["schema"])))
+        result = self.ask("GetTableRequest", tableName=self.name(table))
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(result["schema"])))
 
     def layout_rows(self, table: str, summary: Json | None = None) -> int:
-        found = self.ask(
+        result = self.ask(
             "GetTableLayoutRequest",
             tableName=self.name(table),
             constraints={"summary": summary or {}},
             schema=text(self.schema(table)),
             partitionColumns=[],
         )
-        return read_block(found["partitions"]).num_rows
+        return read_block(result["partitions"]).num_rows
 
     def splits_page(self, table: str, summary: Json | None, token: str | None) -> Json:
         return self.ask(
@@ -120,13 +120,13 @@ class Athena:
         )
 
     def splits(self, table: str, summary: Json | None = None) -> list[Json]:
-        found, token = [], None
+        results, token = [], None
         while True:
             page = self.splits_page(table, summary, token)
-            found += page["splits"]
+            results += page["splits"]
             token = page["continuationToken"]
             if token is None:
-                return found
+                return results
 
     def read(
         self,
@@ -166,8 +166,8 @@ class Athena:
             return
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answered["schema"])))
         key = answered["encryptionKey"]
-        for each in answered["remoteBlocks"]:
-            content = self.connector.spill.root.read(each["key"])
+        for item in answered["remoteBlocks"]:
+            content = self.connector.spill.root.read(item["key"])
             if key is not None:
                 secret, nonce = (base64.b64decode(key[part]) for part in ("key", "nonce"))
                 content = AESGCM(secret).decrypt(nonce, content, None)

@@ -25,12 +25,12 @@ CALLERS = {"some": {"valueFields": []}, "all": {}}
 def instance(tmp_path: Path) -> Iterator[Instance]:
     """A table open to all callers, and one with full access only for the caller `all`."""
     create_local_instance(tmp_path / "instance", "test")
-    opened = open_local_instance(tmp_path / "instance")
-    create_table(opened, "open", SCHEMA)
-    table = create_table(opened, "guarded", SCHEMA)
-    opened.tables.properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance")
+    create_table(opened_instance, "open", SCHEMA)
+    table = create_table(opened_instance, "guarded", SCHEMA)
+    opened_instance.tables.properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
+    yield opened_instance
+    opened_instance.close()
 
 
 def test_reports_of_a_table_require_full_access_to_it(instance: Instance) -> None:
@@ -57,8 +57,8 @@ def test_a_truncated_property_file_closes_the_table(instance: Instance, lines_ke
     table = instance.table("guarded")
     (file,) = Path(instance.where).glob(f"tables/*{table.ref.id}*")
     lines = file.read_text().splitlines(keepends=True)
-    kept = [n for n, line in enumerate(lines) if lines_kept and f".{lines_kept}=" in line]
-    file.write_text("".join(lines[: kept[0] + 1] if kept else []))
+    remaining = [n for n, line in enumerate(lines) if lines_kept and f".{lines_kept}=" in line]
+    file.write_text("".join(lines[: remaining[0] + 1] if remaining else []))
     for caller in ("some", "other"):
         with pytest.raises(UnavailableError, match=r"property file of table .* incomplete"):
             restrict_caller(table, caller)

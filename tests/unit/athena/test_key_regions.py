@@ -63,8 +63,8 @@ def test_regions_contain_exactly_the_keys_that_meet_settled_constraints(
     summary: Json, keys: list[tuple[Any, ...]]
 ):
     sets = {name: value_set_from_json(name, raw) for name, raw in summary.items()}
-    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
-    settled = {name: each for name, each in sets.items() if name in found.settled}
+    result = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    settled = {name: item for name, item in sets.items() if name in result.settled}
     assert set(sets) - set(settled) <= {
         name for name, raw in summary.items() if not raw.get("whiteList", False)
     }
@@ -73,14 +73,14 @@ def test_regions_contain_exactly_the_keys_that_meet_settled_constraints(
             {name: pa.array([v], KINDS[name]) for name, v in zip(KINDS, key, strict=True)}
         )
         meets = filter_rows(row, settled).num_rows == 1
-        assert sum(region.contains(key) for region in found.regions) == meets
+        assert sum(region.contains(key) for region in result.regions) == meets
 
 
 def test_regions_lie_within_the_given_region():
     within = Region((Range(10, 20), *whole_region(SCHEMA).ranges[1:]))
     among_numbers = value_set_from_json("n", among(pa.int32(), 9, 10, 19, 20))
-    found = key_regions(SCHEMA, {"n": among_numbers}, within)
-    assert [region.ranges[0] for region in found.regions] == [Range(10, 11), Range(19, 20)]
+    result = key_regions(SCHEMA, {"n": among_numbers}, within)
+    assert [region.ranges[0] for region in result.regions] == [Range(10, 11), Range(19, 20)]
 
 
 def test_too_many_regions_are_merged(monkeypatch: pytest.MonkeyPatch):
@@ -89,14 +89,14 @@ def test_too_many_regions_are_merged(monkeypatch: pytest.MonkeyPatch):
         "n": value_set_from_json("n", among(pa.int32(), 1, 2, 5)),
         "s": value_set_from_json("s", among(pa.string(), "a", "c")),
     }
-    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
-    assert found.settled == {"n"}
-    assert [r.ranges[0].min for r in found.regions] == [1, 2, 5]
-    assert {r.ranges[1] for r in found.regions} == {Range("a", "c\0")}
+    result = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    assert result.settled == {"n"}
+    assert [r.ranges[0].min for r in result.regions] == [1, 2, 5]
+    assert {r.ranges[1] for r in result.regions} == {Range("a", "c\0")}
 
 
 def test_a_constraint_of_another_type_does_not_restrict_regions():
     sets = {"n": value_set_from_json("n", from_to(pa.int64(), 2**40, None))}
-    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
-    assert found.regions == (whole_region(SCHEMA),)
-    assert not found.settled
+    result = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    assert result.regions == (whole_region(SCHEMA),)
+    assert not result.settled

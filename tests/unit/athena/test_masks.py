@@ -71,8 +71,8 @@ def ranges_and_values(draw: st.DrawFn) -> tuple[Any, ...]:
 
 @SLOW_TO_BEGIN
 @given(ranges_and_values())
-def test_ranges_accept_the_same_values_as_a_plain_filter(drawn: tuple[Any, ...]):
-    kind, pairs, null, values = drawn
+def test_ranges_accept_the_same_values_as_a_plain_filter(sample: tuple[Any, ...]):
+    kind, pairs, null, values = sample
     expected = [null if v is None else any(is_in_range(v, *pair) for pair in pairs) for v in values]
     assert kept(kind, values, ranges(kind, *pairs, null=null)) == expected
 
@@ -88,16 +88,16 @@ def test_ranges_accept_the_same_values_as_a_plain_filter(drawn: tuple[Any, ...])
     st.booleans(),
 )
 def test_lists_of_values_and_their_complements(
-    drawn: tuple[Any, ...], is_white_list: bool, null: bool
+    sample: tuple[Any, ...], is_white_list: bool, null: bool
 ):
-    kind, listed, values = drawn
+    kind, listing, values = sample
     raw = {
         "@type": "EquatableValueSet",
-        "valueBlock": block(listed, kind),
+        "valueBlock": block(listing, kind),
         "whiteList": is_white_list,
         "nullAllowed": null,
     }
-    expected = [null if v is None else (v in listed) == is_white_list for v in values]
+    expected = [null if v is None else (v in listing) == is_white_list for v in values]
     assert kept(kind, values, raw) == expected
 
 
@@ -109,9 +109,9 @@ def test_lists_of_values_and_their_complements(
         )
     )
 )
-def test_single_values_use_a_lookup(drawn: tuple[Any, ...]):
-    kind, listed, values = drawn
-    assert kept(kind, values, among(kind, *listed)) == [v in listed for v in values]
+def test_single_values_use_a_lookup(sample: tuple[Any, ...]):
+    kind, listing, values = sample
+    assert kept(kind, values, among(kind, *listing)) == [v in listing for v in values]
 
 
 @pytest.mark.parametrize("is_all", [True, False])
@@ -128,22 +128,22 @@ def test_nan_is_above_every_number_as_in_the_sdk():
 
 
 def test_a_marker_of_milliseconds_fits_a_column_of_microseconds():
-    at = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    later = at + dt.timedelta(microseconds=1)
-    raw = ranges(pa.timestamp("ms", tz="UTC"), (at, "ABOVE", None, "BELOW"))
-    assert kept(pa.timestamp("us", tz="UTC"), [at, later], raw) == [False, True]
+    time = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    later = time + dt.timedelta(microseconds=1)
+    raw = ranges(pa.timestamp("ms", tz="UTC"), (time, "ABOVE", None, "BELOW"))
+    assert kept(pa.timestamp("us", tz="UTC"), [time, later], raw) == [False, True]
 
 
 def test_rows_must_meet_the_constraints_of_all_columns():
     batch = pa.record_batch({"a": [1, 2, 3, 4], "b": ["x", "y", None, "x"]})
-    found = filter_rows(
+    result = filter_rows(
         batch,
         {
             "a": value_set_from_json("a", from_to(pa.int64(), 2, None)),
             "b": value_set_from_json("b", among(pa.string(), "x", null=True)),
         },
     )
-    assert found.to_pydict() == {"a": [3, 4], "b": [None, "x"]}
+    assert result.to_pydict() == {"a": [3, 4], "b": [None, "x"]}
     assert filter_rows(batch, {}) is batch
 
 

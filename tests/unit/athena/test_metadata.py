@@ -39,9 +39,9 @@ def test_there_are_schemas_for_processed_and_raw_rows(athena: Athena):
 def test_tables_are_listed_in_lower_case_and_by_pages(instance: Instance, athena: Athena):
     for name in ("b", "A", "c"):
         create_table(instance, name, ONE_KEY)
-    listed = athena.ask("ListTablesRequest", schemaName="sleeper", nextToken=None)
-    assert [t["tableName"] for t in listed["tables"]] == ["a", "b", "c"]
-    assert listed["nextToken"] is None
+    listing = athena.ask("ListTablesRequest", schemaName="sleeper", nextToken=None)
+    assert [t["tableName"] for t in listing["tables"]] == ["a", "b", "c"]
+    assert listing["nextToken"] is None
     first = athena.ask("ListTablesRequest", schemaName="sleeper", pageSize=2)
     assert [t["tableName"] for t in first["tables"]] == ["a", "b"]
     last = athena.ask(
@@ -111,7 +111,7 @@ def test_a_layout_has_a_row_only_if_there_may_be_rows(instance: Instance, athena
 def test_filters_and_limits_are_offered(athena: Athena):
     offered = athena.ask("GetDataSourceCapabilitiesRequest")["capabilities"]
     assert offered["supports_limit_pushdown"] == [{"subType": "integer_constant", "properties": []}]
-    assert [each["subType"] for each in offered["supports_filter_pushdown"]] == [
+    assert [item["subType"] for item in offered["supports_filter_pushdown"]] == [
         "sorted_range_set",
         "nullable_comparison",
     ]

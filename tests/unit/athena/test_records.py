@@ -58,8 +58,15 @@ def table(instance: Instance) -> str:
 
 def test_every_type_round_trips(instance: Instance, athena: Athena):
     create_table(instance, "t", EVERY_TYPE)
-    at = dt.datetime(2020, 2, 29, 1, 2, 3, 456_789, tzinfo=dt.UTC)
-    common = {"yes": True, "f": 1.5, "d": -0.1, "t": at, "day": at.date(), "dec": Decimal("1.25")}
+    time = dt.datetime(2020, 2, 29, 1, 2, 3, 456_789, tzinfo=dt.UTC)
+    common = {
+        "yes": True,
+        "f": 1.5,
+        "d": -0.1,
+        "t": time,
+        "day": time.date(),
+        "dec": Decimal("1.25"),
+    }
     put_in = [
         {
             "id": 1,
@@ -75,18 +82,18 @@ def test_every_type_round_trips(instance: Instance, athena: Athena):
     schema = athena.schema("t")
     batch = pa.RecordBatch.from_pylist(put_in, schema)
     ingest_rows(instance, "t", [batch.rename_columns(["Id", *batch.schema.names[1:]])])
-    found = athena.query("t")
-    assert found.schema.equals(schema)
-    assert found.to_pylist() == put_in
+    result = athena.query("t")
+    assert result.schema.equals(schema)
+    assert result.to_pylist() == put_in
     (split,) = athena.splits("t")
-    spilled = athena.read("t", split, inline_bytes=0)
-    assert [b.to_pylist() for b in athena.batches(spilled)] == [put_in]
+    spill = athena.read("t", split, inline_bytes=0)
+    assert [b.to_pylist() for b in athena.batches(spill)] == [put_in]
 
 
 def test_the_requested_columns_are_returned_in_their_order(athena: Athena, table: str):
-    found = athena.query(table, {"id": among(LONG, 7)}, columns=["count", "id"])
-    assert found.to_pylist() == [{"count": 7, "id": 7}]
-    assert found.schema.names == ["count", "id"]
+    result = athena.query(table, {"id": among(LONG, 7)}, columns=["count", "id"])
+    assert result.to_pylist() == [{"count": 7, "id": 7}]
+    assert result.schema.names == ["count", "id"]
 
 
 def test_a_count_needs_no_columns(athena: Athena, table: str):
@@ -97,8 +104,8 @@ def test_a_count_needs_no_columns(athena: Athena, table: str):
 
 def test_constraints_apply_to_columns_outside_the_request(athena: Athena, table: str):
     summary = {"v": among(pa.string(), "v1"), "count": from_to(LONG, 0, 10)}
-    found = athena.query(table, summary, columns=["id"])
-    assert found["id"].to_pylist() == [1, 4, 7]
+    result = athena.query(table, summary, columns=["id"])
+    assert result["id"].to_pylist() == [1, 4, 7]
 
 
 def test_null_is_returned_only_if_allowed(athena: Athena, table: str):
@@ -183,8 +190,8 @@ def test_rows_pass_through_the_tables_filters_and_aggregations(
     # A constraint is of the sums, not of what is summed.
     assert athena.query("t", {"n": among(LONG, 21)}).to_pydict() == {"id": [1], "n": [21]}
     assert athena.query("t", {"n": among(LONG, 20)}).num_rows == 0
-    found = raw_athena.query("t")
-    assert sorted(found["n"].to_pylist()) == [1, 2, 20, 40]
+    result = raw_athena.query("t")
+    assert sorted(result["n"].to_pylist()) == [1, 2, 20, 40]
     compact_table(instance, "t", full=True)
     run_all(instance)
     assert sorted(raw_athena.query("t")["n"].to_pylist()) == [21, 42]
@@ -201,8 +208,12 @@ def test_rows_pass_through_the_tables_iterator(
         '"valueFields":[{"name":"n","type":"LongType"}]}',
         {"sleeper.table.iterator.class.name": "LatestBySortKey"},
     )
-    for at in (1, 2):
-        ingest_rows(instance, "t", [pa.record_batch({"id": [7, 8], "at": [at, at], "n": [at, at]})])
+    for place in (1, 2):
+        ingest_rows(
+            instance,
+            "t",
+            [pa.record_batch({"id": [7, 8], "at": [place, place], "n": [place, place]})],
+        )
     assert athena.query("t", columns=["id", "n"]).to_pydict() == {"id": [7, 8], "n": [2, 2]}
     assert athena.query("t", {"n": among(LONG, 1)}).num_rows == 0
     assert raw_athena.query("t", {"n": among(LONG, 1)})["id"].to_pylist() == [7, 8]
@@ -215,12 +226,12 @@ def test_raw_rows_can_be_hidden(athena: Athena, raw_athena: Athena, table: str):
     assert hidden.ask("ListSchemasRequest")["schemas"] == ["sleeper"]
     with pytest.raises(NotFoundError, match="no schema 'sleeper_raw': there is sleeper"):
         hidden.splits(table)
-    shown = {"schemaName": "sleeper_raw", "tableName": table}
-    asked = athena.request("ReadRecordsRequest", tableName=shown, split=split)
-    asked |= {"schema": text(athena.schema(table)), "constraints": {"summary": {}}}
-    asked |= {"maxBlockSize": 1, "maxInlineBlockSize": 1}
+    values = {"schemaName": "sleeper_raw", "tableName": table}
+    requested = athena.request("ReadRecordsRequest", tableName=values, split=split)
+    requested |= {"schema": text(athena.schema(table)), "constraints": {"summary": {}}}
+    requested |= {"maxBlockSize": 1, "maxInlineBlockSize": 1}
     with pytest.raises(NotFoundError, match="no schema 'sleeper_raw'"):
-        answer(asked, hidden.connector)
+        answer(requested, hidden.connector)
 
 
 def test_expired_rows_are_visible_only_as_raw_rows(
@@ -320,11 +331,11 @@ SUMMARIES = st.fixed_dictionaries(
     {},
     optional={
         "id": st.one_of(
-            st.sets(IDS, max_size=5).map(lambda each: among(LONG, *sorted(each))),
+            st.sets(IDS, max_size=5).map(lambda values: among(LONG, *sorted(values))),
             st.tuples(st.none() | IDS, st.none() | IDS).map(lambda pair: from_to(LONG, *pair)),
         ),
         "v": st.tuples(st.sets(st.sampled_from(["v0", "v1", "v2"])), st.booleans()).map(
-            lambda drawn: among(pa.string(), *sorted(drawn[0]), null=drawn[1])
+            lambda sample: among(pa.string(), *sorted(sample[0]), null=sample[1])
         ),
         "count": st.tuples(IDS, IDS).map(lambda pair: from_to(LONG, *pair)),
     },
@@ -355,13 +366,13 @@ def test_rows_equal_those_of_a_plain_filter(
     grown: Athena, summary: Json, inline_bytes: int, leaves_per_split: int
 ):
     reader = gathering(grown, leaves_per_split)
-    found = reader.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
+    result = reader.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
     expected = [
         row
         for row in rows(*range(40)).rename_columns(["id", "v", "count"]).to_pylist()
         if all(meets(row[name], raw) for name, raw in summary.items())
     ]
-    assert sorted(found.to_pylist(), key=lambda r: r["id"]) == expected
+    assert sorted(result.to_pylist(), key=lambda r: r["id"]) == expected
 
 
 def gathering(athena: Athena, leaves_per_split: int) -> Athena:
@@ -376,11 +387,11 @@ def test_reading_a_split_of_many_leaves_commits_nothing(
 ):
     (split,) = gathering(athena, 100).splits(table)
     with instance.table(table).state.reading() as state:
-        before = state.number
+        original = state.number
     read = athena.read(table, split)
     assert [n for b in athena.batches(read) for n in b["id"].to_pylist()] == list(range(300))
     with instance.table(table).state.reading() as state:
-        assert state.number == before
+        assert state.number == original
 
 
 def meets(value: Any, raw: Json) -> bool:

@@ -28,9 +28,9 @@ from tests.unit.athena.protocol import Athena, among, text
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test")
-    opened = open_local_instance(tmp_path / "instance")
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance")
+    yield opened_instance
+    opened_instance.close()
 
 
 def test_properties_configure_the_connector(instance: Instance):

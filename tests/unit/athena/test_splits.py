@@ -79,9 +79,9 @@ def test_pages_of_splits_contain_each_leaf_once(athena: Athena, instance: Instan
     create_table(instance, "t", SCHEMA, split_points=list(range(10, 300, 10)))
     ingest_rows(instance, "t", [rows(*range(300))])
     splits = grouped(athena, leaves_per_split=4, splits_per_page=2).splits("t")
-    found = [(r["id"]["min"], r["id"]["max"]) for r in regions(splits)]
+    result = [(r["id"]["min"], r["id"]["max"]) for r in regions(splits)]
     ends = [-(2**63), *range(40, 300, 40), None]
-    assert found == list(itertools.pairwise(ends))
+    assert result == list(itertools.pairwise(ends))
     assert len(holds(instance)) == 1
 
 

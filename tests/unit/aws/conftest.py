@@ -36,8 +36,8 @@ class FaultyClient:
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         def call(**arguments: Any) -> Any:
             self.calls.append(operation)
-            waiting = self.failures.get(operation)
-            error, done_before = waiting.pop(0) if waiting else (None, True)
+            pending = self.failures.get(operation)
+            error, done_before = pending.pop(0) if pending else (None, True)
             answer = getattr(self.inner, operation)(**arguments) if done_before else None
             if error is not None:
                 raise error

@@ -15,12 +15,12 @@ from sleeper.errors import InvalidRequestError
 @pytest.fixture
 def answers() -> Iterator[list[dict[str, Any]]]:
     """The responses that the server received. Each event has its URL."""
-    taken: list[dict[str, Any]] = []
+    responses: list[dict[str, Any]] = []
 
     class Taker(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
             assert not self.headers["Content-Type"]
-            taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            responses.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
@@ -30,7 +30,7 @@ def answers() -> Iterator[list[dict[str, Any]]]:
         _event["ResponseURL"] = f"http://127.0.0.1:{server.server_port}/answer"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield taken
+        yield responses
         server.shutdown()
         thread.join()
 

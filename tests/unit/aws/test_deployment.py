@@ -30,22 +30,22 @@ TABLE = TableDefinition("events", SCHEMA, {THRESHOLD: "5000"}, "10\n20\n")
 
 
 def _deploy(
-    standing: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
+    deployed_values: Mapping[str, str], previous: Mapping[str, str], current: Mapping[str, str]
 ) -> Mapping[str, str]:
-    named = {"sleeper.id": "a"}
+    names = {"sleeper.id": "a"}
     return deployed_properties(
-        standing, {**named, **before}, {**named, **after}, {URL: "new"}
+        deployed_values, {**names, **previous}, {**names, **current}, {URL: "new"}
     ).values
 
 
 def test_a_first_deployment_writes_the_folder_s_and_the_deployed_properties() -> None:
-    written = deployed_properties({}, {}, {"sleeper.id": "a", TASKS: "3"}, {URL: "u"})
-    assert written.values == {"sleeper.id": "a", TASKS: "3", URL: "u"}
+    output = deployed_properties({}, {}, {"sleeper.id": "a", TASKS: "3"}, {URL: "u"})
+    assert output.values == {"sleeper.id": "a", TASKS: "3", URL: "u"}
 
 
 def test_values_set_from_the_command_line_are_kept() -> None:
-    standing = {"sleeper.id": "a", TASKS: "3", GC: "99"}
-    assert _deploy(standing, {TASKS: "3"}, {TASKS: "3"})[GC] == "99"
+    deployed_values = {"sleeper.id": "a", TASKS: "3", GC: "99"}
+    assert _deploy(deployed_values, {TASKS: "3"}, {TASKS: "3"})[GC] == "99"
 
 
 def test_a_value_unchanged_in_the_folder_is_not_reset() -> None:
@@ -61,8 +61,8 @@ def test_values_removed_from_the_folder_are_unset() -> None:
 
 
 def test_deployed_properties_are_those_of_the_latest_deployment_only() -> None:
-    standing = {"sleeper.id": "a", URL: "old", "sleeper.query.queue.url": "gone"}
-    assert _deploy(standing, {}, {}) == {"sleeper.id": "a", URL: "new"}
+    deployed_values = {"sleeper.id": "a", URL: "old", "sleeper.query.queue.url": "gone"}
+    assert _deploy(deployed_values, {}, {}) == {"sleeper.id": "a", URL: "new"}
 
 
 def test_a_repeated_deployment_changes_nothing() -> None:
@@ -73,9 +73,9 @@ def test_a_repeated_deployment_changes_nothing() -> None:
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_instance(tmp_path / "instance")
-    opened = open_instance(tmp_path / "instance")
-    yield opened
-    opened.close()
+    opened_instance = open_instance(tmp_path / "instance")
+    yield opened_instance
+    opened_instance.close()
 
 
 def test_a_missing_table_is_created(instance: Instance) -> None:
@@ -120,8 +120,8 @@ def test_an_existing_table_with_another_schema_fails_its_first_deployment(
 
 def test_a_refused_schema_change_can_be_rolled_back(instance: Instance) -> None:
     define_table(instance, TABLE, None)
-    refused = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
-    define_table(instance, TABLE, refused)
+    refusals = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    define_table(instance, TABLE, refusals)
 
 
 def test_a_table_with_an_iterator_is_created_without_arrow(
@@ -155,5 +155,5 @@ def test_a_deployment_sets_the_deletion_protection_of_tables(
                 DeletionProtectionEnabled=is_protected,
             )
         protect_tables(dynamo, ["one", "two"], protect)
-        found = [dynamo.describe_table(TableName=name)["Table"] for name in ("one", "two")]
-        assert [table["DeletionProtectionEnabled"] for table in found] == [protect, protect]
+        result = [dynamo.describe_table(TableName=name)["Table"] for name in ("one", "two")]
+        assert [table["DeletionProtectionEnabled"] for table in result] == [protect, protect]

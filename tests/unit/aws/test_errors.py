@@ -29,10 +29,10 @@ def no_index(message: str) -> ClientError:
 
 
 def error_of(error: Exception) -> SleeperError:
-    with pytest.raises(SleeperError) as raised, translate_errors("the thing"):
+    with pytest.raises(SleeperError) as failure, translate_errors("the thing"):
         raise error
-    assert str(raised.value).startswith("the thing: ")
-    return raised.value
+    assert str(failure.value).startswith("the thing: ")
+    return failure.value
 
 
 @pytest.mark.parametrize(

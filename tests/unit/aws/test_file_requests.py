@@ -17,10 +17,10 @@ def test_sent_and_discarded_requests_expire_after_a_month(
     name = tables.name(INGEST_BATCHER_TABLE)
     requests = DynamoFileRequests(tables.client, name)
     requests.add([FileRequest(TABLE, f"r{n}", f"bucket/{n}", 1, RECEIVED_MS) for n in range(3)])
-    discarded, sent, _ = requests.waiting(TABLE)
+    discarded, message, _ = requests.waiting(TABLE)
     requests.discard([discarded])
-    requests.assign("job", [sent])
-    requests.mark_sent([each for each in requests.waiting(TABLE) if each.job_id])
+    requests.assign("job", [message])
+    requests.mark_sent([item for item in requests.waiting(TABLE) if item.job_id])
     kept_seconds = {
         item["requestId"]["S"]: int(item["expiryDate"]["N"]) - RECEIVED_MS // 1000
         for item in tables.client.scan(TableName=name)["Items"]

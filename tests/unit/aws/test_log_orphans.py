@@ -45,11 +45,11 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
     tree = tuple(tree_from_split_points(TEST_SCHEMA, ()))
     store.commit_or_raise(InitialiseTable(schema_to_json(TEST_SCHEMA), tree))
     store.commit_or_raise(big_transaction("kept"))
-    (kept,) = paths(objects)
+    (remaining,) = paths(objects)
     client.fail("transact_write_items", Killed())  # type: ignore[arg-type]
     with pytest.raises(Killed):
         store.commit_or_raise(big_transaction("lost"))
-    (orphan,) = paths(objects) - {kept}
+    (orphan,) = paths(objects) - {remaining}
     unsent = f"{TABLE}/commits/{'0' * 32}.json"
     obstore.put(objects, unsent, b"[]")
 
@@ -60,7 +60,7 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
     def collect(days: int) -> list[str]:
         nonlocal now_ms
         now_ms = system_clock() + days * DAY_MS
-        before = paths(objects)
+        previous = paths(objects)
         collect_orphans(
             TABLE,
             store,
@@ -69,11 +69,11 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
             lambda found: obstore.delete(objects, found),
             lambda: now_ms,
         )
-        return sorted(before - paths(objects))
+        return sorted(previous - paths(objects))
 
     assert collect(days=13) == []
     assert collect(days=15) == sorted([orphan, unsent])
-    assert paths(objects) == {kept}
+    assert paths(objects) == {remaining}
     with StateStore(Database(tmp_path / "copy.db", durable=False), log).reading() as state:
         assert state.jobs.applied("kept", AddFiles.kind) is not None
 
@@ -96,7 +96,7 @@ def big_transaction(job_id: str) -> AddFiles:
 
 
 def paths(objects: MemoryStore) -> set[str]:
-    return {found["path"] for page in obstore.list(objects) for found in page}
+    return {result["path"] for page in obstore.list(objects) for result in page}
 
 
 def properties() -> object:

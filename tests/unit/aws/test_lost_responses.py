@@ -49,9 +49,9 @@ def test_a_lost_response_still_reports_the_end_of_the_query(
     queries.plan("q", ["s"])
     queries.start("q", "s")
     lose_next_response(client, "UpdateItem")
-    ended = queries.finish("q", "s", 3)
-    assert ended is not None
-    assert (ended.state, ended.row_count) == (QueryState.COMPLETED, 3)
+    results = queries.finish("q", "s", 3)
+    assert results is not None
+    assert (results.state, results.row_count) == (QueryState.COMPLETED, 3)
     assert queries.finish("q", "s", 3) is None
 
 
@@ -61,21 +61,21 @@ def test_a_repeated_count_of_rows_finishes_a_subquery_once(
     queries.begin("q", PIN)
     queries.plan("q", ["s"])
     lose_next_response(client, "TransactWriteItems")
-    ended = queries.finish("q", "s", 3, rows_max=4)
-    assert ended is not None
-    assert (ended.state, ended.row_count) == (QueryState.COMPLETED, 3)
+    results = queries.finish("q", "s", 3, rows_max=4)
+    assert results is not None
+    assert (results.state, results.row_count) == (QueryState.COMPLETED, 3)
 
 
-@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("is_begun", [True, False])
 def test_a_query_that_fails_is_ended_once(
-    queries: DynamoQueryTracker, client: Any, begun: bool
+    queries: DynamoQueryTracker, client: Any, is_begun: bool
 ) -> None:
-    if begun:
+    if is_begun:
         queries.begin("q", PIN)
     lose_next_response(client, "UpdateItem")
-    ended = queries.fail("q", PIN.fingerprint, "reason")
-    assert ended is not None
-    assert (ended.state, ended.error) == (QueryState.FAILED, "reason")
+    results = queries.fail("q", PIN.fingerprint, "reason")
+    assert results is not None
+    assert (results.state, results.error) == (QueryState.FAILED, "reason")
     assert queries.fail("q", PIN.fingerprint, "reason") is None
     with pytest.raises(QueryIdTakenError):
         queries.fail("q", "another", "reason")
@@ -90,7 +90,7 @@ def test_a_repeated_begin_is_accepted(queries: DynamoQueryTracker, client: Any) 
 
 def test_a_repeated_table_creation_is_no_conflict(tables: DynamoTables, client: Any) -> None:
     names = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
-    index = DynamoTableIndex(client, TableIndexNames(*(tables.name(each) for each in names)))
+    index = DynamoTableIndex(client, TableIndexNames(*(tables.name(name) for name in names)))
     table = TableRef(TABLE, "t")
     lose_next_response(client, "TransactWriteItems")
     index.create(table)

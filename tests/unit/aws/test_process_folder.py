@@ -47,12 +47,12 @@ def test_a_killed_process_s_folder_is_reused_without_its_spill_files(tmp_path: P
         beside = ProcessFolder(tmp_path)
         assert beside.path().name == "1"
         process.kill()
-    after = ProcessFolder(tmp_path)
-    assert after.path().name == "0"
-    assert (after.path() / "kept").exists()
-    assert list(after.spill().iterdir()) == []
+    current = ProcessFolder(tmp_path)
+    assert current.path().name == "0"
+    assert (current.path() / "kept").exists()
+    assert list(current.spill().iterdir()) == []
     beside.close()
-    after.close()
+    current.close()
 
 
 def test_a_path_without_write_access_is_unavailable(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ OUTAGE = 18
 @pytest.fixture
 def retries(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Divides waits by a thousand. `as_job` and `as_caller` set the kind of process."""
-    short = {each: buckets._BACKOFF[each] / 1000 for each in ("init_backoff", "max_backoff")}
+    short = {item: buckets._BACKOFF[item] / 1000 for item in ("init_backoff", "max_backoff")}
     monkeypatch.setattr(buckets, "_BACKOFF", {**buckets._BACKOFF, **short})
     return monkeypatch
 
@@ -62,7 +62,7 @@ def test_a_job_outlasts_an_outage_of_s3(retries: pytest.MonkeyPatch, s3: Any) ->
     proxy.failures = OUTAGE
     assert root.read("a") == b"rows"
     proxy.failures = OUTAGE
-    assert [found.path for found in root.list_objects("")] == ["a"]
+    assert [result.path for result in root.list_objects("")] == ["a"]
 
 
 def test_a_caller_waits_seconds_for_s3(retries: pytest.MonkeyPatch, s3: Any) -> None:

@@ -41,10 +41,10 @@ def error(code: str) -> ClientError:
 @pytest.fixture
 def serverless(aws: None) -> EmrServerless:
     client = boto3.client("emr-serverless")
-    made = client.create_application(
+    response = client.create_application(
         name="bulk-import", releaseLabel="emr-7.9.0", type="SPARK", clientToken="t"
     )
-    return EmrServerless(client, made["applicationId"], ROLE, "/sleeper/log")
+    return EmrServerless(client, response["applicationId"], ROLE, "/sleeper/log")
 
 
 def test_serverless_runs_the_driver_of_the_image(serverless: EmrServerless) -> None:
@@ -118,9 +118,9 @@ def test_errors_of_serverless_are_translated(serverless: EmrServerless) -> None:
         ("ThrottlingException", UnavailableError),
         ("ConflictException", UnavailableError),
     ):
-        refused = EmrServerless(Recorder(start_job_run=error(code)), "a", ROLE, "log")
+        refusals = EmrServerless(Recorder(start_job_run=error(code)), "a", ROLE, "log")
         with pytest.raises(kind, match="bulk import job j on EMR Serverless"):
-            refused.submit(JOB)
+            refusals.submit(JOB)
 
 
 SIZE = ClusterSize(("m7g.xlarge",), ("m7g.4xlarge", "m6g.4xlarge"), "SPOT", 2, 10)
@@ -169,9 +169,11 @@ def test_a_message_sets_the_size_of_its_cluster() -> None:
         "sleeper.table.bulk.import.emr.executor.max.capacity": "30",
         "sleeper.table.bulk.import.emr.instance.architecture": "x86_64",
     }
-    chosen = SIZE.overridden(spec)
-    assert chosen == ClusterSize(("m6i.xlarge",), ("m6i.4xlarge", "m5.4xlarge"), "ON_DEMAND", 3, 30)
-    request = cluster_request(PLACE, chosen, JOB)
+    overridden_spec = SIZE.overridden(spec)
+    assert overridden_spec == ClusterSize(
+        ("m6i.xlarge",), ("m6i.4xlarge", "m5.4xlarge"), "ON_DEMAND", 3, 30
+    )
+    request = cluster_request(PLACE, overridden_spec, JOB)
     assert request["Instances"]["InstanceFleets"][1]["TargetOnDemandCapacity"] == 3
     assert request["ManagedScalingPolicy"]["ComputeLimits"]["MaximumCapacityUnits"] == 30
 
@@ -231,10 +233,10 @@ def test_an_unknown_cluster_is_not_found(aws: None) -> None:
 def eks(aws: None) -> EksStateMachine:
     client = boto3.client("stepfunctions")
     definition = {"StartAt": "Wait", "States": {"Wait": {"Type": "Succeed"}}}
-    made = client.create_state_machine(
+    response = client.create_state_machine(
         name="bulk-import", definition=json.dumps(definition), roleArn=ROLE
     )
-    return EksStateMachine(client, made["stateMachineArn"], IMAGE)
+    return EksStateMachine(client, response["stateMachineArn"], IMAGE)
 
 
 def test_an_execution_is_named_by_its_run_and_started_once(eks: EksStateMachine) -> None:
@@ -249,8 +251,8 @@ def test_an_execution_is_named_by_its_run_and_started_once(eks: EksStateMachine)
 
 
 def test_a_pod_has_the_driver_s_arguments_and_environment(eks: EksStateMachine) -> None:
-    found = eks.client.describe_execution(executionArn=eks.submit(JOB))
-    pod = json.loads(found["input"])
+    result = eks.client.describe_execution(executionArn=eks.submit(JOB))
+    pod = json.loads(result["input"])
     assert pod["arguments"][-len(JOB.arguments) :] == list(JOB.arguments)
     assert "spark.driver.host=$(POD_IP)" in pod["arguments"]
     assert f"spark.kubernetes.container.image={IMAGE}" in pod["arguments"]
@@ -259,7 +261,7 @@ def test_a_pod_has_the_driver_s_arguments_and_environment(eks: EksStateMachine) 
 
 
 def test_the_failure_of_an_execution_is_reported() -> None:
-    found = {"status": "FAILED", "error": "States.TaskFailed", "cause": "OOMKilled"}
-    outcome = EksStateMachine(Recorder(describe_execution=found), "arn", IMAGE).outcome("e")
+    result = {"status": "FAILED", "error": "States.TaskFailed", "cause": "OOMKilled"}
+    outcome = EksStateMachine(Recorder(describe_execution=result), "arn", IMAGE).outcome("e")
     assert outcome.state is RunState.FAILED
     assert outcome.reason == "FAILED: States.TaskFailed: OOMKilled"

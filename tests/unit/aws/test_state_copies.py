@@ -70,10 +70,10 @@ def test_a_copy_is_opened_once_and_reused_by_the_next_process(tables: Tables) ->
     initialise(copies.get(table_id))
     copies.close()
     assert tables.on_disk() == {table_id}
-    before = (tables.folder / table_id / "state.db").stat().st_ino
+    previous = (tables.folder / table_id / "state.db").stat().st_ino
     later = tables.copies()
     assert number(later, table_id) == 1
-    assert (tables.folder / table_id / "state.db").stat().st_ino == before
+    assert (tables.folder / table_id / "state.db").stat().st_ino == previous
     later.close()
 
 
@@ -93,13 +93,13 @@ def test_least_recently_used_copies_are_evicted_and_restored_from_the_log(tables
 def test_a_referenced_state_store_stays_open(tables: Tables) -> None:
     a, b, c, d = ids(4)
     copies = tables.copies()
-    held = copies.get(a)
-    initialise(held)
+    copy = copies.get(a)
+    initialise(copy)
     for table_id in (b, c, d):
         initialise(copies.get(table_id))
     assert tables.on_disk() == {a, c, d}
-    assert copies.get(a) is held
-    with held.reading() as state:
+    assert copies.get(a) is copy
+    with copy.reading() as state:
         assert state.number == 1
     copies.close()
 
@@ -187,11 +187,11 @@ def test_copies_that_grew_after_opening_are_evicted(
     copies = tables.copies()
     for table_id in (first, second, third):
         initialise(copies.get(table_id))
-    kept = copies.get(first)
+    remaining = copies.get(first)
     tables.limits = CopyLimits(3, 0)
     assert number(copies, third) == 1
     assert tables.on_disk() == {first, third}
-    assert copies.get(first) is kept
+    assert copies.get(first) is remaining
     assert number(copies, second) == 1
     copies.close()
 
@@ -241,9 +241,9 @@ def test_removal_deletes_the_database_before_its_write_ahead_log(
     copies = tables.copies()
     initialise(copies.get(table_id))
     copies.close()
-    there: list[bool] = []
+    present: list[bool] = []
     monkeypatch.setattr(
-        shutil, "rmtree", lambda folder, **_: there.append((folder / "state.db").exists())
+        shutil, "rmtree", lambda folder, **_: present.append((folder / "state.db").exists())
     )
     tables.copies().forget(table_id)
-    assert there == [False]
+    assert present == [False]

@@ -25,13 +25,13 @@ THREE = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
 
 
 def index_of(tables: DynamoTables, client: Any = None) -> DynamoTableIndex:
-    names = TableIndexNames(*(tables.name(each) for each in THREE))
+    names = TableIndexNames(*(tables.name(entry) for entry in THREE))
     return DynamoTableIndex(client or tables.client, names)
 
 
 def items(tables: DynamoTables) -> list[list[dict[str, Any]]]:
     """Returns the items by name, by id and by online, each ordered by id."""
-    scans = [tables.client.scan(TableName=tables.name(each)) for each in THREE]
+    scans = [tables.client.scan(TableName=tables.name(entry)) for entry in THREE]
     return [sorted(scan["Items"], key=lambda i: i["TableId"]["S"]) for scan in scans]
 
 
@@ -66,8 +66,8 @@ def test_a_table_being_deleted_is_only_in_the_table_by_id(tables: DynamoTables) 
 
 
 def test_an_item_of_another_client_is_read(tables: DynamoTables) -> None:
-    for each in THREE:
-        table = tables.name(each)
+    for entry in THREE:
+        table = tables.name(entry)
         tables.client.put_item(TableName=table, Item=item("0000000a", "apples", "true"))
     index = index_of(tables)
     assert index.find("apples") == index.get(A.id) == A
@@ -129,5 +129,5 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
         def get_paginator(self, operation: str) -> Any:
             return paginate_by(self, tables.client, operation)
 
-    listed = index_of(tables, ConcurrentChange()).list()
-    assert [t.id for t in listed] == [A.id, B.id]
+    listing = index_of(tables, ConcurrentChange()).list()
+    assert [t.id for t in listing] == [A.id, B.id]

@@ -30,18 +30,18 @@ class JobTrackerUnderTest:
     def days_kept(self) -> dict[str, int]:
         """Returns the days until expiry by the event's step."""
         items = self.client.inner.scan(TableName=self.name)["Items"]
-        kept = {i["step"]["S"]: int(i["expiryDate"]["N"]) - AT_MS // 1000 for i in items}
-        return {step: seconds // DAY_SECONDS for step, seconds in kept.items()}
+        remaining = {i["step"]["S"]: int(i["expiryDate"]["N"]) - AT_MS // 1000 for i in items}
+        return {step: seconds // DAY_SECONDS for step, seconds in remaining.items()}
 
 
 @pytest.mark.parametrize(("days", "rejected_days"), [(2, 7), (30, 30)])
 def test_events_expire_and_rejections_are_kept_a_week(
     tables: DynamoTables, days: int, rejected_days: int
 ) -> None:
-    under_test = JobTrackerUnderTest(tables, days)
-    rejected = replace(CREATED, step=JobStep.REJECTED, reasons=("no such field",))
-    under_test.tracker.record(CREATED, rejected)
-    assert under_test.days_kept() == {"created": days, "rejected": rejected_days}
+    tracker = JobTrackerUnderTest(tables, days)
+    rejected_event = replace(CREATED, step=JobStep.REJECTED, reasons=("no such field",))
+    tracker.tracker.record(CREATED, rejected_event)
+    assert tracker.days_kept() == {"created": days, "rejected": rejected_days}
 
 
 def test_tasks_expire(tables: DynamoTables) -> None:
@@ -68,15 +68,15 @@ def test_hundreds_of_events_are_recorded_without_repeats(
 
 
 def test_recent_jobs_of_a_table_are_found_among_many_of_other_tables(tables: DynamoTables) -> None:
-    under_test = JobTrackerUnderTest(tables)
+    tracker = JobTrackerUnderTest(tables)
     ours = [replace(CREATED, job_id=f"j{n}", at_ms=AT_MS + n) for n in range(3)]
     others = [
         replace(CREATED, table_id=OTHER, job_id=f"o{n}", at_ms=AT_MS + 10 + n) for n in range(1_200)
     ]
-    under_test.tracker.record(*ours, *others)
-    found = under_test.tracker.recent(JobKind.COMPACTION, TABLE, limit=2)
-    assert [job.job_id for job in found] == ["j2", "j1"]
-    assert "scan" not in under_test.client.calls
+    tracker.tracker.record(*ours, *others)
+    result = tracker.tracker.recent(JobKind.COMPACTION, TABLE, limit=2)
+    assert [job.job_id for job in result] == ["j2", "j1"]
+    assert "scan" not in tracker.client.calls
 
 
 def test_a_job_with_only_events_of_a_run_is_known(tables: DynamoTables) -> None:
@@ -97,11 +97,11 @@ THROTTLED = client_error("TransactionCanceledException", "ThrottlingError", "Non
 
 
 def test_a_throttled_transaction_is_retried(tables: DynamoTables) -> None:
-    under_test = JobTrackerUnderTest(tables)
-    under_test.client.fail("transact_write_items", THROTTLED)
-    under_test.client.fail("transact_write_items", THROTTLED)
-    under_test.tracker.record(CREATED, replace(CREATED, step=JobStep.FINISHED, run_id="r"))
-    assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
+    tracker = JobTrackerUnderTest(tables)
+    tracker.client.fail("transact_write_items", THROTTLED)
+    tracker.client.fail("transact_write_items", THROTTLED)
+    tracker.tracker.record(CREATED, replace(CREATED, step=JobStep.FINISHED, run_id="r"))
+    assert tracker.tracker.job(TABLE, "j").state is JobState.FINISHED
 
 
 def test_a_throttled_tracker_is_unavailable_and_accepts_the_events_later(
@@ -110,31 +110,31 @@ def test_a_throttled_tracker_is_unavailable_and_accepts_the_events_later(
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
     # Two seconds are eight attempts.
     monkeypatch.setenv(RETRY_VARIABLE, "2")
-    under_test = JobTrackerUnderTest(tables)
+    tracker = JobTrackerUnderTest(tables)
     for _ in range(8):
-        under_test.client.fail("transact_write_items", THROTTLED)
+        tracker.client.fail("transact_write_items", THROTTLED)
     finished = replace(CREATED, step=JobStep.FINISHED, run_id="r")
     with pytest.raises(UnavailableError, match="job tracker"):
-        under_test.tracker.record(CREATED, finished)
-    under_test.tracker.record(CREATED, finished)
-    assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
+        tracker.tracker.record(CREATED, finished)
+    tracker.tracker.record(CREATED, finished)
+    assert tracker.tracker.job(TABLE, "j").state is JobState.FINISHED
 
 
 def test_unprocessed_items_of_a_batch_are_read_again(tables: DynamoTables) -> None:
-    under_test = JobTrackerUnderTest(tables)
-    under_test.tracker.record(CREATED, replace(CREATED, job_id="k"))
-    read = under_test.client.inner.batch_get_item
+    tracker = JobTrackerUnderTest(tables)
+    tracker.tracker.record(CREATED, replace(CREATED, job_id="k"))
+    read = tracker.client.inner.batch_get_item
     responses = []
 
     def half(RequestItems: dict[str, dict[str, list[object]]]) -> object:
         (request,) = RequestItems.values()
         keys = request["Keys"]
-        response = read(RequestItems={under_test.name: {**request, "Keys": keys[:1]}})
+        response = read(RequestItems={tracker.name: {**request, "Keys": keys[:1]}})
         if len(keys) > 1:
-            response["UnprocessedKeys"] = {under_test.name: {**request, "Keys": keys[1:]}}
+            response["UnprocessedKeys"] = {tracker.name: {**request, "Keys": keys[1:]}}
         responses.append(response)
         return response
 
-    under_test.client.batch_get_item = half  # type: ignore[method-assign, assignment]
-    assert under_test.tracker.unknown(TABLE, ["j", "k", "l"]) == ("l",)
+    tracker.client.batch_get_item = half  # type: ignore[method-assign, assignment]
+    assert tracker.tracker.unknown(TABLE, ["j", "k", "l"]) == ("l",)
     assert len(responses) == 3

@@ -43,8 +43,8 @@ def test_an_ingest_is_measured_and_its_rows_are_held_against_the_source(tmp_path
 
 
 def test_the_state_benchmark_finds_every_reference(tmp_path: Path) -> None:
-    found = state.measure(Settings(tmp_path, rows=1_000, repeats=1))
-    assert {f.what for f in found.figures} >= {"open from a snapshot", "plan all compactions"}
+    result = state.measure(Settings(tmp_path, rows=1_000, repeats=1))
+    assert {f.what for f in result.figures} >= {"open from a snapshot", "plan all compactions"}
 
 
 def test_the_committer_commits_every_message_of_every_table(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_compaction_job_is_created_for_every_partition(tmp_path: Path) -> None
 
 
 def test_a_query_over_many_leaves_is_planned_recorded_and_sent(tmp_path: Path) -> None:
-    taken = query_service.fan_out(Watch(), str(tmp_path / "queries"), leaves=30)
-    assert taken.keys() >= {"plan", "plan_cpu", "record", "send"}
+    result = query_service.fan_out(Watch(), str(tmp_path / "queries"), leaves=30)
+    assert result.keys() >= {"plan", "plan_cpu", "record", "send"}
 
 
 def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:

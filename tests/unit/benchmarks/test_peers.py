@@ -34,12 +34,12 @@ from benchmarks.rows import check_rows, sorted_files
 
 
 def test_an_aggregating_compaction_is_held_against_what_was_counted_before(tmp_path: Path) -> None:
-    given = repeated_rows(tmp_path, 1_000, files=3)
-    assert 600 < given.expected.groups < 750
+    arguments = repeated_rows(tmp_path, 1_000, files=3)
+    assert 600 < arguments.expected.groups < 750
     watch = Watch()
-    aggregation.ours(watch, str(given.folder), list(given.paths), str(tmp_path / "place"))
+    aggregation.ours(watch, str(arguments.folder), list(arguments.paths), str(tmp_path / "place"))
     assert watch.seconds > 0
-    assert sorted(path.suffix for path in given.folder.iterdir() if path.is_dir()) == []
+    assert sorted(path.suffix for path in arguments.folder.iterdir() if path.is_dir()) == []
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_an_aggregating_compaction_is_held_against_what_was_counted_before(tmp_p
 def test_groups_that_are_wrong_fail_the_check(
     change: Callable[[pa.Table], pa.Table], complaint: str, tmp_path: Path
 ) -> None:
-    given = repeated_rows(tmp_path, 500, files=2)
-    rows = pa.concat_tables([pq.read_table(given.folder / path) for path in given.paths])
-    grouped = rows.group_by(["key", "sort"]).aggregate(
+    arguments = repeated_rows(tmp_path, 500, files=2)
+    rows = pa.concat_tables([pq.read_table(arguments.folder / path) for path in arguments.paths])
+    groups = rows.group_by(["key", "sort"]).aggregate(
         [("total", "sum"), ("least", "min"), ("greatest", "max")]
     )
-    right = grouped.rename_columns(rows.column_names).sort_by(
+    right = groups.rename_columns(rows.column_names).sort_by(
         [("key", "ascending"), ("sort", "ascending")]
     )
     pq.write_table(right, tmp_path / "right.parquet")
-    check_aggregated(tmp_path / "right.parquet", given.expected)
+    check_aggregated(tmp_path / "right.parquet", arguments.expected)
     pq.write_table(change(right), tmp_path / "wrong.parquet")
     with pytest.raises(CheckFailedError, match=complaint):
-        check_aggregated(tmp_path / "wrong.parquet", given.expected)
+        check_aggregated(tmp_path / "wrong.parquet", arguments.expected)
 
 
 def test_our_answers_to_the_questions_are_right_and_a_missing_row_is_noticed(
@@ -75,7 +75,7 @@ def test_our_answers_to_the_questions_are_right_and_a_missing_row_is_noticed(
     questions = questions_about(sorted((table / "table").rglob("*.parquet")), table / "q.json")
     answers = lookup_peers.ours(Watch(), str(table), str(questions), threads=1)
     check_answers(questions, answers)
-    assert {len(each["seconds"]) for each in answers.values()} == {300, 10}
+    assert {len(item["seconds"]) for item in answers.values()} == {300, 10}
     answers["one key"]["rows"] -= 1
     with pytest.raises(CheckFailedError, match="one key"):
         check_answers(questions, answers)
@@ -85,11 +85,11 @@ def test_the_first_questions_warm_up_and_are_not_counted(tmp_path: Path) -> None
     questions = [{"keys": ["a"]}, {"keys": ["b"]}, {"low": "a", "high": "c"}]
     path = tmp_path / "questions.json"
     path.write_text(json.dumps({"job": {"questions": questions, "warm": 1, "rows": 2, "sum": 14}}))
-    asked: list[Question] = []
-    found = ask(Watch(), str(path), asked.append, lambda _: Tally(1, 7))
-    assert asked == [Question(["a"]), Question(["b"]), Question(None, "a", "c")]
-    assert len(found["job"]["seconds"]) == 2
-    check_answers(path, found)
+    requests: list[Question] = []
+    result = ask(Watch(), str(path), requests.append, lambda _: Tally(1, 7))
+    assert requests == [Question(["a"]), Question(["b"]), Question(None, "a", "c")]
+    assert len(result["job"]["seconds"]) == 2
+    check_answers(path, result)
 
 
 def test_every_second_turn_goes_backwards_and_each_run_is_checked(
@@ -112,7 +112,7 @@ def test_a_peer_that_fails_is_left_out_and_others_are_not(
     good = Task("tests.unit.benchmarks.test_peers", "nothing", {})
     bad = Task("tests.unit.benchmarks.test_peers", "missing", {})
     runs = run_by_turns({"good": good, "bad": replace(bad, may_fail=True)}, 2)
-    assert {name: len(found) for name, found in runs.items()} == {"good": 2}
+    assert {name: len(results) for name, results in runs.items()} == {"good": 2}
     assert "bad is left out" in capfd.readouterr().err
     with pytest.raises(TaskFailedError):
         run_by_turns({"bad": bad}, 1)
@@ -139,13 +139,17 @@ def test_ours_is_compared_with_the_best_of_the_others_turn_by_turn() -> None:
     runs = {OURS: [1.0, 2.0], "one": [2.0, 8.0], "other": [4.0, 1.0]}
     assert of_the_best(runs, OURS, ["one", "other"], less_is_better=True) == [2.0, 0.5]
     assert of_the_best(runs, OURS, ["one", "other"], less_is_better=False) == [0.25, 0.25]
-    measured = {who: [Measured(s, s, 2**20, {}) for s in found] for who, found in runs.items()}
+    measurements = {
+        who: [Measured(s, s, 2**20, {}) for s in results] for who, results in runs.items()
+    }
     peers = [Installed(Peer(name, "", ""), "1", Path()) for name in ("one", "other", "failed")]
-    measured = {who if who == OURS else f"{who} 1": found for who, found in measured.items()}
-    figures, comparisons = merges_beside(2_000_000, measured, peers)
+    measurements = {
+        who if who == OURS else f"{who} 1": results for who, results in measurements.items()
+    }
+    figures, comparisons = merges_beside(2_000_000, measurements, peers)
     assert [f.value for f in figures] == [1.25]
     assert [c.best.what for c in comparisons] == [OURS, OURS, OURS]
-    assert merges_beside(1, {OURS: measured[OURS]}, peers)[0] == []
+    assert merges_beside(1, {OURS: measurements[OURS]}, peers)[0] == []
 
 
 def test_everyone_stands_side_by_side_in_table_and_picture(tmp_path: Path) -> None:
@@ -158,9 +162,9 @@ def test_everyone_stands_side_by_side_in_table_and_picture(tmp_path: Path) -> No
     assert "| <Peer> | 450 (400 – 500) | **450** (400 – 500) |" in text
     assert "- not the same at all" in text
     picture = ElementTree.fromstring((tmp_path / "benchmarks-peers.svg").read_text())
-    shown = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert "ms, less is better, logarithmic" in shown
-    assert shown.count("450") == 2
+    values = [item.text for item in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert "ms, less is better, logarithmic" in values
+    assert values.count("450") == 2
     bars = [float(b.attrib["width"]) for b in list(picture)[1:] if b.tag.endswith("rect")]
     assert 0 < bars[0] < bars[1] == bars[2]
     assert of_comparisons([]).startswith("<svg")
@@ -172,17 +176,17 @@ def test_a_peer_that_cannot_be_installed_is_left_out(
     (tmp_path / "peers" / "bin").mkdir(parents=True)
     (tmp_path / "peers" / "bin" / "python").symlink_to(sys.executable)
     versions = {DUCKDB: None, LANCE: "1.0"}
-    told: list[tuple[str, ...]] = []
+    messages: list[tuple[str, ...]] = []
 
     def refuse(*arguments: str) -> bool:
-        told.append(arguments)
+        messages.append(arguments)
         return False
 
     monkeypatch.setattr(environment, "_uv", refuse)
     monkeypatch.setattr(environment, "_version", lambda _, peer: versions[peer])
-    found = environment.installed(tmp_path, (DUCKDB, LANCE))
-    assert [each.label for each in found] == ["Lance 1.0"]
-    assert [arguments[0] for arguments in told] == ["pip", "pip"]
+    result = environment.installed(tmp_path, (DUCKDB, LANCE))
+    assert [item.label for item in result] == ["Lance 1.0"]
+    assert [arguments[0] for arguments in messages] == ["pip", "pip"]
     assert "DuckDB cannot be installed" in capsys.readouterr().err
     assert environment.installed(tmp_path / "elsewhere", (DUCKDB,)) == []
 
@@ -195,10 +199,10 @@ def test_duckdb_does_the_same_jobs(tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
     duckdb.compact(Watch(), [str(f) for f in files], str(output), **bounds)
     check_rows([output], files, 2_000)
-    given = repeated_rows(tmp_path, 500, files=2)
-    inputs = [str(given.folder / path) for path in given.paths]
+    arguments = repeated_rows(tmp_path, 500, files=2)
+    inputs = [str(arguments.folder / path) for path in arguments.paths]
     duckdb.aggregate(Watch(), inputs, str(output), **bounds)
-    check_aggregated(output, given.expected)
+    check_aggregated(output, arguments.expected)
     questions = questions_about(files, tmp_path / "questions.json")
     check_answers(questions, duckdb.lookup(Watch(), [str(f) for f in files], str(questions), 1))
 
@@ -212,12 +216,12 @@ def test_chdb_does_the_same_jobs(tmp_path: Path) -> None:
     session = str(tmp_path / "one")
     chdb.compact(Watch(), [str(f) for f in files], str(output), spill=session, **bounds)
     check_rows([output], files, 2_000)
-    given = repeated_rows(tmp_path, 500, files=2)
-    inputs = [str(given.folder / path) for path in given.paths]
+    arguments = repeated_rows(tmp_path, 500, files=2)
+    inputs = [str(arguments.folder / path) for path in arguments.paths]
     output = tmp_path / "aggregated.parquet"
     session = str(tmp_path / "other")
     chdb.aggregate(Watch(), inputs, str(output), spill=session, **bounds)
-    check_aggregated(output, given.expected)
+    check_aggregated(output, arguments.expected)
 
 
 @pytest.mark.parametrize("name", ["lance", "slatedb"])

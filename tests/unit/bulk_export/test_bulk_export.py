@@ -44,11 +44,11 @@ Write = Any
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_instance(tmp_path / "instance", "test")
-    opened = open_instance(tmp_path / "instance")
-    create_table(opened, "t", SCHEMA, {AGGREGATIONS.name: "sum(n)"}, [100, 200])
-    ingest(opened, range(0, 300))
-    yield opened
-    opened.close()
+    opened_instance = open_instance(tmp_path / "instance")
+    create_table(opened_instance, "t", SCHEMA, {AGGREGATIONS.name: "sum(n)"}, [100, 200])
+    ingest(opened_instance, range(0, 300))
+    yield opened_instance
+    opened_instance.close()
 
 
 def ingest(instance: Instance, keys: range) -> None:
@@ -71,11 +71,11 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
     ingest(instance, range(50, 150))
     result = export_table(instance, "t", tmp_path / "out", "e1")
     assert (result.rows, result.files) == (300, 3)
-    found = exported(result)
-    assert [[k for k, _ in rows] for rows in found] == [
+    actual = exported(result)
+    assert [[k for k, _ in rows] for rows in actual] == [
         list(range(start, start + 100)) for start in (0, 100, 200)
     ]
-    assert sum(n for rows in found for _, n in rows) == 400
+    assert sum(n for rows in actual for _, n in rows) == 400
     ref = instance.tables.index.find("t")
     assert Path(result.location) == tmp_path / "out" / ref.id / "e1"
     with instance.tables.state(ref.id).reading() as state:
@@ -113,13 +113,13 @@ def test_a_damaged_file_is_never_exported(instance: Instance) -> None:
 def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
     instance: Instance, monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:
-    written = 0
+    output = 0
     write_parquet = service.write_parquet
 
     def torn(schema: pa.Schema, rows: Write, sink: BinaryIO) -> int:
-        nonlocal written
-        written += 1
-        if written > dies_at:
+        nonlocal output
+        output += 1
+        if output > dies_at:
             sink.write(b"PAR1 and then")
             raise UnavailableError("the disk is full")
         return write_parquet(schema, rows, sink)

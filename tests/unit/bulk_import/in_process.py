@@ -38,17 +38,17 @@ class InProcessCluster:
         self.before_write()
         engine = replace(exchange.engine, threads=1)
         schema = exchange.target.schema
-        found: list[NewFile] = []
+        results: list[NewFile] = []
         # Each task that writes may meet other runs of the tasks that read.
         rounds = [self._read(exchange) for _ in range(self.runs)]
         for task in sorted({task for bodies in rounds for task in bodies}):
             slot = slot_of_task(exchange.slots, task)
             for bodies in rounds:
                 rows = rows_of_pieces(iter(bodies[task]), schema)
-                written = list(write_slot(slot, rows, exchange.target, engine))
-            found += [new_file_from_json(new_file_to_json(new)) for new in written]
-            self.rows_of_tasks.append(sum(new.file.rows for new in written))
-        return found
+                files = list(write_slot(slot, rows, exchange.target, engine))
+            results += [new_file_from_json(new_file_to_json(new)) for new in files]
+            self.rows_of_tasks.append(sum(new.file.rows for new in files))
+        return results
 
     def _read(self, exchange: Exchange) -> dict[int, list[pa.Buffer]]:
         bodies: dict[int, list[pa.Buffer]] = defaultdict(list)

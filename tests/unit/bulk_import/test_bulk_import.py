@@ -92,9 +92,9 @@ def run(
     return run_bulk_import(table, job_id, paths, request, lambda: cluster)
 
 
-def stored(table: BulkImportTable) -> list[tuple[object, ...]]:
+def read_rows(table: BulkImportTable) -> list[tuple[object, ...]]:
     """The rows of all files. Each file is sorted, and lies in the leaf that refers to it."""
-    found: list[tuple[object, ...]] = []
+    results: list[tuple[object, ...]] = []
     keys = len(table.schema.row_keys)
     with table.state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.leaves()}
@@ -104,8 +104,8 @@ def stored(table: BulkImportTable) -> list[tuple[object, ...]]:
             assert rows == sorted(rows, key=lambda r: r[: len(table.schema.keys)])
             assert all(regions[reference.partition_id].contains(r[:keys]) for r in rows)
             assert len(rows) == reference.rows
-            found += rows
-    return sorted(found, key=repr)
+            results += rows
+    return sorted(results, key=repr)
 
 
 def some_rows(count: int) -> list[Row]:
@@ -123,7 +123,7 @@ def test_rows_of_all_formats_are_stored_once(table: BulkImportTable, tmp_path: P
     paths = [tmp_path / name for name in ("a.parquet", "b.csv.gz", "c.jsonl")]
     result = run(table, InProcessCluster(), *paths)
     more: list[Row] = [("b", 1, None), ("z", 2, 5), ("q", 3, 7)]
-    assert stored(table) == sorted([*rows, *more], key=repr)
+    assert read_rows(table) == sorted([*rows, *more], key=repr)
     assert (result.rows, result.files) == (1003, 3)
 
 
@@ -146,7 +146,7 @@ def test_any_division_of_the_work_stores_rows_once(
     rows: list[Row] = [(key, i, i) for i, key in enumerate(keys)]
     path = write(folder / "a.parquet", rows, group_rows)
     run(replace(table, leaves_min=leaves_min), InProcessCluster(parallelism, runs=2), path)
-    assert stored(table) == sorted(rows, key=repr)
+    assert read_rows(table) == sorted(rows, key=repr)
     table.state.close()
 
 
@@ -154,10 +154,10 @@ def test_repeated_tasks_add_no_duplicate_rows(table: BulkImportTable, tmp_path: 
     rows = some_rows(5000)
     path = write(tmp_path / "a.parquet", rows)
     run(table, InProcessCluster(runs=3), path)
-    assert stored(table) == sorted(rows, key=repr)
-    written = list((tmp_path / "data").rglob("*.parquet"))
+    assert read_rows(table) == sorted(rows, key=repr)
+    files = list((tmp_path / "data").rglob("*.parquet"))
     with table.state.reading() as state:
-        assert state.files.totals().files * 3 == len(written)
+        assert state.files.totals().files * 3 == len(files)
 
 
 def test_values_of_every_type_are_imported(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_values_of_every_type_are_imported(tmp_path: Path) -> None:
     source = pa.table(columns)
     pq.write_table(source, tmp_path / "a.parquet", row_group_size=100)
     assert run(table, InProcessCluster(runs=2), tmp_path / "a.parquet").rows == count
-    assert stored(table) == sorted((tuple(r.values()) for r in source.to_pylist()), key=repr)
+    assert read_rows(table) == sorted((tuple(r.values()) for r in source.to_pylist()), key=repr)
     table.state.close()
 
 
@@ -207,8 +207,8 @@ class BlindCluster(InProcessCluster):
     def sample(
         self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
     ) -> list[SplitSample]:
-        found = super().sample(splits, schema, keys_max)
-        return [replace(each, bytes=0) for each in found]
+        result = super().sample(splits, schema, keys_max)
+        return [replace(item, bytes=0) for item in result]
 
 
 def test_slot_beyond_memory_spills(
@@ -271,7 +271,7 @@ def test_leaves_cut_on_a_later_field_have_their_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": [r[0] for r in rows], "b": [r[1] for r in rows]}), path)
     run(table, InProcessCluster(), path)
-    assert stored(table) == sorted(rows, key=repr)
+    assert read_rows(table) == sorted(rows, key=repr)
     table.state.close()
 
 
@@ -286,7 +286,7 @@ def test_repeated_job_starts_no_cluster(table: BulkImportTable, tmp_path: Path) 
     assert (again.done_before, again.number) == (True, first.number)
     with pytest.raises(InvalidRequestError, match="was used by transaction 2 for other files"):
         run_bulk_import(table, "job", [path], "other", refuse)
-    assert len(stored(table)) == 10
+    assert len(read_rows(table)) == 10
 
 
 def test_concurrent_bulk_imports_of_one_job_commit_once(
@@ -297,7 +297,7 @@ def test_concurrent_bulk_imports_of_one_job_commit_once(
     rival = InProcessCluster(before_write=lambda: both.append(run(table, InProcessCluster(), path)))
     both.append(run(table, rival, path))
     assert [result.done_before for result in both] == [False, True]
-    assert len(stored(table)) == 100
+    assert len(read_rows(table)) == 100
 
 
 def test_import_into_a_deleted_table_adds_nothing(table: BulkImportTable, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_import_into_a_deleted_table_adds_nothing(table: BulkImportTable, tmp_pa
     path = write(tmp_path / "a.parquet", some_rows(100))
     with pytest.raises(StateMovedOnError, match="was deleted"):
         run(replace(table, check_active=deleted), InProcessCluster(), path)
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_import_survives_a_failed_table_lookup(
@@ -335,7 +335,7 @@ def test_empty_row_groups_are_skipped(table: BulkImportTable, tmp_path: Path) ->
             writer.write_table(part)
     assert pq.ParquetFile(path).metadata.num_row_groups == 4
     assert run(table, InProcessCluster(), path).rows == 200
-    assert stored(table) == sorted(rows, key=repr)
+    assert read_rows(table) == sorted(rows, key=repr)
 
 
 def test_import_without_rows_is_committed(table: BulkImportTable, tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_refused_job_names_the_place_of_the_fault(
     (tmp_path / name).write_text(content)
     with pytest.raises(InvalidRequestError, match=message):
         run(table, InProcessCluster(), good, tmp_path / name)
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_too_large_value_is_named_by_row_group_and_row(
@@ -382,7 +382,7 @@ def test_changed_input_is_not_committed(table: BulkImportTable, tmp_path: Path) 
     changing = InProcessCluster(before_write=lambda: write(path, some_rows(90)))
     with pytest.raises(UnavailableError, match=r"90 rows written \(expected 100\)"):
         run(table, changing, path)
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_splits_contain_every_row_group_once(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_rows_of_a_frequent_key_are_distributed() -> None:
 
 
 def test_slot_has_all_overlapping_leaves() -> None:
-    whole = whole_region(TWO_KEYS)
-    upper, lower = split_region(whole, 1, 0)
+    region = whole_region(TWO_KEYS)
+    upper, lower = split_region(region, 1, 0)
     left, right = split_region(lower, 0, 5)
     regions = {"upper": upper, "left": left, "right": right}
     leaves = [Partition(PartitionId(n), r, ROOT_PARTITION_ID) for n, r in regions.items()]

@@ -15,13 +15,13 @@ def test_missing_pyspark_error_names_the_package(
     for name in [name for name in sys.modules if name.startswith(("pyspark", "sleeper.spark"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    done = cities("bulk-import", "cities", rows_file)
-    assert done.status == 1
-    assert done.stderr.startswith("error: sleeper bulk-import needs pyspark")
-    assert f"pip install '{DISTRIBUTION}[spark]'" in done.stderr
+    result = cities("bulk-import", "cities", rows_file)
+    assert result.status == 1
+    assert result.stderr.startswith("error: sleeper bulk-import needs pyspark")
+    assert f"pip install '{DISTRIBUTION}[spark]'" in result.stderr
 
 
 def test_unknown_table_is_reported_before_spark_loads(cities: Sleeper, rows_file: Path) -> None:
-    done = cities("bulk-import", "towns", rows_file)
-    assert done.status == 1
-    assert "towns" in done.stderr
+    result = cities("bulk-import", "towns", rows_file)
+    assert result.status == 1
+    assert "towns" in result.stderr

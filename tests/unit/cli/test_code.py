@@ -35,9 +35,9 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def test_code_add_list_and_remove(sleeper: Sleeper, wheel: Path) -> None:
-    done = sleeper("code", "add", wheel, "--output", "json")
-    assert (done.status, done.stderr) == (0, "added my_code-1.0-py3-none-any.whl\n")
-    rows = [row for row in done.rows if row["wheel"] is not None]
+    result = sleeper("code", "add", wheel, "--output", "json")
+    assert (result.status, result.stderr) == (0, "added my_code-1.0-py3-none-any.whl\n")
+    rows = [row for row in result.rows if row["wheel"] is not None]
     assert [(r["name"], r["kind"], r["object"]) for r in rows] == [
         ("Mine", "iterator", "my_code:Whole"),
         ("pick", "compaction strategy", "my_code_pick:pick"),
@@ -52,9 +52,9 @@ def test_code_add_list_and_remove(sleeper: Sleeper, wheel: Path) -> None:
 
 def test_code_add_rejects_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> None:
     (tmp_path / "x.whl").write_text("")
-    done = sleeper("code", "add", tmp_path / "x.whl")
-    assert done.status == 1
-    assert "error: x.whl is not named as a wheel is" in done.stderr
+    result = sleeper("code", "add", tmp_path / "x.whl")
+    assert result.status == 1
+    assert "error: x.whl is not named as a wheel is" in result.stderr
 
 
 def test_code_remove_deletes_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_code_remove_deletes_invalid_wheels(sleeper: Sleeper, tmp_path: Path) ->
 
 def test_table_set_checks_iterators_and_strategies(cities: Sleeper, wheel: Path) -> None:
     def refused(*settings: str) -> str:
-        done = cities("table", "set", "cities", *settings)
-        assert done.status == 1
-        return done.stderr
+        result = cities("table", "set", "cities", *settings)
+        assert result.status == 1
+        return result.stderr
 
     assert "no iterator 'Mine' is registered; there are Age" in refused(f"{ITERATOR}=Mine")
     assert cities("code", "add", wheel).status == 0
@@ -78,8 +78,8 @@ def test_table_set_checks_iterators_and_strategies(cities: Sleeper, wheel: Path)
     assert "field 'people'" not in refused(f"{ITERATOR}=SumByKey", f"{CONFIG}=x")
     assert "no compaction strategy 'Mine'" in refused(f"{STRATEGY}=Mine")
     assert "cannot be 'os:system'" in refused(f"{ITERATOR}=os:system")
-    done = cities("table", "set", "cities", f"{ITERATOR}=com.example.Mine", f"{CONFIG}=good")
-    assert done.status == 0
+    result = cities("table", "set", "cities", f"{ITERATOR}=com.example.Mine", f"{CONFIG}=good")
+    assert result.status == 0
     assert cities("table", "get", "cities", ITERATOR).stdout == "Mine\n"
     assert "never say bad" in refused(f"{CONFIG}=bad")
     assert cities("table", "set", "cities", f"{STRATEGY}=pick").status == 0
@@ -95,9 +95,9 @@ def test_code_remove_rejects_wheels_in_use(cities: Sleeper, wheel: Path) -> None
         (f"{STRATEGY}=pick", f"{STRATEGY}="),
     ):
         assert cities("table", "set", "cities", setting).status == 0
-        done = cities("code", "remove", "my_code")
-        assert done.status == 1
-        assert "is in use by table cities: change that first" in done.stderr
+        result = cities("code", "remove", "my_code")
+        assert result.status == 1
+        assert "is in use by table cities: change that first" in result.stderr
         assert cities("table", "set", "cities", unset).status == 0
     for name in ("iterator.class.name=Mine", "compaction.strategy.class=pick"):
         default = f"sleeper.default.table.{name}"
@@ -135,9 +135,9 @@ def test_new_tables_use_the_default_iterator(
 def test_query_applies_an_iterator(cities: Sleeper, rows_file: Path) -> None:
     assert cities("ingest", "cities", rows_file).status == 0
     aged = ("--iterator", "sleeper.AgeOffByField", "--iterator-config", "people,1")
-    done = cities("query", "cities", *aged, "--format", "json")
-    assert [row["city"] for row in done.rows] == ["Paris, Texas"]
-    done = cities("query", "cities", "--iterator", "Nope")
-    assert "error: no iterator 'Nope' is registered; there are AgeOffByField" in done.stderr
-    done = cities("query", "cities", "--iterator-config", "x")
-    assert "is given without a name" in done.stderr
+    result = cities("query", "cities", *aged, "--format", "json")
+    assert [row["city"] for row in result.rows] == ["Paris, Texas"]
+    result = cities("query", "cities", "--iterator", "Nope")
+    assert "error: no iterator 'Nope' is registered; there are AgeOffByField" in result.stderr
+    result = cities("query", "cities", "--iterator-config", "x")
+    assert "is given without a name" in result.stderr

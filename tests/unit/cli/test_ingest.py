@@ -13,18 +13,18 @@ from tests.unit.cli.conftest import Sleeper
 
 
 def test_missing_file_error_suggests_a_similar_name(cities: Sleeper, rows_file: Path) -> None:
-    done = cities("ingest", "cities", rows_file.with_name("row.csv"))
-    assert done.status == 1
-    assert done.stderr.endswith("row.csv does not exist; did you mean rows.csv?\n")
-    done = cities("ingest", "cities", "no/such/folder.csv")
-    assert done.stderr.endswith("no/such/folder.csv does not exist\n")
+    result = cities("ingest", "cities", rows_file.with_name("row.csv"))
+    assert result.status == 1
+    assert result.stderr.endswith("row.csv does not exist; did you mean rows.csv?\n")
+    result = cities("ingest", "cities", "no/such/folder.csv")
+    assert result.stderr.endswith("no/such/folder.csv does not exist\n")
 
 
 def test_ingest_adds_rows_and_prints_a_summary_to_stderr(cities: Sleeper, rows_file: Path) -> None:
-    done = cities("ingest", "cities", rows_file, "--job-id", "j1")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr.startswith("3 rows in 1 file into cities: transaction 2, ")
-    assert done.stderr.endswith("rows/s (job j1)\n")
+    result = cities("ingest", "cities", rows_file, "--job-id", "j1")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.startswith("3 rows in 1 file into cities: transaction 2, ")
+    assert result.stderr.endswith("rows/s (job j1)\n")
     (job,) = cities("report", "ingest-jobs", "--output", "json").rows
     assert (job["job"], job["state"], job["rows_written"]) == ("j1", "committed", 3)
 
@@ -41,10 +41,10 @@ def test_repeated_job_id_adds_no_rows(cities: Sleeper, rows_file: Path) -> None:
 def test_invalid_row_rejects_the_job(cities: Sleeper, rows_file: Path) -> None:
     with rows_file.open("a") as file:
         file.write("Rome,MMXX,9\n")
-    done = cities("ingest", "cities", rows_file)
-    assert (done.status, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: file {rows_file}")
-    assert "'year'" in done.stderr
+    result = cities("ingest", "cities", rows_file)
+    assert (result.status, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: file {rows_file}")
+    assert "'year'" in result.stderr
     (job,) = cities("report", "ingest-jobs", "--output", "json").rows
     assert job["state"] == "rejected"
     (table,) = cities("table", "list", "--output", "json").rows
@@ -57,9 +57,9 @@ def test_rejects_option_ingests_the_valid_rows(
     with rows_file.open("a") as file:
         file.write("Rome,MMXX,9\n")
     rejects = tmp_path / "rejects.jsonl"
-    done = cities("ingest", "cities", rows_file, "--rejects", rejects)
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr.endswith(f"1 row rejected: see {rejects}\n")
+    result = cities("ingest", "cities", rows_file, "--rejects", rejects)
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.endswith(f"1 row rejected: see {rejects}\n")
     (line,) = map(json.loads, rejects.read_text().splitlines())
     assert (line["file"], line["row"]) == (str(rows_file), 4)
     (table,) = cities("table", "list", "--output", "json").rows
@@ -69,17 +69,17 @@ def test_rejects_option_ingests_the_valid_rows(
 def test_unwritable_rejects_file_is_an_error(
     cities: Sleeper, rows_file: Path, tmp_path: Path
 ) -> None:
-    done = cities("ingest", "cities", rows_file, "--rejects", tmp_path / "no" / "where")
-    assert done.status == 1
+    result = cities("ingest", "cities", rows_file, "--rejects", tmp_path / "no" / "where")
+    assert result.status == 1
     where = tmp_path / "no" / "where"
-    assert done.stderr == f"error: {where}: no such file or directory\n"
+    assert result.stderr == f"error: {where}: no such file or directory\n"
     (table,) = cities("table", "list", "--output", "json").rows
     assert table["rows"] == 0
 
 
 def test_submit_queues_the_job_and_prints_its_id(cities: Sleeper, rows_file: Path) -> None:
-    done = cities("ingest", "cities", rows_file, "--submit", "--job-id", "j9")
-    assert (done.status, done.stdout, done.stderr) == (0, "j9\n", "")
+    result = cities("ingest", "cities", rows_file, "--submit", "--job-id", "j9")
+    assert (result.status, result.stdout, result.stderr) == (0, "j9\n", "")
     (job,) = cities("report", "ingest-jobs", "--output", "json").rows
     assert (job["job"], job["state"], job["files"]) == ("j9", "created", 1)
     assert len(cities("ingest", "cities", rows_file, "--submit").stdout.strip()) == 32
@@ -112,9 +112,9 @@ def test_repeated_job_keeps_the_rejects_file(
 
 
 def test_batch_submits_files_to_the_batcher(cities: Sleeper, rows_file: Path) -> None:
-    done = cities("ingest", "cities", rows_file, "--batch")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr == "submitted 1 file to the ingest batcher\n"
+    result = cities("ingest", "cities", rows_file, "--batch")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr == "submitted 1 file to the ingest batcher\n"
     assert cities("report", "ingest-jobs", "--output", "json").rows == []
     assert cities("ingest", "cities", "nowhere.csv", "--batch").status == 1
     assert cities("ingest", "cities", rows_file, "--batch", "--submit").status == 2

@@ -71,9 +71,9 @@ def test_unexpected_errors_print_one_line(
     sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _break(monkeypatch, ZeroDivisionError("of\nnothing"))
-    done = sleeper("table", "list")
-    assert (done.status, done.stdout) == (1, "")
-    assert done.stderr == (
+    result = sleeper("table", "list")
+    assert (result.status, result.stdout) == (1, "")
+    assert result.stderr == (
         "error: unexpected ZeroDivisionError: of nothing (set SLEEPER_DEBUG=1 for a traceback)\n"
     )
 
@@ -87,14 +87,14 @@ def test_debug_mode_raises_errors(sleeper: Sleeper, monkeypatch: pytest.MonkeyPa
 
 def test_interrupts_exit_with_status_130(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, KeyboardInterrupt())
-    done = sleeper("table", "list")
-    assert (done.status, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    result = sleeper("table", "list")
+    assert (result.status, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
 def test_closed_pipes_exit_with_status_0(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, BrokenPipeError(32, "broken pipe"))
-    done = sleeper("table", "list")
-    assert (done.status, done.stderr) == (0, "")
+    result = sleeper("table", "list")
+    assert (result.status, result.stderr) == (0, "")
 
 
 def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -121,8 +121,8 @@ def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 )
 def test_examples_in_help_use_the_command(command: list[str]) -> None:
     text = CliRunner().invoke(app, [*command, "--help"]).stdout
-    _, found, examples = text.partition("Example")
-    assert found
+    _, result, examples = text.partition("Example")
+    assert result
     assert f"sleeper {' '.join(command)}" in examples
 
 
@@ -139,14 +139,14 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
         "        assert exit.code == 0\n"
         "sys.exit(' '.join({'pyarrow', 'datafusion', 'pandas'} & sys.modules.keys()) or 0)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(tmp_path / "here")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.generated
@@ -163,9 +163,9 @@ def test_instance_get_prints_a_property(sleeper: Sleeper) -> None:
 
 def test_pause_and_resume_reject_local_instances(sleeper: Sleeper) -> None:
     for command in ("pause", "resume"):
-        done = sleeper(command)
-        assert (done.status, done.stdout) == (1, "")
-        assert "a local instance has no schedules" in done.stderr
+        result = sleeper(command)
+        assert (result.status, result.stdout) == (1, "")
+        assert "a local instance has no schedules" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,25 +16,25 @@ def full(cities: Sleeper, rows_file: Path) -> Sleeper:
 
 
 def test_key_option_accepts_quoted_values(full: Sleeper) -> None:
-    done = full("query", "cities", "--key", '"Paris, Texas"', "--format", "json")
-    assert done.status == 0
-    assert done.rows == [{"city": "Paris, Texas", "year": 1999, "people": None}]
-    assert done.stderr.startswith("1 row, ")
-    assert done.stderr.endswith(" ms\n")
+    result = full("query", "cities", "--key", '"Paris, Texas"', "--format", "json")
+    assert result.status == 0
+    assert result.rows == [{"city": "Paris, Texas", "year": 1999, "people": None}]
+    assert result.stderr.startswith("1 row, ")
+    assert result.stderr.endswith(" ms\n")
 
 
 def test_overlapping_keys_and_ranges_print_each_row_once(full: Sleeper) -> None:
-    done = full(
+    result = full(
         *("query", "cities", "--key", "Oslo", "--range", "B:P", "--range", ":B"),
         *("--columns", "city", "--format", "csv"),
     )
-    assert done.stdout == '"city"\n"Athens"\n"Oslo"\n'
+    assert result.stdout == '"city"\n"Athens"\n"Oslo"\n'
 
 
 def test_limit_zero_prints_no_rows(full: Sleeper) -> None:
-    done = full("query", "cities", "--limit", "0", "--format", "json")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr.startswith("0 rows, ")
+    result = full("query", "cities", "--limit", "0", "--format", "json")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.startswith("0 rows, ")
 
 
 def test_query_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> None:
@@ -49,8 +49,8 @@ def test_suffix_of_the_output_file_selects_the_format(
     full: Sleeper, tmp_path: Path, name: str
 ) -> None:
     target = tmp_path / name
-    done = full("query", "cities", "--columns", "city", "--output", target)
-    assert (done.status, done.stdout) == (0, "")
+    result = full("query", "cities", "--columns", "city", "--output", target)
+    assert (result.status, result.stdout) == (0, "")
     read = {
         ".parquet": lambda: pq.read_table(target)["city"].to_pylist(),
         ".csv": lambda: [line.strip('"') for line in target.read_text().splitlines()[1:]],
@@ -61,8 +61,8 @@ def test_suffix_of_the_output_file_selects_the_format(
 
 
 def test_format_name_as_output_writes_to_stdout(full: Sleeper, tmp_path: Path) -> None:
-    done = full("query", "cities", "--columns", "city", "--limit", "1", "--output", "json")
-    assert done.rows == [{"city": "Athens"}]
+    result = full("query", "cities", "--columns", "city", "--limit", "1", "--output", "json")
+    assert result.rows == [{"city": "Athens"}]
     assert full("sql", "SELECT 1 AS one", "-o", "csv").stdout == '"one"\n1\n'
     assert not (tmp_path / "json").exists()
     assert full("sql", "SELECT 1 AS one", "-o", "./json", "--format", "json").stdout == ""
@@ -71,17 +71,17 @@ def test_format_name_as_output_writes_to_stdout(full: Sleeper, tmp_path: Path) -
 
 def test_failed_query_keeps_the_output_file(full: Sleeper, tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
-    before = target.read_text()
+    previous = target.read_text()
     assert full("query", "cities", "--columns", "town", "--output", target).status == 1
-    assert target.read_text() == before
+    assert target.read_text() == previous
     assert list(tmp_path.glob(".*.part")) == []
 
 
 def test_unwritable_output_file_is_named(full: Sleeper, tmp_path: Path) -> None:
     target = tmp_path / "no" / "rows.csv"
-    done = full("query", "cities", "--output", target)
-    assert (done.status, done.stdout) == (1, "")
-    assert done.stderr == f"error: cannot write {target}: no such file or directory\n"
+    result = full("query", "cities", "--output", target)
+    assert (result.status, result.stdout) == (1, "")
+    assert result.stderr == f"error: cannot write {target}: no such file or directory\n"
 
 
 def test_sql_as_of_reads_old_versions(full: Sleeper, rows_file: Path) -> None:
@@ -93,14 +93,16 @@ def test_sql_as_of_reads_old_versions(full: Sleeper, rows_file: Path) -> None:
     (read,) = full("sql", statement, "--explain", "--as-of", "2", "--output", "json").rows
     assert (read["version"], read["files_of"]) == (2, 1)
     for wrong, message in (("99", "version 99"), ("towns=2", "'towns'"), ("x", "as of 'x'")):
-        refused = full("sql", statement, "--as-of", wrong)
-        assert (refused.status, refused.stdout) == (1, "")
-        assert message in refused.stderr
+        refusals = full("sql", statement, "--as-of", wrong)
+        assert (refusals.status, refusals.stdout) == (1, "")
+        assert message in refusals.stderr
 
 
 def test_sql_reads_all_tables(full: Sleeper) -> None:
-    done = full("sql", "SELECT sum(people) AS p FROM cities WHERE year = 2001", "--format", "json")
-    assert done.rows == [{"p": 1200}]
+    result = full(
+        "sql", "SELECT sum(people) AS p FROM cities WHERE year = 2001", "--format", "json"
+    )
+    assert result.rows == [{"p": 1200}]
 
 
 @pytest.mark.parametrize(
@@ -116,17 +118,17 @@ def test_sql_reads_all_tables(full: Sleeper) -> None:
 def test_invalid_queries_fail_with_one_line(
     full: Sleeper, arguments: list[str], message: str
 ) -> None:
-    done = full(*arguments)
-    assert (done.status, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    result = full(*arguments)
+    assert (result.status, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_explain_prints_the_files_read(full: Sleeper) -> None:
     statement = "SELECT people FROM cities WHERE city = 'Oslo'"
-    done = full("sql", "--explain", statement, "--output", "json")
-    (row,) = done.rows
+    result = full("sql", "--explain", statement, "--output", "json")
+    (row,) = result.rows
     assert (row["report"], row["table"], row["leaves"], row["leaves_of"]) == (
         *("explanation", "cities"),
         *(1, 2),

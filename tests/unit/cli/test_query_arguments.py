@@ -28,8 +28,8 @@ _TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_character
 
 @given(_TEXTS, st.integers(-(2**63), 2**63 - 1))
 def test_quoted_keys_parse_to_any_text(city: str, number: int) -> None:
-    asked = build_query(PLACES, keys=[f"{_quoted(city)},{number}"])
-    assert asked.regions == (key_region(PLACES, (city, number)),)
+    requested = build_query(PLACES, keys=[f"{_quoted(city)},{number}"])
+    assert requested.regions == (key_region(PLACES, (city, number)),)
 
 
 @given(_TEXTS.filter(bool))
@@ -53,8 +53,8 @@ def test_ranges_include_min_and_exclude_max(text: str, expected: Range) -> None:
 
 
 def test_byte_arrays_are_base64() -> None:
-    asked = build_query(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
-    assert asked.regions == (
+    requested = build_query(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
+    assert requested.regions == (
         key_region(BLOBS, (b"\x00\xff",)),
         Region((Range(b"\x00", b"\xff"),)),
     )
@@ -62,9 +62,9 @@ def test_byte_arrays_are_base64() -> None:
 
 def test_keys_ranges_and_regions_are_combined() -> None:
     region = {"long": {"min": 1, "max": 2}}
-    asked = build_query(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
-    assert asked.regions is not None
-    assert [r.ranges for r in asked.regions] == [
+    requested = build_query(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
+    assert requested.regions is not None
+    assert [r.ranges for r in requested.regions] == [
         (Range("a", "a\0"), Range(1, 2)),
         (Range("b", "b\0"), Range(2, 3)),
         (Range("c", "d"), Range(-(2**63), None)),
@@ -73,8 +73,13 @@ def test_keys_ranges_and_regions_are_combined() -> None:
 
 
 def test_no_arguments_select_the_whole_table() -> None:
-    asked = build_query(PLACES)
-    assert (asked.regions, asked.columns, asked.limit, asked.version) == (None, None, None, None)
+    requested = build_query(PLACES)
+    assert (requested.regions, requested.columns, requested.limit, requested.version) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_columns_keep_their_order_and_accept_quotes() -> None:

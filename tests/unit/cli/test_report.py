@@ -37,10 +37,10 @@ def test_partitions_report_counts_rows_and_files_of_leaves(full: Sleeper) -> Non
         (1, True, 3, 3),
         (1, True, 6, 3),
     ]
-    drawn = full("report", "partitions", "--table", "cities").stdout.splitlines()
-    assert drawn[0] == "table cities: 3 partitions, 2 leaves"
-    assert drawn[2].startswith("├─ ")
-    assert 'city >= "M"' in drawn[3]
+    sample = full("report", "partitions", "--table", "cities").stdout.splitlines()
+    assert sample[0] == "table cities: 3 partitions, 2 leaves"
+    assert sample[2].startswith("├─ ")
+    assert 'city >= "M"' in sample[3]
 
 
 def test_limit_notes_the_number_of_omitted_rows(full: Sleeper) -> None:
@@ -55,9 +55,9 @@ def test_limit_notes_the_number_of_omitted_rows(full: Sleeper) -> None:
 
 
 def test_report_all_contains_every_report(full: Sleeper) -> None:
-    done = full("report", "all", "--output", "json")
-    assert done.status == 0
-    assert {row["report"] for row in done.rows} == {
+    result = full("report", "all", "--output", "json")
+    assert result.status == 0
+    assert {row["report"] for row in result.rows} == {
         "tables",
         "files",
         "partitions",
@@ -103,8 +103,8 @@ def test_holds_and_followers_are_listed_and_removed(full: Sleeper, tmp_path: Pat
 
 
 def test_report_without_tables_prints_a_note(sleeper: Sleeper) -> None:
-    done = sleeper("report", "files")
-    assert (done.status, done.stdout, done.stderr) == (0, "", "no tables\n")
+    result = sleeper("report", "files")
+    assert (result.status, result.stdout, result.stderr) == (0, "", "no tables\n")
 
 
 def test_follower_create_starts_at_the_newest_or_given_version(full: Sleeper) -> None:
@@ -112,8 +112,8 @@ def test_follower_create_starts_at_the_newest_or_given_version(full: Sleeper) ->
     assert (created.status, created.stdout) == (0, "")
     assert created.stderr == "created follower feed of table cities at transaction 4\n"
     assert full("follower", "create", "cities", "all", "--start", "0").status == 0
-    found = full("follower", "list", "cities", "--output", "json").rows
-    assert {f["follower"]: (f["position"], f["lag"]) for f in found} == {
+    rows = full("follower", "list", "cities", "--output", "json").rows
+    assert {f["follower"]: (f["position"], f["lag"]) for f in rows} == {
         "all": (0, 6),
         "feed": (4, 2),
     }
@@ -132,9 +132,9 @@ def test_follower_create_rejects_invalid_arguments(
     full: Sleeper, arguments: list[str], message: str
 ) -> None:
     assert full("follower", "create", "cities", "feed").status == 0
-    refused = full("follower", "create", "cities", *arguments)
-    assert refused.status == 1
-    assert message in refused.stderr
+    refusals = full("follower", "create", "cities", *arguments)
+    assert refusals.status == 1
+    assert message in refusals.stderr
     assert len(full("follower", "list", "cities", "--output", "json").rows) == 1
 
 
@@ -143,17 +143,17 @@ def test_follower_create_rejects_collected_versions(full: Sleeper) -> None:
     assert full("run", "--until-idle", "--workers", "1").status == 0
     full("table", "set", "cities", "sleeper.table.gc.delay.minutes=0")
     assert full("gc", "cities").status == 0
-    refused = full("follower", "create", "cities", "feed", "--start", "0")
-    assert refused.status == 1
+    refusals = full("follower", "create", "cities", "feed", "--start", "0")
+    assert refusals.status == 1
     assert "what came after version 0 is not all kept any more: changes can be read" in (
-        refused.stderr
+        refusals.stderr
     )
 
 
 def test_snapshot_take_stores_a_snapshot(full: Sleeper) -> None:
-    taken = full("snapshot", "take", "cities")
-    assert (taken.status, taken.stdout) == (0, "")
-    assert taken.stderr == "stored a snapshot at transaction 4\n"
+    snapshot = full("snapshot", "take", "cities")
+    assert (snapshot.status, snapshot.stdout) == (0, "")
+    assert snapshot.stderr == "stored a snapshot at transaction 4\n"
     (row,) = full("report", "state", "--output", "json").rows
     assert row["snapshots"] == [4]
 
@@ -168,8 +168,8 @@ def test_dead_letters_list_redrive_and_delete(sleeper: Sleeper, tmp_path: Path) 
     assert queue.receive() == ()
 
     (letter,) = sleeper("report", "dead-letters", "--output", "json").rows
-    listed = sleeper("dead-letters", "list", "ingest", "--output", "json").rows
-    assert [each["message"] for each in listed] == [letter["message"]]
+    listing = sleeper("dead-letters", "list", "ingest", "--output", "json").rows
+    assert [item["message"] for item in listing] == [letter["message"]]
     assert sleeper("dead-letters", "list", "compaction", "--output", "json").rows == []
     assert (letter["queue"], letter["body"]) == ("ingest", "poison")
     redriven = sleeper("dead-letters", "redrive", "ingest")
@@ -192,10 +192,10 @@ def test_queries_send_and_show(full: Sleeper, tmp_path: Path) -> None:
     assert full("queries", "send", message).stdout == "q1\n"
     assert full("queries", "show", "q1").status == 1
     assert full("run", "--until-idle").status == 0
-    shown = full("queries", "show", "q1", "--output", "json")
-    assert {row["state"] for row in shown.rows} == {"COMPLETED"}
-    assert (shown.rows[0]["subquery"], sorted(r["rows"] for r in shown.rows)) == ("-", [3, 6, 9])
-    assert "results: " in shown.stderr
+    text = full("queries", "show", "q1", "--output", "json")
+    assert {row["state"] for row in text.rows} == {"COMPLETED"}
+    assert (text.rows[0]["subquery"], sorted(r["rows"] for r in text.rows)) == ("-", [3, 6, 9])
+    assert "results: " in text.stderr
     (row,) = full("report", "queries", "--output", "json").rows
     assert (row["query"], row["table"], row["state"]) == ("q1", "cities", "COMPLETED")
 
@@ -204,15 +204,15 @@ def test_queries_send_and_show(full: Sleeper, tmp_path: Path) -> None:
 def test_queries_send_rejects_invalid_messages(full: Sleeper, tmp_path: Path, text: str) -> None:
     message = tmp_path / "query.json"
     message.write_text(text)
-    done = full("queries", "send", message)
-    assert (done.status, "query message" in done.stderr) == (1, True)
+    result = full("queries", "send", message)
+    assert (result.status, "query message" in result.stderr) == (1, True)
     assert full("report", "queries", "--output", "json").rows == []
 
 
 def test_compact_creates_jobs_and_gc_dry_run_deletes_nothing(full: Sleeper) -> None:
-    done = full("compact", "cities", "--all")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr == "created 2 compaction jobs\n"
+    result = full("compact", "cities", "--all")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr == "created 2 compaction jobs\n"
     rows = full("report", "compaction-jobs", "--output", "json").rows
     assert [(row["state"], row["files"]) for row in rows] == [("created", 3), ("created", 3)]
     files = full("report", "files", "--output", "json").rows
@@ -224,9 +224,9 @@ def test_compact_creates_jobs_and_gc_dry_run_deletes_nothing(full: Sleeper) -> N
 
 def test_split_splits_leaves_over_the_threshold(full: Sleeper) -> None:
     full("table", "set", "cities", "sleeper.table.partition.splitting.threshold=4")
-    done = full("split", "cities")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr.startswith("1 leaf over the threshold\n")
+    result = full("split", "cities")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.startswith("1 leaf over the threshold\n")
 
 
 def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
@@ -240,5 +240,5 @@ def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
         "query": [0, 0, 0, 0],
         "leaf_query": [0, 0, 0, 0],
     }
-    drawn = full("report", "queues").stdout
-    assert drawn.startswith("1 message, 0 dead letters\n")
+    sample = full("report", "queues").stdout
+    assert sample.startswith("1 message, 0 dead letters\n")

@@ -27,10 +27,10 @@ def statuses(monkeypatch: pytest.MonkeyPatch) -> list[RunStatus | BaseException]
     script: list[RunStatus | BaseException] = []
 
     def run_instance(instance, until_idle, workers, listener):
-        for each in script:
-            if isinstance(each, BaseException):
-                raise each
-            listener(each)
+        for item in script:
+            if isinstance(item, BaseException):
+                raise item
+            listener(item)
 
     monkeypatch.setattr(runner, "run_instance", run_instance)
     return script
@@ -40,9 +40,9 @@ def test_run_prints_status_periodically_and_a_summary(
     sleeper: Sleeper, statuses: list[object]
 ) -> None:
     statuses += [replace(BUSY, seconds=1.0), BUSY, replace(BUSY, seconds=12.0), DONE]
-    done = sleeper("run", "--until-idle")
-    assert (done.status, done.stdout) == (0, "")
-    assert done.stderr.splitlines() == [
+    result = sleeper("run", "--until-idle")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.splitlines() == [
         "ingest 1 running, 2 waiting",
         "3 compaction jobs created, 1 leaf queued for splitting, 1,200 files collected, "
         "1 worker died in 12.3 s; no work left",
@@ -51,9 +51,9 @@ def test_run_prints_status_periodically_and_a_summary(
 
 def test_interrupted_run_exits_with_status_0(sleeper: Sleeper, statuses: list[object]) -> None:
     statuses += [BUSY, KeyboardInterrupt()]
-    done = sleeper("run")
-    assert done.status == 0
-    assert done.stderr.splitlines()[1:] == [
+    result = sleeper("run")
+    assert result.status == 0
+    assert result.stderr.splitlines()[1:] == [
         "stopped",
         "0 compaction jobs created, 0 leaves queued for splitting, 0 files collected in 11.0 s; "
         "work may remain",
@@ -64,5 +64,5 @@ def test_interrupted_run_until_idle_exits_with_status_130(
     sleeper: Sleeper, statuses: list[object]
 ) -> None:
     statuses += [KeyboardInterrupt()]
-    done = sleeper("run", "--until-idle")
-    assert (done.status, done.stderr) == (130, "interrupted\n")
+    result = sleeper("run", "--until-idle")
+    assert (result.status, result.stderr) == (130, "interrupted\n")

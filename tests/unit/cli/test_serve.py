@@ -14,7 +14,7 @@ def test_missing_starlette_error_names_the_package(
     for name in [name for name in sys.modules if name.startswith(("starlette", "sleeper.serve"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)
-    done = cities("serve")
-    assert done.status == 1
-    assert done.stderr.startswith("error: sleeper serve needs starlette")
-    assert f"pip install '{DISTRIBUTION}[serve]'" in done.stderr
+    result = cities("serve")
+    assert result.status == 1
+    assert result.stderr.startswith("error: sleeper serve needs starlette")
+    assert f"pip install '{DISTRIBUTION}[serve]'" in result.stderr

@@ -58,9 +58,9 @@ def test_table_set_prints_changes_and_an_empty_value_unsets(cities: Sleeper) -> 
 
 
 def test_ignored_properties_are_set_with_a_warning(cities: Sleeper) -> None:
-    done = cities("table", "set", "cities", "sleeper.table.statestore.classname=x")
-    assert done.status == 0
-    assert done.stderr == (
+    result = cities("table", "set", "cities", "sleeper.table.statestore.classname=x")
+    assert result.status == 0
+    assert result.stderr == (
         "warning: property sleeper.table.statestore.classname means nothing here, and is ignored\n"
     )
 
@@ -75,26 +75,26 @@ def test_ignored_properties_are_set_with_a_warning(cities: Sleeper) -> None:
     ],
 )
 def test_table_set_rejects_invalid_settings(cities: Sleeper, setting: str, message: str) -> None:
-    done = cities("table", "set", "cities", setting)
-    assert (done.status, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    result = cities("table", "set", "cities", setting)
+    assert (result.status, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_table_properties_lists_values_with_their_origin(cities: Sleeper) -> None:
     cities("instance", "set", "sleeper.default.table.gc.delay.minutes=3")
     cities("table", "set", "cities", "sleeper.table.parquet.page.size=64K")
     rows = cities("table", "properties", "cities", "--output", "json").rows
-    found = {row["property"]: (row["value"], row["set_in"]) for row in rows}
-    assert found["sleeper.table.gc.delay.minutes"] == ("3", "instance")
-    assert found["sleeper.table.parquet.page.size"] == ("64K", "table")
-    assert found["sleeper.table.compaction.files.batch.size"] == ("12", None)
+    result = {row["property"]: (row["value"], row["set_in"]) for row in rows}
+    assert result["sleeper.table.gc.delay.minutes"] == ("3", "instance")
+    assert result["sleeper.table.parquet.page.size"] == ("64K", "table")
+    assert result["sleeper.table.compaction.files.batch.size"] == ("12", None)
 
 
 def test_instance_set_warns_if_a_deployment_is_required(sleeper: Sleeper) -> None:
-    done = sleeper("instance", "set", "sleeper.orphan.period.hours=2")
-    assert done.status == 0
-    assert "takes effect at the next deployment" in done.stderr
+    result = sleeper("instance", "set", "sleeper.orphan.period.hours=2")
+    assert result.status == 0
+    assert "takes effect at the next deployment" in result.stderr
     rows = sleeper("instance", "properties", "--output", "json").rows
     assert {"sleeper.orphan.period.hours": "2"}.items() <= {
         r["property"]: r["value"] for r in rows
@@ -104,9 +104,9 @@ def test_instance_set_warns_if_a_deployment_is_required(sleeper: Sleeper) -> Non
 def test_invalid_schema_files_are_named(sleeper: Sleeper, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"rowKeyFields": []}')
-    done = sleeper("table", "create", "a", "--schema", wrong)
-    assert (done.status, done.stdout) == (1, "")
-    assert done.stderr == (
+    result = sleeper("table", "create", "a", "--schema", wrong)
+    assert (result.status, result.stdout) == (1, "")
+    assert result.stderr == (
         f"error: schema file {wrong}: schema has no row key field: at least one is needed\n"
     )
     missing = sleeper("table", "create", "a", "--schema", tmp_path / "missing.json")
@@ -119,12 +119,12 @@ def test_split_points_file_from_a_property_with_base64(
 ) -> None:
     points = tmp_path / "points"
     points.write_text("Yjpj\n")
-    done = sleeper(
+    result = sleeper(
         *("table", "create", "a", "--schema", schema_file),
         *("--set", f"sleeper.table.splits.file={points}"),
         *("--set", "sleeper.table.splits.base64.encoded=true"),
     )
-    assert done.status == 0
+    assert result.status == 0
     rows = sleeper("report", "partitions", "--table", "a", "--output", "json").rows
     assert [row["region"]["city"]["min"] for row in rows] == ["", "", "b:c"]
 
@@ -133,14 +133,14 @@ def test_invalid_split_point_error_names_the_line(sleeper: Sleeper, tmp_path: Pa
     schema, points = tmp_path / "s.json", tmp_path / "points"
     schema.write_text(json.dumps({"rowKeyFields": [{"name": "k", "type": "IntType"}]}))
     points.write_text("1\ntwo\n")
-    done = sleeper("table", "create", "a", "--schema", schema, "--split-points", points)
-    assert done.status == 1
-    assert f"split points file {points}, line 2: invalid value of field 'k': 'two'" in done.stderr
+    result = sleeper("table", "create", "a", "--schema", schema, "--split-points", points)
+    assert result.status == 1
+    assert f"split points file {points}, line 2: invalid value of field 'k': 'two'" in result.stderr
 
 
 def test_table_create_rejects_an_existing_name(cities: Sleeper, schema_file: Path) -> None:
-    done = cities("table", "create", "cities", "--schema", schema_file)
-    assert (done.status, done.stderr) == (1, "error: table 'cities' exists already\n")
+    result = cities("table", "create", "cities", "--schema", schema_file)
+    assert (result.status, result.stderr) == (1, "error: table 'cities' exists already\n")
 
 
 FILTERS, AGGREGATIONS = "sleeper.table.filters", "sleeper.table.aggregations"
@@ -157,18 +157,18 @@ def test_table_create_sets_filters_and_aggregations(sleeper: Sleeper, schema_fil
     )
     schema_file.with_name("a.csv").write_text("city,year,people\nOslo,2001,1\nOslo,2001,2\n")
     assert sleeper("ingest", "t", schema_file.with_name("a.csv")).status == 0
-    found = sleeper("query", "t", "--format", "json")
-    assert found.rows == [{"city": "Oslo", "year": 2001, "people": 3}]
+    result = sleeper("query", "t", "--format", "json")
+    assert result.rows == [{"city": "Oslo", "year": 2001, "people": 3}]
     own = sleeper("query", "t", "--format", "json", "--aggregations", "max(people)")
-    assert own.rows == found.rows
+    assert own.rows == result.rows
 
 
 def test_processing_properties_are_published_from_the_log(cities: Sleeper) -> None:
     assert cities("table", "set", "cities", f"{AGGREGATIONS}=MIN( people )").status == 0
     assert cities("table", "get", "cities", AGGREGATIONS).stdout == "min(people)\n"
     both = (f"{FILTERS}=ageOff(year,5)", "sleeper.table.gc.delay.minutes=7")
-    refused = cities("table", "set", "cities", *both)
-    assert (refused.status, "field 'year' is IntType" in refused.stderr) == (1, True)
+    refusals = cities("table", "set", "cities", *both)
+    assert (refusals.status, "field 'year' is IntType" in refusals.stderr) == (1, True)
     assert cities("table", "get", "cities", "sleeper.table.gc.delay.minutes").stdout == "10\n"
     assert cities("table", "set", "cities", f"{AGGREGATIONS}=").status == 0
     assert cities("table", "get", "cities", AGGREGATIONS).stdout == "\n"
@@ -191,18 +191,18 @@ def test_accept_time_permits_commits_after_a_long_idle_period(
 ) -> None:
     later_ms = system_clock() + 400 * 24 * 3600 * 1000
     monkeypatch.setattr("sleeper.clock.time.time_ns", lambda: later_ms * 1_000_000)
-    refused = cities("ingest", "cities", rows_file)
-    assert refused.status == 1
-    assert "400 days ahead" in refused.stderr
-    assert "sleeper table accept-time NAME" in refused.stderr
-    accepted = cities("table", "accept-time", "cities")
-    assert (accepted.status, accepted.stdout) == (0, "")
-    assert f"to {iso_time(later_ms)}" in accepted.stderr
+    refusals = cities("ingest", "cities", rows_file)
+    assert refusals.status == 1
+    assert "400 days ahead" in refusals.stderr
+    assert "sleeper table accept-time NAME" in refusals.stderr
+    acceptances = cities("table", "accept-time", "cities")
+    assert (acceptances.status, acceptances.stdout) == (0, "")
+    assert f"to {iso_time(later_ms)}" in acceptances.stderr
     assert cities("ingest", "cities", rows_file).status == 0
 
 
 def test_accept_time_all_includes_every_table(cities: Sleeper) -> None:
-    accepted = cities("table", "accept-time", "--all")
-    assert (accepted.status, accepted.stderr[:12]) == (0, "table cities")
+    acceptances = cities("table", "accept-time", "--all")
+    assert (acceptances.status, acceptances.stderr[:12]) == (0, "table cities")
     assert cities("table", "accept-time").status == 2
     assert cities("table", "accept-time", "cities", "--all").status == 2

@@ -43,10 +43,10 @@ def test_push_down_moves_references_to_leaves_within_key_bounds(
     table.ingest(range(5, 8))
     table.ingest([100, 101])
     left, right = table.split_at(ROOT, 8)
-    before = table.rows()
+    previous = table.rows()
     assert push_down_references(table.store) == 3
     assert rows_of_leaves(table) == {left: [5, 3], right: [5, 2]}
-    assert table.rows() == before
+    assert table.rows() == previous
     assert push_down_references(table.store) == 0
 
 
@@ -71,10 +71,10 @@ def test_push_down_uses_bounds_of_every_key_field(
     table.ingest([(1, "a"), (9, "c")])
     table.ingest([(9, "x"), (9, "z")])
     table.split_at(ROOT, 5)
-    before = table.rows()
+    previous = table.rows()
     push_down_references(table.store)
     assert Counter(map(len, rows_of_leaves(table).values())) == {1: 1, 2: 1}
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_push_down_leaves_assigned_references(table: DataTable) -> None:
@@ -109,13 +109,13 @@ def test_push_down_commits_bounded_entries(make_table: MakeTable) -> None:
 def test_concurrent_split_during_push_down_loses_no_row(table: DataTable) -> None:
     table.ingest(range(100))
     left, right = table.split_at(ROOT, 50)
-    before = table.rows()
+    previous = table.rows()
     table.watched.before_commit.append((PushDownReferences, lambda: table.split_at(left, 25)))
     table.create_jobs()
-    assert table.rows() == before
+    assert table.rows() == previous
     table.create_jobs()
     assert sorted(rows_of_leaves(table)) == sorted([f"{left}L", f"{left}R", right])
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_concurrent_assignment_during_push_down_keeps_its_file(
@@ -256,11 +256,11 @@ def test_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) ->
     table = make_table(split_points=[10])
     for start in range(0, 20, 3):
         table.ingest(range(start, start + 5))
-    before = table.rows()
+    previous = table.rows()
     assert all(len(rows) > 1 for rows in rows_of_leaves(table).values())
     table.compact(full=True)
     assert [len(rows) for rows in rows_of_leaves(table).values()] == [1, 1]
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_empty_table_needs_no_jobs(table: DataTable) -> None:

@@ -45,10 +45,10 @@ def create(table: DataTable, strategy: Callable[..., Any]) -> CreationReport:
 @pytest.fixture
 def table(make_table: MakeTable) -> DataTable:
     """Two leaves of four files each."""
-    made = make_table(split_points=[10])
+    data_table = make_table(split_points=[10])
     for _ in range(4):
-        made.ingest(range(20))
-    return made
+        data_table.ingest(range(20))
+    return data_table
 
 
 def test_groups_become_jobs(table: DataTable) -> None:

@@ -51,14 +51,14 @@ def release(table: DataTable, job: CompactionJob) -> None:
 
 def test_output_contains_the_rows_of_all_inputs_in_order(table: DataTable) -> None:
     job = create_job(table, files=5, rows=100)
-    before = table.rows()
+    previous = table.rows()
     result = table.run(job)
     (file,) = table.files()
     assert file.path == result.output.path if result.output else False
     assert (result.rows_read, result.rows_written, file.rows) == (500, 500, 500)
     assert (file.smallest_key, file.largest_key) == ((0,), (103,))
     assert (file.smallest_number, file.largest_number) == (2, 6)
-    assert table.rows() == before
+    assert table.rows() == previous
     assert table.assigned() == []
     status = table.tracker.job(TABLE_ID, job.id)
     assert status.state is JobState.COMMITTED
@@ -70,12 +70,12 @@ def test_output_contains_the_rows_of_all_inputs_in_order(table: DataTable) -> No
 def test_redelivered_message_after_the_commit_is_already_done(table: DataTable) -> None:
     job = create_job(table)
     table.run(job)
-    written = table.paths_on_disk()
+    output = table.paths_on_disk()
     runs = len(table.tracker.job(TABLE_ID, job.id).runs)
     assert table.run(job).already_done
     # A second run would appear in the tracker without an end.
     assert len(table.tracker.job(TABLE_ID, job.id).runs) == runs
-    assert table.paths_on_disk() == written
+    assert table.paths_on_disk() == output
 
 
 def test_redelivery_records_an_unrecorded_commit(
@@ -94,14 +94,14 @@ def test_only_rows_of_the_partition_are_compacted(make_table: MakeTable) -> None
     table = make_table(split_points=[10])
     for _ in range(3):
         table.ingest(range(20))
-    before = table.rows()
+    previous = table.rows()
     table.create_jobs(full=True)
     left, right = table.sent_jobs()
     assert table.run(left).rows_written == 30
-    assert table.rows() == before
+    assert table.rows() == previous
     assert len(table.files()) == 4
     assert table.run(right).rows_written == 30
-    assert table.rows() == before
+    assert table.rows() == previous
     assert len(table.files()) == 2
 
 
@@ -134,9 +134,9 @@ def test_file_inside_the_partition_has_no_predicate(make_table: MakeTable) -> No
 def test_many_files_are_merged_in_passes(make_table: MakeTable) -> None:
     table = make_table(engine_changes={"merge_files_max": 3})
     job = create_job(table, files=11)
-    before = table.rows()
+    previous = table.rows()
     assert table.run(job).rows_written == 110
-    assert table.rows() == before
+    assert table.rows() == previous
     assert not list(table.engine.spill_folder.iterdir())
 
 
@@ -144,38 +144,38 @@ def test_concurrent_split_leaves_the_output_until_push_down(
     table: DataTable,
 ) -> None:
     job = create_job(table)
-    before = table.rows()
+    previous = table.rows()
     table.watched.before_commit.append((CommitCompaction, lambda: table.split_at(ROOT, 5)))
     table.run(job)
     with table.store.reading() as state:
         assert [r.partition_id for r in state.files.references()] == [ROOT]
-    assert table.rows() == before
+    assert table.rows() == previous
     table.create_jobs()
     with table.store.reading() as state:
         assert len(list(state.files.references())) == 2
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_job_released_before_its_commit_changes_nothing(table: DataTable) -> None:
     job = create_job(table)
-    before, files = table.rows(), table.files()
+    previous, files = table.rows(), table.files()
     table.watched.before_commit.append((CommitCompaction, lambda: release(table, job)))
     with pytest.raises(StateMovedOnError, match="does not hold its files any more"):
         table.run(job)
     assert table.files() == files
-    assert table.rows() == before
+    assert table.rows() == previous
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
 
 
 def test_concurrent_runs_of_one_job_commit_once(table: DataTable) -> None:
     job = create_job(table)
-    before = table.rows()
+    previous = table.rows()
     results = []
     table.watched.before_commit.append((CommitCompaction, lambda: results.append(table.run(job))))
     assert table.run(job).already_done
     assert [r.already_done for r in results] == [False]
     assert len(table.files()) == 1
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_expired_lease_without_release_commits(table: DataTable) -> None:
@@ -191,9 +191,9 @@ def test_run_renews_the_lease_first(table: DataTable) -> None:
 
     def look() -> None:
         with table.store.reading() as state:
-            held = state.jobs.get(job.id)
-        assert held is not None
-        renewed.append(held.lease_expiry_ms - table.clock())
+            job_state = state.jobs.get(job.id)
+        assert job_state is not None
+        renewed.append(job_state.lease_expiry_ms - table.clock())
 
     table.watched.before_commit.append((CommitCompaction, look))
     table.run(job)
@@ -212,8 +212,8 @@ def test_lease_is_renewed_periodically(table: DataTable) -> None:
     lease.check()
     table.clock.pass_minutes(1)
     with table.store.reading() as state:
-        held = state.jobs.get(job.id)
-    assert held is not None
+        job_state = state.jobs.get(job.id)
+    assert job_state is not None
     assert len(renewals) > 2
 
 
@@ -223,20 +223,20 @@ def wait_briefly() -> None:
 
 def test_run_of_a_released_job_stops(table: DataTable, monkeypatch: pytest.MonkeyPatch) -> None:
     job = create_job(table)
-    taken = []
+    names = []
 
     def slow(*arguments: Any) -> None:
         *_, on_rows = arguments
         release(table, job)
         for _ in range(500):
             wait_briefly()
-            taken.append(1)
+            names.append(1)
             on_rows(1)
 
     monkeypatch.setattr(running, "write_output", slow)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job, lease_seconds=0.06)
-    assert len(taken) < 400
+    assert len(names) < 400
 
 
 def test_lease_survives_one_failed_renewal(table: DataTable) -> None:
@@ -283,13 +283,13 @@ def test_error_names_the_damaged_input(table: DataTable, damage: str) -> None:
 def test_decodable_bit_flip_is_never_compacted(table: DataTable) -> None:
     job = create_job(table, rows=1000)
     bad = table.files()[1]
-    before = table.rows()
+    previous = table.rows()
     path = table.root.folder / bad.path
     content = path.read_bytes()
     for place in range(len(content) // 4, len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with contextlib.suppress(DataError):
-            if table.rows() != before:
+            if table.rows() != previous:
                 break
     else:
         raise AssertionError("no flip decodes")
@@ -301,7 +301,7 @@ def test_decodable_bit_flip_is_never_compacted(table: DataTable) -> None:
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
     path.write_bytes(content)
     table.run(job)
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def damage_file(path: Path, damage: str) -> None:
@@ -384,10 +384,10 @@ def test_inputs_without_rows_of_the_partition_leave_no_file(table: DataTable) ->
     table.ingest([2, 32])
     left, _ = table.split_at(ROOT, 20)
     table.split_at(left, 10)
-    before = table.rows()
+    previous = table.rows()
     results = table.compact(full=True)
     assert [r.output for r in results if isinstance(r, running.CompactionResult)].count(None) == 1
-    assert table.rows() == before
+    assert table.rows() == previous
     assert table.assigned() == []
 
 

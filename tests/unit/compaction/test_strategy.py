@@ -66,8 +66,8 @@ def test_groups_are_disjoint_and_have_two_or_more_files(
     strategy: Strategy, rows: list[int], most: int
 ) -> None:
     groups = strategy(files(*rows), StrategySettings(files_per_job_max=most))
-    taken = [f.path for g in groups for f in g]
-    assert len(taken) == len(set(taken))
+    paths = [f.path for g in groups for f in g]
+    assert len(paths) == len(set(paths))
     assert all(len(g) > 1 for g in groups)
 
 

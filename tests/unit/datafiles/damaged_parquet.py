@@ -20,13 +20,13 @@ def main(schema_json: str, folder: str) -> None:
     for path in sorted(Path(folder).glob("*.parquet")):
         print(path.name, end=" ", flush=True)
         try:
-            print("rows", rows_of(path, schema), flush=True)
+            print("rows", count_rows(path, schema), flush=True)
         except InvalidRequestError as error:
-            named = "refused" if str(path) in str(error) else "refused without its name"
-            print(named, str(error).splitlines()[0], flush=True)
+            names = "refused" if str(path) in str(error) else "refused without its name"
+            print(names, str(error).splitlines()[0], flush=True)
 
 
-def rows_of(path: Path, schema: Schema) -> int:
+def count_rows(path: Path, schema: Schema) -> int:
     file = open_parquet(path, RowChecker(schema, str(path), None))
     if file is None:
         return 0

@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> DataRoot:
     return DataRoot(tmp_path)
 
 
-def written(root: DataRoot, path: str = "f.parquet", rows: int = 1000) -> DataFile:
+def write_file(root: DataRoot, path: str = "f.parquet", rows: int = 1000) -> DataFile:
     writer = DataFileWriter(root, path, SCHEMA, FileSettings(row_group_rows_max=300))
     writer.write([pa.record_batch({"k": [f"{n:06d}" for n in range(rows)], "v": [*range(rows)]})])
     return writer.finish()
@@ -42,7 +42,7 @@ def flip(root: DataRoot, path: str, place: int) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 300, 1000])
 def test_sections_are_magic_row_groups_and_rest(root: DataRoot, rows: int) -> None:
-    file = written(root, rows=rows)
+    file = write_file(root, rows=rows)
     path = Path(root.url_of(file.path))
     checksum = read_checksum(root, file.path)
     assert checksum is not None
@@ -59,7 +59,7 @@ def test_sections_are_magic_row_groups_and_rest(root: DataRoot, rows: int) -> No
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
 def test_part_size_does_not_change_the_checksum(size: int) -> None:
     content = bytes(range(256)) * 2
-    parts = [content[at : at + size] for at in range(0, len(content), size)]
+    parts = [content[start : start + size] for start in range(0, len(content), size)]
     ends = [4, 100, 101, 512]
     assert checksum_in_sections(iter(parts), ends) == checksum_in_sections(iter([content]), ends)
     assert [s.end for s in checksum_in_sections(iter(parts), ends).sections] == ends
@@ -72,7 +72,7 @@ def test_sidecar_round_trip(root: DataRoot) -> None:
 
 @pytest.mark.parametrize("damage", ["first", "middle", "last", "cut", "longer", "gone"])
 def test_error_names_the_damaged_file(root: DataRoot, damage: str) -> None:
-    file = written(root)
+    file = write_file(root)
     path = Path(root.url_of(file.path))
     content = path.read_bytes()
     if damage == "cut":
@@ -89,7 +89,7 @@ def test_error_names_the_damaged_file(root: DataRoot, damage: str) -> None:
 
 
 def test_checksum_of_the_whole_file_is_verified(root: DataRoot) -> None:
-    file = written(root)
+    file = write_file(root)
     path = Path(root.url_of(file.path))
     sidecar = path.with_name(path.name + CHECKSUM_SUFFIX)
     sidecar.write_text(f"xxh3-128 {compute_digest(path.read_bytes())}\n")
@@ -103,7 +103,7 @@ def test_checksum_of_the_whole_file_is_verified(root: DataRoot) -> None:
 def test_pages_are_verified_without_a_checksum(
     root: DataRoot, caplog: pytest.LogCaptureFixture, sidecar: str
 ) -> None:
-    file = written(root)
+    file = write_file(root)
     if sidecar == "gone":
         root.delete([file.path + CHECKSUM_SUFFIX])
     else:

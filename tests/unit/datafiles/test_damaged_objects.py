@@ -44,22 +44,22 @@ ROWS = [(f"é{n:04d}", n, f"v{n}") for n in range(300)]
 SECONDS = 1.0
 
 
-def damaged(content: bytes, chance: random.Random) -> bytes:
+def damage(content: bytes, chance: random.Random) -> bytes:
     """The content with some bits flipped, or cut, or with bytes lost, doubled or overwritten."""
     changed = bytearray(content)
-    at, size = chance.randrange(len(content)), chance.randrange(1, 9)
+    place, size = chance.randrange(len(content)), chance.randrange(1, 9)
     kind = chance.randrange(5)
     if kind == 0:
         for _ in range(chance.choice([1, 1, 1, 4])):
             changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     elif kind == 1:
-        del changed[at:]
+        del changed[place:]
     elif kind == 2:
-        del changed[at : at + size]
+        del changed[place : place + size]
     elif kind == 3:
-        changed[at:at] = changed[at : at + size]
+        changed[place:place] = changed[place : place + size]
     else:
-        changed[at : at + size] = chance.randbytes(size)
+        changed[place : place + size] = chance.randbytes(size)
     return bytes(changed)
 
 
@@ -77,9 +77,9 @@ def _until(end: float, chance: random.Random) -> Iterator[random.Random]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> DataTable:
-    made = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(row_group_rows_max=100))
-    made.add_rows(ROWS)
-    return made
+    data_table = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(row_group_rows_max=100))
+    data_table.add_rows(ROWS)
+    return data_table
 
 
 def file_of(table: DataTable) -> DataFile:
@@ -94,7 +94,7 @@ def test_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> Non
     within = Range("é0100", "é0200")
     for chance in chances:
         try:
-            first, _ = sketches_from_bytes(SCHEMA, damaged(content, chance), "f.sketches")
+            first, _ = sketches_from_bytes(SCHEMA, damage(content, chance), "f.sketches")
         except DataError:
             continue
         first.share(within)
@@ -111,7 +111,7 @@ def test_damaged_filter_or_checksum_is_a_data_error(
         CHECKSUM_SUFFIX: checksum_from_bytes,
     }[suffix]
     for chance in chances:
-        changed = damaged(content, chance)
+        changed = damage(content, chance)
         if changed != content:
             with pytest.raises(DataError, match=f"f{suffix}"):
                 read(changed, f"f{suffix}")
@@ -125,7 +125,7 @@ def test_damaged_sidecars_lose_no_rows(
     contents = {suffix: sidecar.read_bytes() for suffix, sidecar in sidecars.items()}
     for chance in chances:
         for suffix, sidecar in sidecars.items():
-            sidecar.write_bytes(damaged(contents[suffix], chance))
+            sidecar.write_bytes(damage(contents[suffix], chance))
         engine = make_engine(tmp_path, verifies_checksums=True)
         key = chance.choice(ROWS)
         query = Query(make_key_regions(SCHEMA, [key[:2]]))
@@ -141,7 +141,7 @@ def test_damaged_footer_raises_sleeper_errors(
     start = len(content) * 2 // 3
     regions = (*make_key_regions(SCHEMA, [ROWS[7][:2]]), whole_region(SCHEMA))
     for chance in chances:
-        path.write_bytes(content[:start] + damaged(content[start:], chance))
+        path.write_bytes(content[:start] + damage(content[start:], chance))
         of_damage = DataFile(file.path, file.rows, path.stat().st_size, (), ())
         with contextlib.suppress(DataError):
             end = read_file_end(table.root, SCHEMA, of_damage, verify=True)
@@ -156,14 +156,14 @@ def test_query_of_a_damaged_footer_raises_sleeper_errors(
     content = path.read_bytes()
     start = len(content) * 2 // 3
     for chance in chances:
-        path.write_bytes(content[:start] + damaged(content[start:], chance))
+        path.write_bytes(content[:start] + damage(content[start:], chance))
         for verifies in (False, True):
             engine = make_engine(tmp_path, verifies_checksums=verifies)
             try:
-                found = list_rows(run_query(Query(), table.query_table, engine).read_all())
+                rows = list_rows(run_query(Query(), table.query_table, engine).read_all())
             except SleeperError:
                 continue
-            assert found == ROWS or not verifies
+            assert rows == ROWS or not verifies
 
 
 def test_key_sample_of_a_damaged_file_is_valid_or_raises(
@@ -173,7 +173,7 @@ def test_key_sample_of_a_damaged_file_is_valid_or_raises(
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     for chance in chances:
-        path.write_bytes(damaged(content, chance))
+        path.write_bytes(damage(content, chance))
         with contextlib.suppress(SleeperError):
             sample_keys(table.root, SCHEMA, file, whole_region(SCHEMA))
 
@@ -185,7 +185,7 @@ def test_verification_of_a_damaged_file_finds_faults(
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     for chance in chances:
-        changed = damaged(content, chance)
+        changed = damage(content, chance)
         path.write_bytes(changed)
         assert changed == content or verify_file(table.root, SCHEMA, ExpectedFile(file))
 
@@ -210,16 +210,16 @@ def test_damaged_snapshot_is_skipped(
     for chance in chances:
         path.unlink()
         if is_renamed:
-            changed = zstandard.ZstdCompressor().compress(damaged(state, chance))
+            changed = zstandard.ZstdCompressor().compress(damage(state, chance))
             checksum = hashlib.sha256(changed).hexdigest()[:16]
         else:
-            changed, checksum = damaged(content, chance), path.name.split("-")[2][:16]
+            changed, checksum = damage(content, chance), path.name.split("-")[2][:16]
         path = path.with_name(f"{number:019d}-{'0' * 8}-{checksum}.db.zst")
         path.write_bytes(changed)
         into = tmp_path / "copy.db"
         try:
-            found = SnapshotStore(store, "t").place_newest(into)
+            result = SnapshotStore(store, "t").place_newest(into)
         except SleeperError:
-            found = None
-        assert is_renamed or changed == content or found is None
+            result = None
+        assert is_renamed or changed == content or result is None
         into.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ ROWS = 40
 MUTATIONS = 400
 
 
-def written(table: pa.Table, **settings: object) -> bytes:
+def write_parquet(table: pa.Table, **settings: object) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, **settings)
     return sink.getvalue()
@@ -67,11 +67,11 @@ def some_files() -> list[bytes]:
     ]
     table = pa.Table.from_pylist(rows, arrow_schema(SCHEMA))
     return [
-        written(table),
-        written(table, compression="zstd", data_page_version="2.0", write_page_checksum=True),
-        written(table, compression="gzip", use_dictionary=False, write_statistics=False),
-        written(table, compression="none", row_group_size=9, write_page_index=True),
-        written(table, store_schema=False, store_decimal_as_integer=True),
+        write_parquet(table),
+        write_parquet(table, compression="zstd", data_page_version="2.0", write_page_checksum=True),
+        write_parquet(table, compression="gzip", use_dictionary=False, write_statistics=False),
+        write_parquet(table, compression="none", row_group_size=9, write_page_index=True),
+        write_parquet(table, store_schema=False, store_decimal_as_integer=True),
     ]
 
 
@@ -115,11 +115,11 @@ def read_all(folder: Path, files: Mapping[str, bytes], schema: Schema) -> dict[s
 
 def with_time_zone_that_is_no_text(content: bytes) -> bytes:
     """The file with a time zone that is not UTF-8, in the Arrow schema that it carries."""
-    found = re.search(rb"ARROW:schema.{1,6}?([A-Za-z0-9+/]{100,}={0,2})", content, re.DOTALL)
-    assert found is not None
-    schema = base64.b64decode(found[1])
+    match = re.search(rb"ARROW:schema.{1,6}?([A-Za-z0-9+/]{100,}={0,2})", content, re.DOTALL)
+    assert match is not None
+    schema = base64.b64decode(match[1])
     assert schema.count(b"UTC\0") == 1
-    return content.replace(found[1], base64.b64encode(schema.replace(b"UTC\0", b"U\xacC\0")))
+    return content.replace(match[1], base64.b64encode(schema.replace(b"UTC\0", b"U\xacC\0")))
 
 
 def test_damaged_files_are_read_or_refused_by_name(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_errors_have_no_types(session: SessionContext, tmp_path: Path):
     session.register_parquet("t", path.as_uri(), schema=ID)
     plan = session.table("t").execution_plan()
     path.unlink()
-    with pytest.raises(Exception, match="not found") as raised:
+    with pytest.raises(Exception, match="not found") as error:
         list(session.execute(plan, 0))
-    assert type(raised.value) in (Exception, ValueError)
+    assert type(error.value) in (Exception, ValueError)
 
 
 def test_parquet_footer_arrow_aborts_on_contradicting_statistics(tmp_path: Path):
@@ -97,9 +97,9 @@ def test_predicate_long_lists_prune_nothing(session: SessionContext, tmp_path: P
     session.register_parquet("t", path.as_uri(), schema=ID)
 
     def pruned(values: range) -> bool:
-        listed = ", ".join(map(str, values))
-        found = session.sql(f"EXPLAIN ANALYZE SELECT * FROM t WHERE id IN ({listed})").to_pydict()
-        return "row_groups_pruned_statistics=10 total → 1 matched" in str(found["plan"])
+        listing = ", ".join(map(str, values))
+        result = session.sql(f"EXPLAIN ANALYZE SELECT * FROM t WHERE id IN ({listing})").to_pydict()
+        return "row_groups_pruned_statistics=10 total → 1 matched" in str(result["plan"])
 
     assert pruned(range(20))
     assert not pruned(range(21))
@@ -124,8 +124,8 @@ def test_float_extremes_depend_on_row_order(
 ):
     """engine/float_extremes.py, apache/datafusion#24432 and #13415"""
     frame = session.from_arrow(pa.table({"key": [1] * len(values), "value": values}))
-    found = frame.aggregate([col("key")], [f.max(col("value")).alias("value")])
-    assert found.to_pydict()["value"] == pytest.approx([maximum], nan_ok=True)
+    result = frame.aggregate([col("key")], [f.max(col("value")).alias("value")])
+    assert result.to_pydict()["value"] == pytest.approx([maximum], nan_ok=True)
 
 
 def test_datasketches_string_serde_fails_on_text_beyond_latin_1():

@@ -37,7 +37,7 @@ def open_files() -> list[Path]:
     return [link.readlink() for link in links if link.is_symlink()]
 
 
-def written(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
+def write_file(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
     writer = DataFileWriter(root, name, SCHEMA, FileSettings(row_group_rows_max=100))
     writer.write([pa.record_batch({"key": [*range(rows)], "v": [f"v{n}" for n in range(rows)]})])
     return writer.finish()
@@ -47,7 +47,7 @@ def test_extracts_have_all_or_the_selected_row_groups(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 2)
-    files = [written(root, f"{n}.parquet") for n in range(5)]
+    files = [write_file(root, f"{n}.parquet") for n in range(5)]
     selected: FileRegions = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
     with fetch_inputs(root, SCHEMA, selected, spill) as local_copies:
         assert not [file for file in open_files() if file.parent == spill]
@@ -70,12 +70,12 @@ def test_damaged_row_groups_fail_before_rows_are_read(
     regions: tuple[Region, ...] | None,
     is_fetched: bool,
 ) -> None:
-    whole, file = written(root, "whole.parquet"), written(root, "damaged.parquet")
+    whole, file = write_file(root, "whole.parquet"), write_file(root, "damaged.parquet")
     path = Path(root.url_of(file.path))
     metadata = pq.read_metadata(path)
-    at = metadata.row_group(3).column(1).data_page_offset + 50
+    place = metadata.row_group(3).column(1).data_page_offset + 50
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
+    content[place] ^= 1
     path.write_bytes(content)
     if not is_fetched:
         space = shutil.disk_usage(spill)._replace(free=0)
@@ -95,7 +95,7 @@ def test_full_disk_prevents_fetching(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 1)
-    files = [written(root, f"{n}.parquet") for n in range(2)]
+    files = [write_file(root, f"{n}.parquet") for n in range(2)]
     if fault == "little room":
         with fetch_inputs(root, SCHEMA, [(files[0], None)], spill) as local_copies:
             one = local_copies[files[0].path].bytes
@@ -118,7 +118,7 @@ def test_full_disk_prevents_fetching(
 
 
 def test_missing_or_torn_file_raises_and_leaves_nothing(root: DistantRoot, spill: Path) -> None:
-    first, second = (written(root, f"{n}.parquet") for n in range(2))
+    first, second = (write_file(root, f"{n}.parquet") for n in range(2))
     place = Path(root.url_of(second.path))
     place.write_bytes(place.read_bytes()[:-50])
     for error in (DataError, StateMovedOnError):

@@ -52,9 +52,9 @@ def test_too_large_float_is_refused(tmp_path: Path, kind: FieldType, cell: str) 
         InvalidRequestError, match=r"rows\.jsonl, row 2: .*(too large|too big|number)"
     ):
         read_json(tmp_path, kind, "null", cell)
-    quoted = cell.replace('"', '""')
+    quoted_text = cell.replace('"', '""')
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: "):
-        read_cells(tmp_path, kind, f'"{quoted}"')
+        read_cells(tmp_path, kind, f'"{quoted_text}"')
 
 
 def test_narrowed_floats_in_lists_are_not_infinite() -> None:
@@ -67,8 +67,8 @@ def test_narrowed_floats_in_lists_are_not_infinite() -> None:
 
 
 def test_special_floats_may_be_quoted_or_unquoted(tmp_path: Path) -> None:
-    found = read_json(tmp_path, P.DOUBLE, '"NaN"', "NaN", '"-Infinity"', "Infinity", "-0.0", "3")
-    assert repr(found) == "[nan, nan, -inf, inf, -0.0, 3.0]"
+    result = read_json(tmp_path, P.DOUBLE, '"NaN"', "NaN", '"-Infinity"', "Infinity", "-0.0", "3")
+    assert repr(result) == "[nan, nan, -inf, inf, -0.0, 3.0]"
     lists = read_json(tmp_path, ListType(P.DOUBLE), '["NaN", 1]', "[Infinity]", "[]")
     assert repr(lists) == "[[nan, 1.0], [inf], []]"
     maps = read_json(tmp_path, MAP, '{"a": "NaN", "b": -Infinity}', '{"NaN": 1}')

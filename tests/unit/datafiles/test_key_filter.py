@@ -44,7 +44,7 @@ def schemas_and_keys(draw: st.DrawFn) -> tuple[Schema, list[Key]]:
     return schema, keys
 
 
-def batch_of(schema: Schema, keys: list[Key]) -> pa.RecordBatch:
+def make_batch(schema: Schema, keys: list[Key]) -> pa.RecordBatch:
     columns = zip(*keys, strict=True)
     kinds = arrow_schema(schema)
     return pa.RecordBatch.from_arrays(
@@ -56,7 +56,7 @@ def random_hashes(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
 
 
-def built(hashes: np.ndarray, bits: int = 14, bytes_max: int = 2**25, turn: int = 1000):
+def build_filter(hashes: np.ndarray, bits: int = 14, bytes_max: int = 2**25, turn: int = 1000):
     builder = KeyFilterBuilder(bits, bytes_max)
     for start in range(0, len(hashes), turn):
         builder.add(hashes[start : start + turn])
@@ -64,10 +64,10 @@ def built(hashes: np.ndarray, bits: int = 14, bytes_max: int = 2**25, turn: int 
 
 
 @given(schemas_and_keys())
-def test_hashes_of_columns_and_single_keys_are_equal(drawn: tuple[Schema, list[Key]]):
-    schema, keys = drawn
+def test_hashes_of_columns_and_single_keys_are_equal(sample: tuple[Schema, list[Key]]):
+    schema, keys = sample
     half = len(keys) // 2
-    batches = [batch_of(schema, keys).slice(0, half), batch_of(schema, keys).slice(half)]
+    batches = [make_batch(schema, keys).slice(0, half), make_batch(schema, keys).slice(half)]
     assert hash_rows(schema, batches).tolist() == hash_keys(schema, keys).tolist()
 
 
@@ -84,68 +84,70 @@ def test_hash_separates_fields():
 
 
 @given(schemas_and_keys(), st.integers(1, 64))
-def test_filter_passes_every_added_key(drawn: tuple[Schema, list[Key]], bits: int):
-    schema, keys = drawn
+def test_filter_passes_every_added_key(sample: tuple[Schema, list[Key]], bits: int):
+    schema, keys = sample
     hashes = hash_keys(schema, sorted(keys))
-    made = built(hashes, bits, turn=7)
-    assert made is not None
-    assert made.keys == len(set(keys))
-    assert made.may_hold(hashes).all()
+    key_filter = build_filter(hashes, bits, turn=7)
+    assert key_filter is not None
+    assert key_filter.keys == len(set(keys))
+    assert key_filter.may_hold(hashes).all()
 
 
 @given(st.integers(0, 3000), st.integers(1, 500), st.integers(1, 64), st.integers(64, 8192))
-def test_folded_filter_passes_every_added_key(count: int, waiting: int, bits: int, bytes_max: int):
+def test_folded_filter_passes_every_added_key(
+    count: int, pending_keys: int, bits: int, bytes_max: int
+):
     hashes = random_hashes(count, seed=count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_WAITING_MAX", waiting)
-        made = built(hashes, bits, bytes_max, turn=100)
-    if made is None:
+        patch.setattr(module, "_WAITING_MAX", pending_keys)
+        key_filter = build_filter(hashes, bits, bytes_max, turn=100)
+    if key_filter is None:
         assert count * 3 > bytes_max // 32 * 256
         return
-    assert made.may_hold(hashes).all()
-    assert made.blocks.nbytes <= bytes_max
+    assert key_filter.may_hold(hashes).all()
+    assert key_filter.blocks.nbytes <= bytes_max
 
 
 @pytest.mark.parametrize(("bits", "rate_max"), [(10, 0.018), (12, 0.008), (14, 0.004), (16, 0.002)])
-@pytest.mark.parametrize("waiting", [2**22, 5_000])
+@pytest.mark.parametrize("pending_keys", [2**22, 5_000])
 def test_few_absent_keys_pass(
-    bits: int, rate_max: float, waiting: int, monkeypatch: pytest.MonkeyPatch
+    bits: int, rate_max: float, pending_keys: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_WAITING_MAX", waiting)
-    made = built(random_hashes(50_000, seed=1), bits)
-    assert made is not None
-    assert made.may_hold(random_hashes(200_000, seed=2)).mean() < rate_max
+    monkeypatch.setattr(module, "_WAITING_MAX", pending_keys)
+    key_filter = build_filter(random_hashes(50_000, seed=1), bits)
+    assert key_filter is not None
+    assert key_filter.may_hold(random_hashes(200_000, seed=2)).mean() < rate_max
 
 
 def test_folded_filter_equals_a_direct_one(monkeypatch: pytest.MonkeyPatch):
     # 16 bits for each of 4096 keys are 256 blocks, a power of two, as folding makes.
     hashes = random_hashes(4096, seed=5)
-    at_once = built(hashes, bits=16)
+    unfolded = build_filter(hashes, bits=16)
     monkeypatch.setattr(module, "_WAITING_MAX", 1000)
-    folded = built(hashes, bits=16)
-    assert at_once is not None
+    folded = build_filter(hashes, bits=16)
+    assert unfolded is not None
     assert folded is not None
-    assert np.array_equal(folded.blocks, at_once.blocks)
+    assert np.array_equal(folded.blocks, unfolded.blocks)
 
 
 def test_equal_keys_count_once():
-    made = built(np.repeat(random_hashes(100, seed=3), 1000))
-    assert made is not None
-    assert made.keys == 100
-    assert made.blocks.nbytes < 200
+    key_filter = build_filter(np.repeat(random_hashes(100, seed=3), 1000))
+    assert key_filter is not None
+    assert key_filter.keys == 100
+    assert key_filter.blocks.nbytes < 200
 
 
 def test_too_many_keys_have_no_filter():
-    assert built(random_hashes(1000, seed=4), bytes_max=256) is None
+    assert build_filter(random_hashes(1000, seed=4), bytes_max=256) is None
 
 
 def test_filter_round_trip():
     hashes = random_hashes(1000, seed=6)
-    made = built(hashes)
-    assert made is not None
-    read = key_filter_from_bytes(made.to_bytes(), "f.filter")
+    key_filter = build_filter(hashes)
+    assert key_filter is not None
+    read = key_filter_from_bytes(key_filter.to_bytes(), "f.filter")
     assert read.keys == 1000
-    assert np.array_equal(read.blocks, made.blocks)
+    assert np.array_equal(read.blocks, key_filter.blocks)
     assert read.may_hold(hashes).all()
 
 
@@ -170,19 +172,19 @@ def test_upper_half_of_the_hash_selects_the_block():
 
 @pytest.mark.parametrize("low", [1, 0x10000001, 0x08000001, 0x02000001])
 def test_hash_sets_the_bits_of_parquets_specification(low: int):
-    made = built(np.array([0x80000000_00000000 | low], np.uint64), bits=64)
-    assert made is not None
+    key_filter = build_filter(np.array([0x80000000_00000000 | low], np.uint64), bits=64)
+    assert key_filter is not None
     salts = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D]
     salts += [0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
-    assert len(made.blocks) == 1
-    assert made.blocks[0].tolist() == [1 << ((low * salt % 2**32) >> 27) for salt in salts]
+    assert len(key_filter.blocks) == 1
+    assert key_filter.blocks[0].tolist() == [1 << ((low * salt % 2**32) >> 27) for salt in salts]
 
 
 @given(st.data())
 def test_any_damage_is_detected(data: st.DataObject):
-    made = built(random_hashes(20, seed=7))
-    assert made is not None
-    content = bytearray(made.to_bytes())
+    key_filter = build_filter(random_hashes(20, seed=7))
+    assert key_filter is not None
+    content = bytearray(key_filter.to_bytes())
     if data.draw(st.booleans()):
         del content[data.draw(st.integers(0, len(content) - 1)) :]
     else:
@@ -192,31 +194,31 @@ def test_any_damage_is_detected(data: st.DataObject):
 
 
 def test_newer_version_is_refused():
-    made = built(random_hashes(20, seed=8))
-    assert made is not None
-    content = bytearray(made.to_bytes())
+    key_filter = build_filter(random_hashes(20, seed=8))
+    assert key_filter is not None
+    content = bytearray(key_filter.to_bytes())
     content[8] = 2
     with pytest.raises(DataError, match=r"not a key filter of version 1.*version 2"):
         key_filter_from_bytes(bytes(content), "f.filter")
 
 
-def written(folder: Path, settings: FileSettings, keys: range = range(0, 2000, 2)) -> DataFile:
+def write_file(folder: Path, settings: FileSettings, keys: range = range(0, 2000, 2)) -> DataFile:
     writer = DataFileWriter(DataRoot(folder), "f.parquet", LONG, settings)
-    writer.write([batch_of(LONG, [(k // 4,) for k in keys])])
+    writer.write([make_batch(LONG, [(k // 4,) for k in keys])])
     return writer.finish()
 
 
 def test_data_file_has_a_filter_of_its_keys(tmp_path: Path):
-    file = written(tmp_path, FileSettings())
+    file = write_file(tmp_path, FileSettings())
     assert FILTER_SUFFIX in file.sidecars
-    made = key_filter_from_bytes((tmp_path / "f.parquet.filter").read_bytes(), "f")
-    assert made.keys == 500
-    assert made.may_hold(hash_keys(LONG, [(k,) for k in range(500)])).all()
-    assert made.may_hold(hash_keys(LONG, [(k,) for k in range(500, 5000)])).mean() < 0.02
+    key_filter = key_filter_from_bytes((tmp_path / "f.parquet.filter").read_bytes(), "f")
+    assert key_filter.keys == 500
+    assert key_filter.may_hold(hash_keys(LONG, [(k,) for k in range(500)])).all()
+    assert key_filter.may_hold(hash_keys(LONG, [(k,) for k in range(500, 5000)])).mean() < 0.02
 
 
 @pytest.mark.parametrize("left_out", [{"filter_bits_per_key": 0}, {"filter_bytes_max": 64}])
 def test_data_file_without_a_filter(tmp_path: Path, left_out: dict):
-    file = written(tmp_path, FileSettings(**left_out))
+    file = write_file(tmp_path, FileSettings(**left_out))
     assert FILTER_SUFFIX not in file.sidecars
     assert not (tmp_path / "f.parquet.filter").exists()

@@ -53,7 +53,7 @@ quick = settings(
 )
 
 
-def batch_of(rows: list[Row]) -> pa.RecordBatch:
+def make_batch(rows: list[Row]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) if rows else [[], [], [], []]
     kinds = arrow_schema(SCHEMA)
     return pa.RecordBatch.from_arrays(
@@ -61,7 +61,7 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
+def list_rows(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     return [tuple(r.values()) for b in batches for r in b.to_pylist()]  # type: ignore[misc]
 
 
@@ -73,7 +73,7 @@ def write_file(folder: Path, name: str, rows: list[Row], row_group: int = 100_00
     writer = DataFileWriter(
         DataRoot(folder), name, SCHEMA, FileSettings(row_group_rows_max=row_group)
     )
-    writer.write([batch_of(sorted(rows, key=by_key))])
+    writer.write([make_batch(sorted(rows, key=by_key))])
     writer.finish()
     return str(folder / name)
 
@@ -94,10 +94,10 @@ def test_merge_yields_all_rows_in_key_order(
         MergeInput(write_file(folder, f"{i}.parquet", rows)) for i, rows in enumerate(files)
     )
     options = engine(folder, merge_files_max=most)
-    got = rows_of(merge(MergeRequest(SCHEMA, inputs), options))
-    everything = [row for rows in files for row in rows]
-    assert [by_key(r) for r in got] == [by_key(r) for r in sorted(everything, key=by_key)]
-    assert sorted(got, key=repr) == sorted(everything, key=repr)
+    result = list_rows(merge(MergeRequest(SCHEMA, inputs), options))
+    all_rows = [row for rows in files for row in rows]
+    assert [by_key(r) for r in result] == [by_key(r) for r in sorted(all_rows, key=by_key)]
+    assert sorted(result, key=repr) == sorted(all_rows, key=repr)
     assert list(options.spill_folder.iterdir()) == []
 
 
@@ -121,9 +121,9 @@ def test_merge_yields_rows_of_the_regions_only(
         )
     )
     request = MergeRequest(SCHEMA, (MergeInput(url, tuple(regions)),))
-    got = rows_of(merge(request, engine(folder)))
+    result = list_rows(merge(request, engine(folder)))
     expected = [r for r in rows if any(g.contains(r[:2]) for g in regions)]
-    assert sorted(got, key=repr) == sorted(expected, key=repr)
+    assert sorted(result, key=repr) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 70])
@@ -142,13 +142,17 @@ def test_merge_plan_never_sorts(tmp_path: Path, count: int, partitions: int) -> 
 def test_columns_and_limit_are_pushed_down(tmp_path: Path) -> None:
     url = write_file(tmp_path, "a.parquet", [("b", 1, 1, b"2"), ("a", 1, 1, b"1")])
     request = MergeRequest(SCHEMA, (MergeInput(url), MergeInput(url)), ("v",), limit=3)
-    assert rows_of(merge(request, engine(tmp_path))) == [(b"1",), (b"1",), (b"2",)]
+    assert list_rows(merge(request, engine(tmp_path))) == [(b"1",), (b"1",), (b"2",)]
 
 
 def test_missing_and_torn_files_raise_different_errors(tmp_path: Path) -> None:
     url = write_file(tmp_path, "a.parquet", [("a", 1, 1, b"x")] * 1000)
-    gone = MergeInput(str(tmp_path / "gone.parquet"))
-    for inputs in [(gone,), (MergeInput(url), gone), (gone, MergeInput(url), MergeInput(url))]:
+    removed_paths = MergeInput(str(tmp_path / "gone.parquet"))
+    for inputs in [
+        (removed_paths,),
+        (MergeInput(url), removed_paths),
+        (removed_paths, MergeInput(url), MergeInput(url)),
+    ]:
         with pytest.raises(StateMovedOnError, match="a data file is gone"):
             list(merge(MergeRequest(SCHEMA, inputs), engine(tmp_path)))
     torn = tmp_path / "torn.parquet"
@@ -180,19 +184,19 @@ def test_sorted_rows_are_written_to_their_leaves(
     leaves = LEAVES if plain else two_dimensional_leaves()
     unsorted = UnsortedRows(SCHEMA, folder)
     for part in range(parts):
-        unsorted.add_batches([batch_of(rows[part::parts])] if rows[part::parts] else [])
+        unsorted.add_batches([make_batch(rows[part::parts])] if rows[part::parts] else [])
     target = WriteTarget(
         DataRoot(folder), "0a0a0a0a", SCHEMA, leaves, 7, FileSettings(row_group_rows_max=3)
     )
     row_counts: list[int] = []
-    written = write_sorted(sort(unsorted, engine(folder)), target, strategy, row_counts.append)
+    output = write_sorted(sort(unsorted, engine(folder)), target, strategy, row_counts.append)
     assert unsorted.rows == sum(row_counts) == len(rows)
     if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF:
-        assert len(written) == (1 if rows else 0)
-    found: list[Row] = []
-    for each in written:
-        found += check_file(folder, each, {leaf.id: leaf for leaf in leaves})
-    assert sorted(found, key=repr) == sorted(rows, key=repr)
+        assert len(output) == (1 if rows else 0)
+    results: list[Row] = []
+    for item in output:
+        results += check_file(folder, item, {leaf.id: leaf for leaf in leaves})
+    assert sorted(results, key=repr) == sorted(rows, key=repr)
 
 
 def check_file(folder: Path, written: WrittenFile, leaves: dict[Any, Partition]) -> list[Row]:
@@ -234,21 +238,23 @@ def test_full_disk_leaves_no_complete_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(pq.ParquetWriter, "write_table", refuse)
     target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
     with pytest.raises(UnavailableError, match="No space left"):
-        write_sorted(iter([batch_of([("a", 1, 1, b"x")])]), target, FileStrategy.ONE_FILE_PER_LEAF)
+        write_sorted(
+            iter([make_batch([("a", 1, 1, b"x")])]), target, FileStrategy.ONE_FILE_PER_LEAF
+        )
     gc.collect()
 
 
 @pytest.mark.parametrize("strategy", FileStrategy)
 def test_empty_batches_write_no_file(tmp_path: Path, strategy: FileStrategy) -> None:
     target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
-    empty = batch_of([("a", 1, 1, b"x")]).slice(0, 0)
+    empty = make_batch([("a", 1, 1, b"x")]).slice(0, 0)
     assert write_sorted(iter([empty, empty]), target, strategy) == []
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
     def interrupted() -> Iterator[pa.RecordBatch]:
-        yield batch_of([("a", 1, 1, b"x")])
+        yield make_batch([("a", 1, 1, b"x")])
         raise KeyboardInterrupt
 
     target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)

@@ -289,8 +289,8 @@ def test_empty_batches_pass_the_tap() -> None:
     tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
     with tap:
         for keys in ([1, 2], [], [3]):
-            taken = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
-            assert taken.to_pylist() == [True] * len(keys)
+            output = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
+            assert output.to_pylist() == [True] * len(keys)
     assert tap.facts.bounds() == ((1,), (3,))
 
 
@@ -324,8 +324,8 @@ def test_files_of_a_killed_writer_have_orphan_names(tmp_path: Path) -> None:
         place = target(folder / "out", NUMBERS)
         write_merge(numbers(folder, 200_000), engine(folder), place, on_rows)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
-    assert done.returncode == -9
+    process = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    assert process.returncode == -9
     left = files_below(tmp_path / "out")
     assert left
     for path in left:
@@ -337,7 +337,7 @@ def test_files_of_a_killed_writer_have_orphan_names(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[DataRoot, DataFile]:
+def root_with_file(tmp_path: Path) -> tuple[DataRoot, DataFile]:
     place = target(tmp_path / "out", NUMBERS, row_group_rows_max=100)
     file = write_merge(numbers(tmp_path, 1000), engine(tmp_path), place)
     assert file is not None
@@ -345,8 +345,10 @@ def made(tmp_path: Path) -> tuple[DataRoot, DataFile]:
 
 
 @pytest.mark.parametrize("place", [0, 0.2, 0.5, 0.9, 0.999])
-def test_any_flipped_bit_is_detected(made: tuple[DataRoot, DataFile], place: float) -> None:
-    root, file = made
+def test_any_flipped_bit_is_detected(
+    root_with_file: tuple[DataRoot, DataFile], place: float
+) -> None:
+    root, file = root_with_file
     path = Path(root.url_of(file.path))
     content = bytearray(path.read_bytes())
     content[int(place * len(content))] ^= 1
@@ -354,8 +356,8 @@ def test_any_flipped_bit_is_detected(made: tuple[DataRoot, DataFile], place: flo
     assert verify_file(root, NUMBERS, ExpectedFile(file))
 
 
-def test_error_names_the_invalid_checksum(made: tuple[DataRoot, DataFile]) -> None:
-    root, file = made
+def test_error_names_the_invalid_checksum(root_with_file: tuple[DataRoot, DataFile]) -> None:
+    root, file = root_with_file
     Path(root.url_of(file.path + CHECKSUM_SUFFIX)).write_bytes(b"xxh3-128 12\n")
     (fault,) = verify_file(root, NUMBERS, ExpectedFile(file))
     assert fault.path == file.path + CHECKSUM_SUFFIX

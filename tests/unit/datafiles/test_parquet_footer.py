@@ -23,7 +23,7 @@ TABLE = pa.table(
 )
 
 
-def written(row_groups: int) -> bytes:
+def write_parquet(row_groups: int) -> bytes:
     sink = io.BytesIO()
     pq.write_table(
         TABLE,
@@ -37,7 +37,7 @@ def written(row_groups: int) -> bytes:
     return sink.getvalue()
 
 
-FILES = {n: written(n) for n in (1, 2, 14, 15, 16, 200)}
+FILES = {n: write_parquet(n) for n in (1, 2, 14, 15, 16, 200)}
 
 
 def footer_of(content: bytes) -> bytes:
@@ -58,14 +58,14 @@ def test_footer_of_all_row_groups_is_identical(row_groups: int) -> None:
 def test_footer_of_some_row_groups_has_their_rows(data: st.DataObject) -> None:
     content = FILES[data.draw(st.sampled_from(sorted(FILES)))]
     whole = pq.ParquetFile(io.BytesIO(content))
-    chosen = sorted(data.draw(st.sets(st.integers(0, whole.num_row_groups - 1))))
-    rows = sum(whole.metadata.row_group(i).num_rows for i in chosen)
+    groups = sorted(data.draw(st.sets(st.integers(0, whole.num_row_groups - 1))))
+    rows = sum(whole.metadata.row_group(i).num_rows for i in groups)
     footer = footer_of(content)
     fewer = content[: -len(footer) - TAIL_BYTES]
-    fewer += split_footer(footer).with_row_groups(chosen, rows)
-    found = pq.ParquetFile(io.BytesIO(fewer), page_checksum_verification=True)
-    assert (found.metadata.num_rows, found.num_row_groups) == (rows, len(chosen))
-    assert found.read().equals(whole.read_row_groups(chosen))
+    fewer += split_footer(footer).with_row_groups(groups, rows)
+    result = pq.ParquetFile(io.BytesIO(fewer), page_checksum_verification=True)
+    assert (result.metadata.num_rows, result.num_row_groups) == (rows, len(groups))
+    assert result.read().equals(whole.read_row_groups(groups))
 
 
 # A map and a list with huge counts of booleans.
@@ -104,7 +104,7 @@ def test_datafusion_reads_a_footer_of_some_row_groups(tmp_path: Path) -> None:
     path.write_bytes(
         content[: -len(footer) - TAIL_BYTES] + split_footer(footer).with_row_groups([3, 9], 50)
     )
-    found = SessionContext().read_parquet(str(path)).to_arrow_table()
-    assert found.column("key").to_pylist() == [
+    result = SessionContext().read_parquet(str(path)).to_arrow_table()
+    assert result.column("key").to_pylist() == [
         f"k{n:05d}" for n in (*range(75, 100), *range(225, 250))
     ]

@@ -31,9 +31,9 @@ def present(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("files_max", [2, 64])
 def test_missing_input_is_state_moved_on(tmp_path: Path, present: Path, files_max: int):
     assert merged(tmp_path, present, present, present, files_max=files_max) == 30
-    gone = tmp_path / "gone.parquet"
+    removed_paths = tmp_path / "gone.parquet"
     with pytest.raises(StateMovedOnError, match=r"gone\.parquet"):
-        merged(tmp_path, present, gone, present, files_max=files_max)
+        merged(tmp_path, present, removed_paths, present, files_max=files_max)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 no file at all PAR1", b"x" * 1000])

@@ -68,7 +68,7 @@ JSON_ROW = {
 EMPTY_JSON = {"count": None, "ok": None, "day": None, "price": None, "tags": [], "props": None}
 
 
-def rows_of(batches: Any, schema: Schema) -> list[dict[str, Any]]:
+def list_rows(batches: Any, schema: Schema) -> list[dict[str, Any]]:
     return pa.Table.from_batches(list(batches), arrow_schema(schema)).to_pylist()
 
 
@@ -80,8 +80,8 @@ def test_every_type_is_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     lines = [JSON_ROW, JSON_ROW | EMPTY_JSON, dict(reversed(JSON_ROW.items()))]
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
-    got = rows_of(read_json_lines(path, checker(WIDE, path)), WIDE)
-    assert got == [ROW, EMPTY_ROW, ROW]
+    result = list_rows(read_json_lines(path, checker(WIDE, path)), WIDE)
+    assert result == [ROW, EMPTY_ROW, ROW]
 
 
 def test_every_type_is_read_from_csv(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_every_type_is_read_from_csv(tmp_path: Path) -> None:
         "1099511627776,é,,AP8=,,0.5,2020-01-01 12:00:00,,,[],\n"
     )
     path.write_bytes(gzip.compress(text.encode()))
-    assert rows_of(read_csv(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
+    assert list_rows(read_csv(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
 
 
 def test_any_layout_of_a_type_is_read_from_parquet(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_any_layout_of_a_type_is_read_from_parquet(tmp_path: Path) -> None:
         column = column.dictionary_encode() if name == "id" else column.cast(kind)
         table = table.set_column(table.schema.get_field_index(name), name, column)
     pq.write_table(table.select(list(reversed(table.column_names))), path)
-    assert rows_of(read_parquet(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
+    assert list_rows(read_parquet(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
     file = open_parquet(path, checker(WIDE, path))
     assert file is not None
     assert not is_scannable(path, file, WIDE)
@@ -135,7 +135,7 @@ def test_parquet_of_fitting_types_without_nulls_is_scannable(tmp_path: Path) -> 
 def test_file_without_rows_and_columns_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "none.parquet"
     pq.write_table(pa.table({}), path)
-    assert rows_of(read_parquet(path, checker(WIDE, path)), WIDE) == []
+    assert list_rows(read_parquet(path, checker(WIDE, path)), WIDE) == []
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_refusal_of_parquet_names_file_row_group_and_field(
 def test_truncated_or_misnamed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": ["a"] * 1000, "n": [1] * 1000}), path)
-    whole = path.read_bytes()
-    for content in (whole[:-20], b"id,n\na,1\n", b""):
+    original_content = path.read_bytes()
+    for content in (original_content[:-20], b"id,n\na,1\n", b""):
         path.write_bytes(content)
         with pytest.raises(InvalidRequestError, match="not a readable Parquet file"):
             open_parquet(path, checker(NARROW, path))
-    damaged = bytearray(whole)
-    damaged[4:60] = b"\xff" * 56
-    path.write_bytes(damaged)
+    damaged_content = bytearray(original_content)
+    damaged_content[4:60] = b"\xff" * 56
+    path.write_bytes(damaged_content)
     with pytest.raises(InvalidRequestError, match="row group 0: cannot be read"):
         list(read_parquet(path, checker(NARROW, path)))
 
@@ -192,11 +192,11 @@ def test_rejected_json_lines_have_file_row_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(BAD_LINES))
     sink = io.StringIO()
-    got = rows_of(read_json_lines(path, checker(NARROW, path, Rejects(sink))), NARROW)
-    assert [r["id"] for r in got] == ["a", "c", "f"]
-    rejected = [json.loads(line) for line in sink.getvalue().splitlines()]
-    assert sorted(r["row"] for r in rejected) == [2, 3, 4, 6, 7]
-    assert all(r["file"] == str(path) and r["reason"] for r in rejected)
+    result = list_rows(read_json_lines(path, checker(NARROW, path, Rejects(sink))), NARROW)
+    assert [r["id"] for r in result] == ["a", "c", "f"]
+    rejections = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert sorted(r["row"] for r in rejections) == [2, 3, 4, 6, 7]
+    assert all(r["file"] == str(path) and r["reason"] for r in rejections)
 
 
 def test_bad_json_line_refuses_the_job_with_its_row(tmp_path: Path) -> None:
@@ -210,18 +210,18 @@ def test_rejected_csv_rows_have_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,n\na,1\nb,x\nc,2,3\n"d\ne",4\n')
     sink = io.StringIO()
-    got = rows_of(read_csv(path, checker(NARROW, path, Rejects(sink))), NARROW)
-    assert got == [{"id": "a", "n": 1}, {"id": "d\ne", "n": 4}]
-    rejected = [json.loads(line) for line in sink.getvalue().splitlines()]
-    assert [r["row"] for r in rejected if "'n'" in r["reason"]] == [2]
-    assert any("expected 2 columns, found 3" in r["reason"] for r in rejected)
+    result = list_rows(read_csv(path, checker(NARROW, path, Rejects(sink))), NARROW)
+    assert result == [{"id": "a", "n": 1}, {"id": "d\ne", "n": 4}]
+    rejections = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert [r["row"] for r in rejections if "'n'" in r["reason"]] == [2]
+    assert any("expected 2 columns, found 3" in r["reason"] for r in rejections)
     with pytest.raises(InvalidRequestError, match=r"a\.csv"):
         list(read_csv(path, checker(NARROW, path)))
 
 
 def test_batches_of_a_program_are_checked(tmp_path: Path) -> None:
     good = pa.record_batch({"n": pa.array([1], pa.int64()), "id": ["a"]})
-    assert rows_of(read_batches(iter([good]), checker(NARROW, tmp_path)), NARROW) == [
+    assert list_rows(read_batches(iter([good]), checker(NARROW, tmp_path)), NARROW) == [
         {"id": "a", "n": 1}
     ]
     bad = pa.record_batch({"n": pa.array([2**40], pa.int64()), "id": ["a"]})
@@ -264,7 +264,7 @@ def test_field_names_may_contain_dots(tmp_path: Path) -> None:
         file,
         replace(schema, values=(Field("a", ListType(P.LONG)), Field("a.list", P.STRING))),
     )
-    assert rows_of(read_parquet(path, checker(schema, path)), schema) == rows
+    assert list_rows(read_parquet(path, checker(schema, path)), schema) == rows
 
 
 @pytest.mark.parametrize("field", WIDE.values, ids=lambda f: f.name)
@@ -283,12 +283,12 @@ LISTS = Schema((Field("id", P.LONG),), (), (Field('a "b"', ListType(P.LONG), nul
 )
 def test_invalid_json_cell_is_refused_with_its_row(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "rows.csv"
-    quoted = cell.replace('"', '""')
-    path.write_text(f'id,"a ""b"""\n1,"[1,\n2]"\n2,"{quoted}"\n3,\n')
+    quoted_text = cell.replace('"', '""')
+    path.write_text(f'id,"a ""b"""\n1,"[1,\n2]"\n2,"{quoted_text}"\n3,\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field .*ListType"):
         list(read_csv(path, checker(LISTS, path)))
     rejects = Rejects(io.StringIO())
-    read = rows_of(read_csv(path, checker(LISTS, path, rejects)), LISTS)
+    read = list_rows(read_csv(path, checker(LISTS, path, rejects)), LISTS)
     assert read == [{"id": 1, 'a "b"': [1, 2]}, {"id": 3, 'a "b"': None}]
     assert rejects.count == 1
 
@@ -301,13 +301,13 @@ def test_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage: s
     lines = (
         [f'{{"id":"{i}"}}' for i in ids] if "json" in name else ["id,n", *(f"{i}," for i in ids)]
     )
-    whole = gzip.compress("\n".join(lines).encode())
-    damaged = {
-        "cut off": whole[: len(whole) // 2],
-        "cut off early": whole[:15],
-        "torn": whole[:3000] + b"\xff" * 200 + whole[3200:],
+    content = gzip.compress("\n".join(lines).encode())
+    damaged_contents = {
+        "cut off": content[: len(content) // 2],
+        "cut off early": content[:15],
+        "torn": content[:3000] + b"\xff" * 200 + content[3200:],
     }
-    path.write_bytes(damaged[damage])
+    path.write_bytes(damaged_contents[damage])
     read = read_csv if "csv" in name else read_json_lines
     with pytest.raises(InvalidRequestError, match=f"{name}: (not a readable CSV|cannot be read)"):
         list(read(path, checker(NARROW, path)))

@@ -64,13 +64,13 @@ def test_spill_folder_removed_during_a_sort_is_unavailable(
         sort(session)
 
 
-@pytest.mark.parametrize("opened", [open_session, open_sql_session])
+@pytest.mark.parametrize("resource", [open_session, open_sql_session])
 def test_failed_creation_of_the_spill_folder_is_unavailable(
-    settings: EngineSettings, opened: object
+    settings: EngineSettings, resource: object
 ) -> None:
     shutil.rmtree(settings.spill_folder)
     settings.spill_folder.write_text("a file")
     with pytest.raises(UnavailableError, match="spill"):
-        opened(settings)  # type: ignore[operator]
+        resource(settings)  # type: ignore[operator]
     with pytest.raises(UnavailableError, match="spill"), spill_folder(settings, "sort"):
         pass

@@ -87,16 +87,16 @@ def as_read(row: tuple[Any, ...]) -> tuple[Any, ...]:
 @given(ROWS)
 def test_csv_round_trip(rows: list[tuple[Any, ...]]) -> None:
     lines = ["id,text,ratio,price,at,tags,props\n"]
-    for key, text, ratio, price, at, tags, props in rows:
+    for key, text, ratio, price, time, tags, props in rows:
         cells = [
-            *(key, text, repr(ratio), price, at.isoformat()),
+            *(key, text, repr(ratio), price, time.isoformat()),
             *(json.dumps(tags), json.dumps(props, ensure_ascii=False)),
         ]
-        quoted = ("" if c is None else '"' + str(c).replace('"', '""') + '"' for c in cells)
-        lines.append(",".join(quoted) + "\n")
+        quoted_text = ("" if c is None else '"' + str(c).replace('"', '""') + '"' for c in cells)
+        lines.append(",".join(quoted_text) + "\n")
     content = "".join(lines)
-    parsed = list(csv.reader(io.StringIO(content, newline=""), strict=True))
-    assert len(parsed) == len(rows) + 1
+    result = list(csv.reader(io.StringIO(content, newline=""), strict=True))
+    assert len(result) == len(rows) + 1
     assert read("rows.csv", content.encode()) == [as_read(row) for row in rows]
 
 

@@ -22,7 +22,7 @@ def schema_of(kind: FieldType) -> Schema:
     return Schema((Field("id", P.LONG),), (), (Field("v", kind),))
 
 
-def rows_of(
+def read_rows(
     path: Path, schema: Schema, rejects: Rejects | None = None, line_bytes_max: int = 1000
 ) -> list[Any]:
     read = read_csv if ".csv" in path.name else read_json_lines
@@ -39,13 +39,13 @@ def test_too_long_json_line_is_refused_with_file_and_line(
     longest = '{"id": 1, "v": "%s"}' % ("x" * 982)
     content = f"{longest}\n\n{longest}\n".encode()
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert len(rows_of(path, TEXT)) == 2
+    assert len(read_rows(path, TEXT)) == 2
     with pytest.raises(InvalidRequestError, match=r"rows\.jsonl\S*, line 1: .*999 bytes"):
-        rows_of(path, TEXT, line_bytes_max=999)
+        read_rows(path, TEXT, line_bytes_max=999)
     content = b'{"id": 1}\n' * 5 + longest.encode() + b" "
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(InvalidRequestError, match=r"rows\.jsonl\S*, line 6: .*1000 bytes"):
-        rows_of(path, TEXT)
+        read_rows(path, TEXT)
 
 
 def test_too_long_line_is_not_read_completely(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_too_long_line_is_not_read_completely(tmp_path: Path) -> None:
     class Counting(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             nonlocal read
-            found = super().read(size)
-            read += len(found)
-            return found
+            result = super().read(size)
+            read += len(result)
+            return result
 
     stream = gzip.GzipFile(fileobj=Counting(path.read_bytes()))
     with pytest.raises(InvalidRequestError, match="line 1: "):
@@ -88,7 +88,7 @@ def test_unclosed_quote_is_refused_with_file_and_line(
     path.write_text("id,v\n" + '0,"y"\n' * rows_before + content)
     place = rf"rows\.csv, line {line + 1 + rows_before}: .*quote"
     with pytest.raises(InvalidRequestError, match=place):
-        rows_of(path, TEXT, line_bytes_max=20)
+        read_rows(path, TEXT, line_bytes_max=20)
 
 
 @pytest.mark.parametrize("header", ['id,"v\n', '"id"x,v\n'])
@@ -96,7 +96,7 @@ def test_header_with_an_unclosed_quote_is_refused(tmp_path: Path, header: str) -
     path = tmp_path / "rows.csv"
     path.write_text(f"{header}1,a\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv"):
-        rows_of(path, TEXT)
+        read_rows(path, TEXT)
 
 
 @pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])
@@ -111,18 +111,18 @@ def test_valid_quotes_are_read(
     path.write_bytes(b"\xef\xbb\xbf" + ((end or "\n").join(lines) + end).encode())
     values = ["", None, 'a "b", c', '5" pipe', 'é"', f"{end or chr(10)}7"]
     expected = [(0, "y")] * rows_before + list(zip(range(1, 7), values, strict=True))
-    assert rows_of(path, TEXT, line_bytes_max=20) == expected
+    assert read_rows(path, TEXT, line_bytes_max=20) == expected
 
 
 def test_too_long_csv_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     longest = "x" * 9 * 1024**2
     path.write_text(f'id,v\n1,"{longest}"\n2,{longest}\n')
-    assert [len(v) for _, v in rows_of(path, TEXT, line_bytes_max=10 * 1024**2)] == [
+    assert [len(v) for _, v in read_rows(path, TEXT, line_bytes_max=10 * 1024**2)] == [
         9 * 1024**2
     ] * 2
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, line 2: .*1000 bytes"):
-        rows_of(path, TEXT)
+        read_rows(path, TEXT)
 
 
 @pytest.mark.parametrize("kind", [P.INT, P.LONG], ids=str)
@@ -133,11 +133,11 @@ def test_whole_numbers_have_decimal_digits_only(
     path = tmp_path / "rows.csv"
     path.write_text(f"id,v\n1,2\n2,{cell}\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field 'v'"):
-        rows_of(path, schema_of(kind))
+        read_rows(path, schema_of(kind))
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"id": 1, "v": {{{json.dumps(cell)}: 1}}}}\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.jsonl, row 1: field 'v'"):
-        rows_of(path, schema_of(MapType(kind, P.LONG)))
+        read_rows(path, schema_of(MapType(kind, P.LONG)))
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_whole_numbers_have_decimal_digits_only(
 def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell: str) -> None:
     path = tmp_path / "rows.jsonl"
     once = cell.split(",")[0] + "}"
-    path.write_text("".join(f'{{"id": 1, "v": {each}}}\n' for each in (once, cell, once, "{}")))
+    path.write_text("".join(f'{{"id": 1, "v": {item}}}\n' for item in (once, cell, once, "{}")))
     sink = io.StringIO()
-    assert len(rows_of(path, schema_of(kind), Rejects(sink))) == 3
-    (rejected,) = map(json.loads, sink.getvalue().splitlines())
-    assert rejected["row"] == 2
-    assert "twice" in rejected["reason"]
+    assert len(read_rows(path, schema_of(kind), Rejects(sink))) == 3
+    (rejection,) = map(json.loads, sink.getvalue().splitlines())
+    assert rejection["row"] == 2
+    assert "twice" in rejection["reason"]
     path = tmp_path / "rows.csv"
-    quoted = cell.replace('"', '""')
-    path.write_text(f'id,v\n1,"{quoted}"\n')
+    quoted_text = cell.replace('"', '""')
+    path.write_text(f'id,v\n1,"{quoted_text}"\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*twice"):
-        rows_of(path, schema_of(kind))
+        read_rows(path, schema_of(kind))

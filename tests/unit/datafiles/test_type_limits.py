@@ -208,7 +208,7 @@ LIMITS = (
         (),
     ),
 )
-TIMESTAMPS = next(each for each in LIMITS if each.kind is P.TIMESTAMP)
+TIMESTAMPS = next(limit for limit in LIMITS if limit.kind is P.TIMESTAMP)
 SHAPES = ("plain", "list", "map")
 
 
@@ -265,8 +265,8 @@ def as_text(values: pa.Array) -> str:
 def write_text(folder: Path, name: str, kind: FieldType, cells: tuple[str, ...]) -> Path:
     path = folder / name
     if name.endswith(".csv"):
-        quoted = (cell.replace('"', '""') for cell in cells)
-        path.write_text("id,v\n" + "".join(f'1,"{cell}"\n' for cell in quoted))
+        quoted_text = (cell.replace('"', '""') for cell in cells)
+        path.write_text("id,v\n" + "".join(f'1,"{cell}"\n' for cell in quoted_text))
     else:
         path.write_text("".join(f'{{"id": 1, "v": {cell}}}\n' for cell in cells))
     return path

@@ -26,7 +26,7 @@ ROWS = [(i // 10, f"é{i:05d}") for i in range(1000)]
 
 
 @pytest.fixture
-def made(make_table: MakeTable) -> tuple[DataTable, DataFile]:
+def table_with_file(make_table: MakeTable) -> tuple[DataTable, DataFile]:
     table = make_table(schema=SCHEMA)
     (file,) = table.ingest(ROWS, row_group_rows=100)
     return table, file
@@ -36,7 +36,7 @@ def verify(table: DataTable, file: DataFile, **expected: Any) -> list[FileFault]
     return verify_file(table.root, SCHEMA, ExpectedFile(file, **expected))
 
 
-def written(table: DataTable, file: DataFile, rows: list[tuple[int | None, str]]) -> None:
+def rewrite_file(table: DataTable, file: DataFile, rows: list[tuple[int | None, str]]) -> None:
     """Puts other rows in the file's place, a hundred a row group."""
     columns = [list(c) for c in zip(*rows, strict=True)]
     values = ["v"] * len(rows)
@@ -46,9 +46,9 @@ def written(table: DataTable, file: DataFile, rows: list[tuple[int | None, str]]
 
 
 def test_whole_file_has_no_fault_and_all_rows_are_read(
-    made: tuple[DataTable, DataFile],
+    table_with_file: tuple[DataTable, DataFile],
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     row_counts: list[int] = []
     root = Partition(ROOT_PARTITION_ID, whole_region(SCHEMA))
     expected = ExpectedFile(file, ((root, 1000),))
@@ -59,9 +59,9 @@ def test_whole_file_has_no_fault_and_all_rows_are_read(
 @pytest.mark.parametrize("column", [0, 1, 2])
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
 def test_flipped_bit_of_a_page_is_reported_with_its_row_group(
-    made: tuple[DataTable, DataFile], column: int, place: float
+    table_with_file: tuple[DataTable, DataFile], column: int, place: float
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     path = Path(table.root.url_of(file.path))
     chunk = pq.ParquetFile(path).metadata.row_group(7).column(column)
     content = bytearray(path.read_bytes())
@@ -74,27 +74,27 @@ def test_flipped_bit_of_a_page_is_reported_with_its_row_group(
     assert "cannot be read" in fault.fault
 
 
-def test_wrong_row_count_is_reported(made: tuple[DataTable, DataFile]) -> None:
-    table, file = made
-    written(table, file, ROWS[:-1])
+def test_wrong_row_count_is_reported(table_with_file: tuple[DataTable, DataFile]) -> None:
+    table, file = table_with_file
+    rewrite_file(table, file, ROWS[:-1])
     assert [f.fault for f in verify(table, file)] == ["it has 999 rows: the state says 1000"]
 
 
 @pytest.mark.parametrize(("at", "group"), [(0, 0), (99, 0), (100, 1), (550, 5), (998, 9)], ids=str)
 def test_rows_out_of_order_are_reported_with_their_row_group(
-    made: tuple[DataTable, DataFile], at: int, group: int
+    table_with_file: tuple[DataTable, DataFile], at: int, group: int
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     rows = list(ROWS)
     rows[at], rows[at + 1] = rows[at + 1], rows[at]
-    written(table, file, rows)
+    rewrite_file(table, file, rows)
     (fault,) = verify(table, file)
-    found = (at + 1) // 100
-    assert (fault.fault, fault.row_group) == ("its rows are not in key order", found)
+    result = (at + 1) // 100
+    assert (fault.fault, fault.row_group) == ("its rows are not in key order", result)
 
 
-def test_keys_outside_the_bounds_are_reported(made: tuple[DataTable, DataFile]) -> None:
-    table, file = made
+def test_keys_outside_the_bounds_are_reported(table_with_file: tuple[DataTable, DataFile]) -> None:
+    table, file = table_with_file
     narrow = replace(file, largest_key=(99, "é00998"))
     (fault,) = verify(table, narrow)
     assert (fault.row_group, "'b'" in fault.fault) == (9, True)
@@ -102,14 +102,16 @@ def test_keys_outside_the_bounds_are_reported(made: tuple[DataTable, DataFile]) 
     assert [f.row_group for f in verify(table, wide)] == [0]
 
 
-def test_null_keys_are_reported(made: tuple[DataTable, DataFile]) -> None:
-    table, file = made
-    written(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
+def test_null_keys_are_reported(table_with_file: tuple[DataTable, DataFile]) -> None:
+    table, file = table_with_file
+    rewrite_file(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
     assert any("has nulls" in f.fault and f.row_group == 5 for f in verify(table, file))
 
 
-def test_rows_in_another_partition_are_reported(made: tuple[DataTable, DataFile]) -> None:
-    table, file = made
+def test_rows_in_another_partition_are_reported(
+    table_with_file: tuple[DataTable, DataFile],
+) -> None:
+    table, file = table_with_file
     leaves = [p for p in tree_from_split_points(SCHEMA, [50]) if p.is_leaf]
     good = tuple((leaf, 500) for leaf in leaves)
     assert verify(table, file, partitions=good) == []
@@ -122,9 +124,9 @@ def test_rows_in_another_partition_are_reported(made: tuple[DataTable, DataFile]
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "torn", "text"])
 def test_file_without_complete_footer_is_reported(
-    made: tuple[DataTable, DataFile], damage: str
+    table_with_file: tuple[DataTable, DataFile], damage: str
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     if damage == "gone":
@@ -139,9 +141,9 @@ def test_file_without_complete_footer_is_reported(
 @pytest.mark.parametrize("damage", ["gone", "torn"])
 @pytest.mark.parametrize("suffix", [".sketches", ".filter"])
 def test_unreadable_sidecar_is_reported_by_name(
-    made: tuple[DataTable, DataFile], suffix: str, damage: str
+    table_with_file: tuple[DataTable, DataFile], suffix: str, damage: str
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     path = Path(table.root.url_of(file.path + suffix))
     if damage == "gone":
         path.unlink()
@@ -152,9 +154,9 @@ def test_unreadable_sidecar_is_reported_by_name(
 
 
 def test_key_filter_that_excludes_keys_is_reported(
-    made: tuple[DataTable, DataFile],
+    table_with_file: tuple[DataTable, DataFile],
 ) -> None:
-    table, file = made
+    table, file = table_with_file
     assert ".filter" in file.sidecars
     (other,) = table.ingest([(a + 1000, "x") for a in range(1000)])
     root = table.root.folder
@@ -163,8 +165,8 @@ def test_key_filter_that_excludes_keys_is_reported(
     assert (fault.fault, fault.row_group) == ("its key filter denies keys that it holds", 0)
 
 
-def test_wrong_columns_are_reported(made: tuple[DataTable, DataFile]) -> None:
-    table, file = made
+def test_wrong_columns_are_reported(table_with_file: tuple[DataTable, DataFile]) -> None:
+    table, file = table_with_file
     pq.write_table(pa.table({"a": [1], "b": [2]}), table.root.url_of(file.path))
     (fault,) = verify(table, file)
     assert fault.fault.startswith("its columns are a int64, b int64: expected a int64, b string")

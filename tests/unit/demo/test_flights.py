@@ -65,25 +65,25 @@ def test_each_flights_file_contains_one_month(data: PreparedData) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_columns_keep_their_sums_and_nulls(name: str, rows: Rows) -> None:
-    source, written = read_source(SOURCES[name]), rows(name)
-    assert written.num_rows == source.num_rows
+    source, output = read_source(SOURCES[name]), rows(name)
+    assert output.num_rows == source.num_rows
     for column in set(source.column_names) - {"tailnum"}:
-        expected, found = source[column], written[column]
-        assert found.null_count == expected.null_count, column
+        expected, result = source[column], output[column]
+        assert result.null_count == expected.null_count, column
         if pa.types.is_integer(expected.type):
-            assert pc.sum(found) == pc.sum(expected), column
+            assert pc.sum(result) == pc.sum(expected), column
         elif pa.types.is_floating(expected.type):
-            assert pc.sum(found).as_py() == pytest.approx(pc.sum(expected).as_py()), column
+            assert pc.sum(result).as_py() == pytest.approx(pc.sum(expected).as_py()), column
         elif pa.types.is_string(expected.type):
-            assert _counts(found) == _counts(expected), column
+            assert _counts(result) == _counts(expected), column
 
 
 def test_flights_without_a_tail_number_have_the_key_unknown(data: PreparedData, rows: Rows) -> None:
     source = read_source("flights.csv.zip")["tailnum"]
-    written = rows("flights")["tailnum"]
+    output = rows("flights")["tailnum"]
     assert source.null_count == data.flights_of_unknown_aircraft == 2_512
-    assert pc.sum(pc.equal(written, "unknown")).as_py() == 2_512
-    assert written.null_count == 0
+    assert pc.sum(pc.equal(output, "unknown")).as_py() == 2_512
+    assert output.null_count == 0
 
 
 def test_scheduled_departure_matches_new_york_local_time(rows: Rows) -> None:
@@ -108,16 +108,16 @@ def test_weather_key_is_the_hour_in_milliseconds(rows: Rows) -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_schema_matches_columns_and_nullability(name: str, data: PreparedData, rows: Rows) -> None:
     schema = schema_from_json(data.table(name).schema_file.read_text())
-    written = rows(name)
-    assert {f.name for f in schema.fields} == set(written.column_names)
-    with_nulls = {n for n in written.column_names if written[n].null_count}
+    output = rows(name)
+    assert {f.name for f in schema.fields} == set(output.column_names)
+    with_nulls = {n for n in output.column_names if output[n].null_count}
     assert {f.name for f in schema.fields if f.nullable} == with_nulls
 
 
 def test_prepare_is_deterministic(data: PreparedData, tmp_path: Path) -> None:
     again = prepare(tmp_path)
-    for before, after in zip(data.tables, again.tables, strict=True):
-        assert [f.read_bytes() for f in before.files] == [f.read_bytes() for f in after.files]
+    for previous, current in zip(data.tables, again.tables, strict=True):
+        assert [f.read_bytes() for f in previous.files] == [f.read_bytes() for f in current.files]
 
 
 def test_report_counts_flights_without_a_tail_number(

@@ -32,7 +32,7 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     table: DataTable,
 ) -> None:
     compacted(table)
-    before = table.rows()
+    previous = table.rows()
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
     table.clock.pass_minutes(9)
     assert table.collect().files == 0
@@ -41,11 +41,11 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     assert report.files == 2
     assert report.bytes > 1000
     assert report.blocker is None
-    (kept,) = table.files()
+    (remaining,) = table.files()
     assert table.paths_on_disk() == [
-        kept.path + s for s in ("", ".checksum", ".filter", ".sketches")
+        remaining.path + s for s in ("", ".checksum", ".filter", ".sketches")
     ]
-    assert table.rows() == before
+    assert table.rows() == previous
     assert table.collect().files == 0
 
 
@@ -58,20 +58,20 @@ def test_rule_5_a_referenced_file_is_never_collected(
     table.create_jobs(full=True)
     table.run(table.sent_jobs()[0])
     table.clock.pass_minutes(60)
-    before = table.rows()
+    previous = table.rows()
     assert table.collect().files == 0
-    assert table.rows() == before
+    assert table.rows() == previous
 
 
 def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
     compacted(table)
     old = table.number() - 2
     hold(table, old)
-    held = table.rows(old)
+    held_rows = table.rows(old)
     table.clock.pass_minutes(30)
     report = table.collect()
     assert (report.files, report.blocker) == (0, f"hold h of a reader at version {old}")
-    assert table.rows(old) == held
+    assert table.rows(old) == held_rows
     table.store.commit_or_raise(ReleaseHold("h"))
     assert table.collect().files == 2
 
@@ -91,11 +91,11 @@ def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> 
     hold(table, version)
     compacted(table)
     table.clock.pass_minutes(30)
-    held = table.rows(version)
+    held_rows = table.rows(version)
     report = table.collect()
     assert (report.files, report.horizon_after) == (2, version)
     assert report.blocker == f"hold h of a reader at version {version}"
-    assert table.rows(version) == held
+    assert table.rows(version) == held_rows
     with pytest.raises(InvalidRequestError, match=f"the oldest kept is {version}"):
         table.rows(version - 1)
 
@@ -114,11 +114,11 @@ def test_rule_5_a_follower_keeps_unread_files(table: DataTable) -> None:
 def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: DataTable) -> None:
     compacted(table)
     old = table.number() - 2
-    held = table.rows(old)
+    held_rows = table.rows(old)
     table.clock.pass_minutes(30)
     table.watched.before_commit.append((CollectFiles, lambda: hold(table, old)))
     assert table.collect().files == 0
-    assert table.rows(old) == held
+    assert table.rows(old) == held_rows
 
 
 def test_constantly_new_claims_end_in_a_conflict(
@@ -166,8 +166,10 @@ def test_a_dry_run_lists_files_and_changes_nothing(table: DataTable) -> None:
     number, on_disk = table.number(), table.paths_on_disk()
     report = table.collect(dry_run=True)
     assert (table.number(), table.paths_on_disk()) == (number, on_disk)
-    (kept,) = table.files()
-    assert sorted(report.paths) == [p for p in on_disk if p.endswith(".parquet") and p != kept.path]
+    (remaining,) = table.files()
+    assert sorted(report.paths) == [
+        p for p in on_disk if p.endswith(".parquet") and p != remaining.path
+    ]
     done = table.collect()
     assert (report.files, report.bytes, report.horizon_after) == (
         done.files,
@@ -179,18 +181,18 @@ def test_a_dry_run_lists_files_and_changes_nothing(table: DataTable) -> None:
 def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> None:
     for die_at in range(100):
         table = compacted(make_table())
-        before = table.rows()
+        previous = table.rows()
         table.clock.pass_minutes(30)
         table.ticks.count, table.ticks.die_at = 0, die_at
         try:
             table.collect()
         except Killed:
             table.reopen()
-            assert table.rows() == before
+            assert table.rows() == previous
             report = table.collect()
             assert report.finished <= report.files <= 2
             assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
-            assert table.rows() == before
+            assert table.rows() == previous
             with table.store.reading() as state:
                 assert state.collection.collecting(10) == []
         else:
@@ -228,10 +230,10 @@ def test_two_collectors_at_once_delete_everything_once(table: DataTable) -> None
 
 def test_missing_objects_are_no_error(table: DataTable) -> None:
     compacted(table)
-    kept = table.files()[0].path
+    remaining = table.files()[0].path
     folder: Path = table.root.folder
     for path in table.paths_on_disk():
-        if not path.startswith(kept):
+        if not path.startswith(remaining):
             (folder / path).unlink()
     table.clock.pass_minutes(30)
     assert table.collect().files == 2

@@ -58,9 +58,9 @@ def test_rule_3_files_of_the_state_are_kept_at_any_age(table: DataTable) -> None
     table.ingest(range(10))
     table.compact(full=True)
     table.clock.pass_minutes(20 * 24 * 60)
-    before = table.paths_on_disk()
+    previous = table.paths_on_disk()
     assert table.collect_orphans().objects == 0
-    assert table.paths_on_disk() == before
+    assert table.paths_on_disk() == previous
 
 
 def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: DataTable) -> None:
@@ -73,13 +73,13 @@ def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: DataTable) -
         log.append("list")
         return table.root.objects(table_id)
 
-    reading = table.watched.reading
+    original = table.watched.reading
 
-    def watched(version: int | None = None) -> object:
+    def read_and_ingest(version: int | None = None) -> object:
         log.append("read")
-        return reading(version)
+        return original(version)
 
-    table.watched.reading = watched  # type: ignore[method-assign, assignment]
+    table.watched.reading = read_and_ingest  # type: ignore[method-assign, assignment]
     collect_orphans(
         TABLE_ID, table.store, table.properties, listing, table.root.delete, table.clock
     )
@@ -114,7 +114,7 @@ def test_rule_3_a_collector_with_a_jumped_clock_never_deletes_files_that_commit_
 def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: DataTable) -> None:
     left_behind(table, START_MS)
     table.clock.pass_minutes(15 * 24 * 60)
-    found = list(table.root.objects(TABLE_ID))
+    result = list(table.root.objects(TABLE_ID))
     bars: list[int] = []
 
     def delete(paths: list[str]) -> None:
@@ -122,7 +122,7 @@ def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: DataTable
             bars.append(state.run_bar_ms)
         table.root.delete(paths)
 
-    collect_orphans(TABLE_ID, table.store, table.properties, lambda _: found, delete, table.clock)
+    collect_orphans(TABLE_ID, table.store, table.properties, lambda _: result, delete, table.clock)
     assert bars == [table.clock() - 14 * DAY_MS]
 
 

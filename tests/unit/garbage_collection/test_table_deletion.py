@@ -19,15 +19,20 @@ def test_an_interrupted_table_deletion_is_finished_by_the_next(tmp_path: Path) -
         table = TableRef(new_table_id(), "t")
         index.create(table)
         deleting = mark_table_deleting(index, "t")
-        left = {"objects", "state", "properties"}
-        done: list[str] = []
+        remaining = {"objects", "state", "properties"}
+        deleted_parts: list[str] = []
 
-        def piece(name: str, left: set[str] = left, done: list[str] = done, stop: int = dies_after):
+        def piece(
+            name: str,
+            remaining: set[str] = remaining,
+            deleted_parts: list[str] = deleted_parts,
+            stop: int = dies_after,
+        ):
             def remove(table_id: TableId) -> None:
-                if len(done) == stop:
+                if len(deleted_parts) == stop:
                     raise Killed
-                left.discard(name)
-                done.append(name)
+                remaining.discard(name)
+                deleted_parts.append(name)
 
             return remove
 
@@ -36,9 +41,9 @@ def test_an_interrupted_table_deletion_is_finished_by_the_next(tmp_path: Path) -
             with pytest.raises(Killed):
                 finish_table_deletion(deleting, index, *pieces)
             assert index.get(table.id) == deleting
-            done.append("the next begins")
+            deleted_parts.append("the next begins")
         finish_table_deletion(deleting, index, *pieces)
-        assert left == set()
+        assert remaining == set()
         with pytest.raises(NotFoundError):
             index.get(table.id)
     instance.close()

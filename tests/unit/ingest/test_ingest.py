@@ -57,9 +57,9 @@ def write(path: Path, rows: list[tuple[Any, Any]]) -> Path:
     return path
 
 
-def stored(table: IngestTable) -> list[tuple[Any, Any]]:
+def read_rows(table: IngestTable) -> list[tuple[Any, Any]]:
     """The rows that the state store's references stand for, read without the engine."""
-    found = []
+    results = []
     with table.state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.all()}
         for reference in state.files.references():
@@ -67,8 +67,8 @@ def stored(table: IngestTable) -> list[tuple[Any, Any]]:
             rows = [tuple(r.values()) for r in pq.read_table(path).to_pylist()]
             mine = [r for r in rows if regions[reference.partition_id].contains(r[:1])]
             assert len(mine) == reference.rows
-            found += mine
-    return sorted(found)
+            results += mine
+    return sorted(results)
 
 
 @pytest.mark.parametrize("strategy", FileStrategy)
@@ -80,17 +80,17 @@ def test_rows_of_all_formats_are_stored_once(
     (tmp_path / "b.csv").write_text("k,n\nb,4\n")
     (tmp_path / "c.jsonl").write_text('{"k":"q","n":5}\n')
     read: list[int] = []
-    written: list[int] = []
+    outputs: list[int] = []
     result = ingest_files(
         table,
         "j1",
         [first, tmp_path / "b.csv", tmp_path / "c.jsonl"],
         "r",
-        progress=IngestProgress(read.append, written.append),
+        progress=IngestProgress(read.append, outputs.append),
     )
     assert (result.rows, result.number, result.done_before) == (5, 2, False)
-    assert sum(read) == sum(written) == 5
-    assert stored(table) == [("a", 2), ("b", 4), ("h", 3), ("q", 5), ("z", 1)]
+    assert sum(read) == sum(outputs) == 5
+    assert read_rows(table) == [("a", 2), ("b", 4), ("h", 3), ("q", 5), ("z", 1)]
     with table.state.reading() as state:
         assert state.files.totals().files == (
             3 if strategy is FileStrategy.ONE_FILE_PER_LEAF else 1
@@ -102,7 +102,7 @@ def test_a_job_that_comes_again_changes_nothing(table: IngestTable, tmp_path: Pa
     assert ingest_files(table, "j1", [path], "r").number == 2
     again = ingest_files(table, "j1", [path], "r")
     assert (again.number, again.done_before) == (2, True)
-    assert stored(table) == [("a", 1)]
+    assert read_rows(table) == [("a", 1)]
 
 
 def test_reused_id_with_other_files_is_refused(table: IngestTable, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_reused_id_with_other_files_is_refused(table: IngestTable, tmp_path: Pat
     ingest_files(table, "j1", [path], "r")
     with pytest.raises(InvalidRequestError, match="job id j1 was used by transaction 2"):
         ingest_files(table, "j1", [path], "another")
-    assert stored(table) == [("a", 1)]
+    assert read_rows(table) == [("a", 1)]
 
 
 def test_concurrent_runs_of_one_job_commit_once(table: IngestTable, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_concurrent_runs_of_one_job_commit_once(table: IngestTable, tmp_path: Pa
 
     late = ingest_files(table, "j1", [path], "r", progress=IngestProgress(first_run_overtakes))
     assert late.number == 2
-    assert stored(table) == [("a", 1)]
+    assert read_rows(table) == [("a", 1)]
 
 
 def test_ingest_older_than_half_the_orphan_age_is_not_committed(
@@ -137,7 +137,7 @@ def test_ingest_older_than_half_the_orphan_age_is_not_committed(
     with pytest.raises(StateMovedOnError, match="half the orphan age"):
         ingest_batches(replace(table, state=state, clock=clock), "j1", slow_rows(), "r")
     state.close()
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_one_bad_row_refuses_the_whole_job(table: IngestTable, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_one_bad_row_refuses_the_whole_job(table: IngestTable, tmp_path: Path) -
     bad = write(tmp_path / "bad.parquet", [("a", 1), ("b", 2), ("c", 2**31)])
     with pytest.raises(InvalidRequestError, match=r"bad\.parquet, row group 1, row 3: field 'n'"):
         ingest_files(table, "j1", [good, bad], "r")
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_error_names_file_and_row_group_of_a_damaged_page(
@@ -158,7 +158,7 @@ def test_error_names_file_and_row_group_of_a_damaged_page(
     path.write_bytes(content)
     with pytest.raises(InvalidRequestError, match=r"a\.parquet, row group 7: cannot be read"):
         ingest_files(table, "j1", [path], "r")
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_empty_upload_ingests_no_rows(table: IngestTable, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_file_deleted_during_the_sort_raises(table: IngestTable, tmp_path: Path)
 
     with pytest.raises((UnavailableError, InvalidRequestError)):
         ingest_files(table, "j1", paths, "r", progress=IngestProgress(take_away))
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_batches_may_come_from_a_generator(table: IngestTable) -> None:
@@ -185,7 +185,7 @@ def test_batches_may_come_from_a_generator(table: IngestTable) -> None:
             yield pa.record_batch({"k": [f"{i:02d}"] * 100, "n": pa.array([i] * 100, pa.int64())})
 
     assert ingest_batches(table, "j1", batches(), "r").rows == 5000
-    assert len(stored(table)) == 5000
+    assert len(read_rows(table)) == 5000
 
 
 def test_messages_follow_the_specification() -> None:
@@ -240,7 +240,7 @@ def test_overtaken_run_adds_nothing(table: IngestTable) -> None:
 
     result = ingest_batches(table, "j1", overtaken(), "r")
     assert (result.rows, result.files, result.done_before) == (0, 0, True)
-    assert stored(table) == [("a", 1)]
+    assert read_rows(table) == [("a", 1)]
 
 
 def with_extra_columns(path: Path) -> Path:
@@ -254,7 +254,7 @@ def test_extra_columns_are_ignored_with_a_warning(
 ) -> None:
     path = with_extra_columns(tmp_path / "a.parquet")
     assert ingest_files(table, "j1", [path], "r").rows == 1
-    assert stored(table) == [("a", 7)]
+    assert read_rows(table) == [("a", 7)]
     assert (
         f"file {path}: left out columns that the schema does not have: 'x', 'tags'" in caplog.text
     )
@@ -264,7 +264,7 @@ def test_extra_columns_are_refused_by_property(table: IngestTable, tmp_path: Pat
     path = with_extra_columns(tmp_path / "a.parquet")
     with pytest.raises(InvalidRequestError, match="not in the schema: 'x', 'tags'"):
         ingest_files(replace(table, refuses_extra_columns=True), "j1", [path], "r")
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_csv_file_with_an_extra_column_is_refused(table: IngestTable, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_job_without_files_is_committed(table: IngestTable) -> None:
     result = ingest_files(table, "j1", [], "[]")
     assert (result.rows, result.files, result.number) == (0, 0, 2)
     assert ingest_files(table, "j1", [], "[]").done_before
-    assert stored(table) == []
+    assert read_rows(table) == []
 
 
 def test_line_longer_than_the_settings_is_refused(table: IngestTable, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_commit_with_unknown_outcome_is_retried(
     store = UnansweredStore(table.state, 3, applies)
     path = write(tmp_path / "a.parquet", [("a", 1), ("z", 2)])
     ingest_files(replace(table, state=store), "job", [path], "request")  # type: ignore[arg-type]
-    assert stored(table) == [("a", 1), ("z", 2)]
+    assert read_rows(table) == [("a", 1), ("z", 2)]
     assert len(waits) == 3
 
 
@@ -352,4 +352,4 @@ def test_commit_with_unknown_outcome_is_retried_for_a_minute(
     assert 30 < sum(waits) <= 70
     store.unanswered = 0
     ingest_files(table, "job", [path], "request")
-    assert stored(table) == [("a", 1)]
+    assert read_rows(table) == [("a", 1)]

@@ -27,14 +27,14 @@ def ingest_table(table: DataTable) -> IngestTable:
     )
 
 
-def begun(table: DataTable, kind: pa.Schema = KIND) -> PartTarget:
+def begin_import(table: DataTable, kind: pa.Schema = KIND) -> PartTarget:
     return pickle.loads(pickle.dumps(begin_parts(ingest_table(table), kind, "(rows)")))
 
 
 def part(table: DataTable, target: PartTarget, *keys: int | None) -> tuple[NewFile, ...]:
     batch = pa.record_batch([pa.array([f"v{k}" for k in keys]), pa.array(keys)], schema=KIND)
-    written = write_part(target, iter([batch]), "(part)", DataRoot(table.root.folder), table.engine)
-    return pickle.loads(pickle.dumps(written))
+    output = write_part(target, iter([batch]), "(part)", DataRoot(table.root.folder), table.engine)
+    return pickle.loads(pickle.dumps(output))
 
 
 def commit(table: DataTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
@@ -45,7 +45,7 @@ def test_all_parts_are_committed_together_sorted_in_their_leaves(
     make_table: MakeTable,
 ) -> None:
     table = make_table(split_points=[5])
-    target = begun(table)
+    target = begin_import(table)
     files = (*part(table, target, 7, 3), *part(table, target, 9, 1, 4))
     assert table.rows() == []
     assert commit(table, target, *files).rows == 5
@@ -53,34 +53,34 @@ def test_all_parts_are_committed_together_sorted_in_their_leaves(
 
 
 def test_part_without_rows_writes_nothing(table: DataTable) -> None:
-    assert part(table, begun(table)) == ()
+    assert part(table, begin_import(table)) == ()
     assert table.paths_on_disk() == []
 
 
 def test_repeated_part_counts_once(table: DataTable) -> None:
-    target = begun(table)
+    target = begin_import(table)
     _, second = part(table, target, 1, 2), part(table, target, 1, 2)
     commit(table, target, *second)
     assert [row[0] for row in table.rows()] == [1, 2]
 
 
 def test_a_job_that_comes_again_changes_nothing(table: DataTable) -> None:
-    target = begun(table)
+    target = begin_import(table)
     commit(table, target, *part(table, target, 1))
-    again = begun(table)
+    again = begin_import(table)
     result = commit(table, again, *part(table, again, 1))
     assert (result.done_before, len(table.rows())) == (True, 1)
 
 
 def test_id_of_another_request_is_refused(table: DataTable) -> None:
-    target = begun(table)
+    target = begin_import(table)
     commit(table, target, *part(table, target, 1))
     with pytest.raises(InvalidRequestError, match="used by transaction"):
         find_earlier_commit(table.store, "j", "something else")
 
 
 def test_concurrently_split_leaves_keep_their_rows(table: DataTable) -> None:
-    target = begun(table)
+    target = begin_import(table)
     files = part(table, target, 1, 9)
     table.split_at(table.leaves()[0].id, 5)
     commit(table, target, *files)
@@ -88,7 +88,7 @@ def test_concurrently_split_leaves_keep_their_rows(table: DataTable) -> None:
 
 
 def test_old_run_cannot_commit(table: DataTable) -> None:
-    target = begun(table)
+    target = begin_import(table)
     files = part(table, target, 1)
     table.clock.now_ms += 10 * DAY_MS
     table.ingest([5])
@@ -108,19 +108,19 @@ def test_rows_of_wrong_types_are_refused_before_reading(
     table: DataTable, kind: pa.Schema, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        begun(table, kind)
+        begin_import(table, kind)
 
 
 def test_error_names_the_row_that_does_not_fit(table: DataTable) -> None:
     with pytest.raises(InvalidRequestError, match=r"\(part\), row 2: field 'key'.*null"):
-        part(table, begun(table), 1, None)
+        part(table, begin_import(table), 1, None)
     assert table.paths_on_disk() == []
     assert [p.name for p in table.engine.spill_folder.glob("ingest-*")] == []
 
 
 def test_one_file_per_leaf_by_property(make_table: MakeTable) -> None:
     table = make_table(split_points=[5])
-    target = begun(table)
+    target = begin_import(table)
     by_leaf = PartTarget(
         target.table_id,
         target.schema,

@@ -64,13 +64,13 @@ def test_an_interrupted_run_neither_loses_nor_duplicates_files(
     store: FileRequests, at_call: int, after: bool
 ) -> None:
     store.add([request(n) for n in range(5)])
-    sent: list[BatchJob] = []
+    messages: list[BatchJob] = []
     dying = Dying(store, at_call, after)
     with contextlib.suppress(Died):
-        create_batches(TABLE, dying, LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
-    create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
-    jobs = {job.id: job for job in sent}
-    assert all(jobs[job.id] == job for job in sent), "one id, one content"
+        create_batches(TABLE, dying, LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
+    create_batches(TABLE, store, LIMITS, messages.append, lambda: NOW)
+    jobs = {job.id: job for job in messages}
+    assert all(jobs[job.id] == job for job in messages), "one id, one content"
     files = [file for job in jobs.values() for file in job.files]
     assert sorted(files) == [f"bucket/{n}" for n in range(5)]
     assert store.waiting(TABLE) == ()
@@ -92,26 +92,26 @@ def test_a_failed_send_is_retried_under_the_same_id(store: FileRequests) -> None
 
 def test_concurrent_runs_assign_each_file_once(store: FileRequests) -> None:
     store.add([request(n) for n in range(3)])
-    sent: list[BatchJob] = []
+    messages: list[BatchJob] = []
 
     class Slow:
         def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
             seen = store.waiting(table_id)
-            create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
+            create_batches(TABLE, store, LIMITS, messages.append, lambda: NOW)
             return seen
 
         def __getattr__(self, name: str) -> object:
             return getattr(store, name)
 
-    create_batches(TABLE, Slow(), LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
-    assert [job.files for job in sent] == [("bucket/0", "bucket/1", "bucket/2")]
+    create_batches(TABLE, Slow(), LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
+    assert [job.files for job in messages] == [("bucket/0", "bucket/1", "bucket/2")]
 
 
 def test_a_file_submitted_twice_is_in_the_job_once(store: FileRequests) -> None:
     again = dataclasses.replace(request(1), id="other", path="bucket/0")
     store.add([request(0), again])
-    sent = create_batches(TABLE, store, LIMITS, lambda _: None, lambda: NOW)
-    assert [job.files for job in sent] == [("bucket/0",)]
+    batches = create_batches(TABLE, store, LIMITS, lambda _: None, lambda: NOW)
+    assert [job.files for job in batches] == [("bucket/0",)]
 
 
 def test_a_partially_listed_job_is_left_to_the_next_run(store: FileRequests) -> None:
@@ -122,11 +122,11 @@ def test_a_partially_listed_job_is_left_to_the_next_run(store: FileRequests) -> 
         def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
             return store.waiting(table_id)[:1]
 
-    sent: list[BatchJob] = []
-    create_batches(TABLE, Lagging(), LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
-    assert sent == []
-    create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
-    assert [job.files for job in sent] == [("bucket/0", "bucket/1")]
+    messages: list[BatchJob] = []
+    create_batches(TABLE, Lagging(), LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
+    assert messages == []
+    create_batches(TABLE, store, LIMITS, messages.append, lambda: NOW)
+    assert [job.files for job in messages] == [("bucket/0", "bucket/1")]
 
 
 def test_requests_are_assigned_all_or_none(store: FileRequests) -> None:

@@ -26,7 +26,7 @@ def sizes(batches: list[list[FileRequest]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "expected"),
+    ("pending_sizes", "expected"),
     [
         pytest.param([], [], id="nothing"),
         pytest.param([50, 49], [], id="too little"),
@@ -39,22 +39,22 @@ def sizes(batches: list[list[FileRequest]]) -> list[list[int]]:
         pytest.param([500], [[500]], id="full by one file"),
     ],
 )
-def test_batches_by_count_and_size(waiting: list[int], expected: list[list[int]]) -> None:
-    assert sizes(plan_batches(requests(*waiting), LIMITS, NOW)) == expected
+def test_batches_by_count_and_size(pending_sizes: list[int], expected: list[list[int]]) -> None:
+    assert sizes(plan_batches(requests(*pending_sizes), LIMITS, NOW)) == expected
 
 
 def test_a_file_that_waited_too_long_completes_a_batch() -> None:
-    waiting = requests(1)
-    assert plan_batches(waiting, LIMITS, NOW + 59_999) == []
-    late = [*waiting, *requests(2, received_ms=NOW + 60_000)]
+    pending = requests(1)
+    assert plan_batches(pending, LIMITS, NOW + 59_999) == []
+    late = [*pending, *requests(2, received_ms=NOW + 60_000)]
     assert sizes(plan_batches(late, LIMITS, NOW + 60_000)) == [[1, 2]]
 
 
 @given(st.lists(st.integers(0, 700), max_size=40), st.integers(0, 120_000))
 def test_each_request_is_in_one_batch_at_most_and_none_is_over_the_limits(
-    waiting: list[int], age_ms: int
+    pending_sizes: list[int], age_ms: int
 ) -> None:
-    given_requests = requests(*waiting)
+    given_requests = requests(*pending_sizes)
     batches = plan_batches(given_requests, LIMITS, NOW + age_ms)
     flat = [request for batch in batches for request in batch]
     assert flat == given_requests[: len(flat)]

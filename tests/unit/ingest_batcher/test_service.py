@@ -35,10 +35,10 @@ AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_instance(tmp_path / "instance", "test")
-    opened = open_instance(tmp_path / "instance")
-    create_table(opened, "t", SCHEMA, AT_ONCE)
-    yield opened
-    opened.close()
+    opened_instance = open_instance(tmp_path / "instance")
+    create_table(opened_instance, "t", SCHEMA, AT_ONCE)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def message(body: str, message_id: str = "m1") -> Message:
 
 
 def jobs_sent(instance: Instance) -> list[tuple[str, ...]]:
-    received = instance.jobs.queue(QueueName.INGEST).receive(messages_max=10)
-    return [INGEST_JOBS.parse(m.body, m.message_id).files for m in received]
+    messages = instance.jobs.queue(QueueName.INGEST).receive(messages_max=10)
+    return [INGEST_JOBS.parse(m.body, m.message_id).files for m in messages]
 
 
 def test_a_redelivered_message_creates_one_job(instance: Instance, file: Path) -> None:
@@ -75,10 +75,10 @@ def test_a_redriven_message_adds_no_file_again(instance: Instance, file: Path) -
     receive_batch_message(instance, message(body, "m1"))
     assert create_all_ingest_batches(instance) == (1, ())
     redriven = body_rewriter(QueueName.INGEST_BATCHER)
-    for before, after in pairwise(("m1", "m2", "m3")):
+    for previous, current in pairwise(("m1", "m2", "m3")):
         # Each redrive gives the message another id.
-        body = redriven(body, before, "sender")
-        receive_batch_message(instance, message(body, after))
+        body = redriven(body, previous, "sender")
+        receive_batch_message(instance, message(body, current))
     assert create_all_ingest_batches(instance) == (0, ())
 
 
@@ -150,8 +150,8 @@ def test_a_failing_table_does_not_affect_others(
         submit_to_batcher(instance, name, [str(file)])
     path = tmp_path / "instance" / "tables" / f"table-{broken.id}.properties"
     path.write_text("sleeper.table.nonsense=1")
-    sent, problems = create_all_ingest_batches(instance)
-    assert sent == 1
+    batches, problems = create_all_ingest_batches(instance)
+    assert batches == 1
     (problem,) = problems
     assert problem.startswith("table broken: ")
     assert "sleeper.table.nonsense" in problem
@@ -165,29 +165,35 @@ def test_files_that_wait_for_a_deleted_table_are_rejected_with_their_reason(
         files.append(tmp_path / f"{number}.csv")
         files[-1].write_text("id\na\n")
     create_table(instance, "soon gone", SCHEMA)
-    gone = create_table(instance, "gone", SCHEMA)
+    removed_paths = create_table(instance, "gone", SCHEMA)
     names = [str(path) for path in files]
     receive_batch_message(instance, message(json.dumps({"tableName": "soon gone", "files": names})))
     receive_batch_message(
-        instance, message(json.dumps({"tableId": gone.id, "files": names[:1]}), "m-2")
+        instance, message(json.dumps({"tableId": removed_paths.id, "files": names[:1]}), "m-2")
     )
     submit_to_batcher(instance, "t", names[:1])
     for name in ("soon gone", "gone"):
         delete_table(instance, name)
-    instance.tables.delete(gone.id)
-    instance.tables.index.remove(gone.id)
+    instance.tables.delete(removed_paths.id)
+    instance.tables.index.remove(removed_paths.id)
 
     assert create_all_ingest_batches(instance) == (1, ())
-    rejected = {job.job_id: job for job in instance.jobs.tracker.recent() if job.reasons}
-    assert {job.state for job in rejected.values()} == {JobState.REJECTED}
-    reasons = {job_id: job.reasons[0] for job_id, job in rejected.items()}
+    rejected_jobs = {job.job_id: job for job in instance.jobs.tracker.recent() if job.reasons}
+    assert {job.state for job in rejected_jobs.values()} == {JobState.REJECTED}
+    reasons = {job_id: job.reasons[0] for job_id, job in rejected_jobs.items()}
     assert reasons["m-2"] == (
-        f"table {gone.id} was deleted before the ingest batcher sent {names[0]}"
+        f"table {removed_paths.id} was deleted before the ingest batcher sent {names[0]}"
     )
-    begun, sent = "table soon gone was deleted before the ingest batcher sent ", reasons["m1"]
-    assert sent.startswith(begun)
-    assert sent.endswith(" and 2 more")
-    assert len(set(sent.removeprefix(begun).removesuffix(" and 2 more").split(", "))) == 5
+    deleted_reason, sent_reason = (
+        "table soon gone was deleted before the ingest batcher sent ",
+        reasons["m1"],
+    )
+    assert sent_reason.startswith(deleted_reason)
+    assert sent_reason.endswith(" and 2 more")
+    assert (
+        len(set(sent_reason.removeprefix(deleted_reason).removesuffix(" and 2 more").split(", ")))
+        == 5
+    )
     assert set(reasons) == {"m1", "m-2"}
     assert instance.jobs.file_requests().tables() == ()
     assert create_all_ingest_batches(instance) == (0, ())

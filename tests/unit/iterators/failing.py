@@ -32,7 +32,7 @@ class ToldCode:
         return self._make
 
 
-def told(act: Callable[[Batches, str], Any], rows_max: int = 1_000_000) -> TableIterators:
+def make_iterators(act: Callable[[Batches, str], Any], rows_max: int = 1_000_000) -> TableIterators:
     return of_class(Told(act), rows_max)
 
 

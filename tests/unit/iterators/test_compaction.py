@@ -17,7 +17,7 @@ from sleeper.statestore.transactions.table_definition import ChangeProcessing
 from tests.tables.data_table import DataTable
 from tests.tables.watched_ports import TABLE_ID
 from tests.unit.iterators import failing
-from tests.unit.iterators.failing import told
+from tests.unit.iterators.failing import make_iterators
 from tests.unit.processing.test_any_history import arrow_table
 
 P = PrimitiveType
@@ -28,12 +28,12 @@ MINUTE_MS = 60_000
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[DataTable]:
     mine = Processing(iterator=IteratorCall("Mine"))
-    made = DataTable(tmp_path, SCHEMA, [500], processing=mine)
+    data_table = DataTable(tmp_path, SCHEMA, [500], processing=mine)
     for first in (0, 5):
         rows = [(k, k) for k in range(first, first + 20_000)]
-        made.ingest_sorted(arrow_table(SCHEMA, rows))
-    yield made
-    made.close()
+        data_table.ingest_sorted(arrow_table(SCHEMA, rows))
+    yield data_table
+    data_table.close()
 
 
 def create(table: DataTable) -> CompactionJob:
@@ -60,15 +60,15 @@ def run(table: DataTable, job: CompactionJob, iterators: TableIterators) -> Comp
 def test_a_failure_is_recorded_and_the_files_are_released_in_five_minutes(
     table: DataTable, act: Any, reason: str
 ) -> None:
-    before, files = table.rows(), table.files()
+    previous, files = table.rows(), table.files()
     job = create(table)
     with pytest.raises(UserCodeError, match=f"iterator 'Mine' on table 't'.*{reason}"):
-        run(table, job, told(act))
+        run(table, job, make_iterators(act))
     status = table.tracker.job(TABLE_ID, job.id)
     assert status.state is JobState.FAILED
     assert status.last_run is not None
     assert "iterator 'Mine'" in status.last_run.reasons[0]
-    assert (table.rows(), table.files()) == (before, files)
+    assert (table.rows(), table.files()) == (previous, files)
     table.clock.now_ms += 4 * MINUTE_MS
     assert table.create_jobs(full=True).created == 0
     table.clock.now_ms += 2 * MINUTE_MS
@@ -76,20 +76,23 @@ def test_a_failure_is_recorded_and_the_files_are_released_in_five_minutes(
     report = table.create_jobs(full=True)
     assert (report.released, report.created) == (1, 1)
     with pytest.raises(StateMovedOnError):
-        run(table, job, told(failing.keeps))
-    assert run(table, table.sent_jobs()[-1], told(failing.keeps)).rows_written == 2 * 20_000 - 995
-    assert table.rows() == before
+        run(table, job, make_iterators(failing.keeps))
+    assert (
+        run(table, table.sent_jobs()[-1], make_iterators(failing.keeps)).rows_written
+        == 2 * 20_000 - 995
+    )
+    assert table.rows() == previous
 
 
 def test_a_redelivered_message_is_retried(table: DataTable) -> None:
-    before = table.rows()
+    previous = table.rows()
     job = create(table)
     for _ in range(2):
         with pytest.raises(UserCodeError):
-            run(table, job, told(failing.raises))
+            run(table, job, make_iterators(failing.raises))
     table.clock.now_ms += MINUTE_MS
-    assert run(table, job, told(failing.keeps)).rows_written > 0
-    assert table.rows() == before
+    assert run(table, job, make_iterators(failing.keeps)).rows_written > 0
+    assert table.rows() == previous
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
@@ -97,7 +100,7 @@ def test_row_keys_of_other_partitions_are_refused(table: DataTable) -> None:
     table.create_jobs(full=True)
     left = table.sent_jobs()[0]
     with pytest.raises(UserCodeError, match=r"it gave row keys from \(1000\) to \(1499\)"):
-        run(table, left, told(failing.moves_keys))
+        run(table, left, make_iterators(failing.moves_keys))
 
 
 def test_an_unregistered_name_fails_the_job_as_its_code_would(table: DataTable) -> None:
@@ -123,4 +126,4 @@ def test_a_group_that_is_too_long_fails_the_job(table: DataTable) -> None:
     # Leaves with the most files come first.
     job = table.sent_jobs()[0]
     with pytest.raises(UserCodeError, match=r"at key \(600\): there are more than 11 rows"):
-        run(table, job, told(failing.keeps, rows_max=11))
+        run(table, job, make_iterators(failing.keeps, rows_max=11))

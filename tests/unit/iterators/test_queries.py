@@ -23,7 +23,7 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.clock import START_MS
 from tests.tables.data_table import DataTable
 from tests.unit.iterators import failing
-from tests.unit.iterators.failing import of_class, told
+from tests.unit.iterators.failing import make_iterators, of_class
 from tests.unit.processing.test_any_history import arrow_table, as_rows
 
 P = PrimitiveType
@@ -38,14 +38,14 @@ MINE = Processing(iterator=IteratorCall("Mine"))
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Any]:
-    made: list[DataTable] = []
+    tables: list[DataTable] = []
 
     def make_table(schema: Schema = SCHEMA, **more: Any) -> DataTable:
-        made.append(DataTable(tmp_path, schema, **more))
-        return made[0]
+        tables.append(DataTable(tmp_path, schema, **more))
+        return tables[0]
 
     yield make_table
-    for table in made:
+    for table in tables:
         table.close()
 
 
@@ -68,7 +68,7 @@ def many(table: DataTable, count: int = 20_000) -> None:
     table.ingest_sorted(rows)
 
 
-def opened(table: DataTable, iterators: TableIterators | None = None) -> QueryTable:
+def make_query_table(table: DataTable, iterators: TableIterators | None = None) -> QueryTable:
     return QueryTable("t", table.store, table.root, iterators or TableIterators("t"))
 
 
@@ -77,11 +77,15 @@ def engine(table: DataTable) -> QueryEngine:
 
 
 def read(table: DataTable, iterators: TableIterators | None = None, **more: Any) -> list:
-    return as_rows(run_query(Query(**more), opened(table, iterators), engine(table)).read_all())
+    return as_rows(
+        run_query(Query(**more), make_query_table(table, iterators), engine(table)).read_all()
+    )
 
 
 def sql(table: DataTable, statement: str, iterators: TableIterators | None = None) -> list:
-    with run_sql(statement, {"t": lambda: opened(table, iterators)}, engine(table)) as result:
+    with run_sql(
+        statement, {"t": lambda: make_query_table(table, iterators)}, engine(table)
+    ) as result:
         return as_rows(result.read_all())
 
 
@@ -107,9 +111,9 @@ def test_an_iterators_violation_is_reported_with_its_name_and_key(
     table = make(processing=MINE)
     many(table)
     with pytest.raises(UserCodeError, match=f"^iterator 'Mine' on table 't'.*{reason}"):
-        read(table, told(act))
+        read(table, make_iterators(act))
     with pytest.raises(UserCodeError, match=reason):
-        sql(table, "SELECT count(*) FROM t", told(act))
+        sql(table, "SELECT count(*) FROM t", make_iterators(act))
 
 
 def test_a_group_is_in_one_batch_and_fails_if_too_long(make: Any) -> None:
@@ -123,15 +127,15 @@ def test_a_group_is_in_one_batch_and_fails_if_too_long(make: Any) -> None:
             sizes.append((batch.num_rows, batch.column(0)[-1].as_py()))
             yield batch
 
-    assert len(read(table, told(look))) == 18_002
+    assert len(read(table, make_iterators(look))) == 18_002
     assert sum(n for n, _ in sizes) == 18_002
     assert [last for _, last in sizes].count(1) == 1
     with pytest.raises(
         UserCodeError,
         match=r"at key \(1, 5\): there are more than 17999 rows of this key, which sleeper\.table",
     ):
-        read(table, told(look, rows_max=17_999))
-    assert len(read(table, told(look, rows_max=18_000))) == 18_002
+        read(table, make_iterators(look, rows_max=17_999))
+    assert len(read(table, make_iterators(look, rows_max=18_000))) == 18_002
 
 
 def test_a_damaged_file_is_not_the_iterators_fault(make: Any) -> None:
@@ -143,7 +147,7 @@ def test_a_damaged_file_is_not_the_iterators_fault(make: Any) -> None:
     path.write_bytes(content)
     for act in (failing.keeps, failing.gives_up_below):
         with pytest.raises(DataError):
-            read(table, told(act))
+            read(table, make_iterators(act))
 
 
 def test_stages_run_in_order(make: Any) -> None:
@@ -154,13 +158,13 @@ def test_stages_run_in_order(make: Any) -> None:
     rows = [(1, young, 1, 10), (1, old, 2, 20), (2, young, 3, 30)]
     fill(table, rows, rows, [(1, START_MS, 9, 9)])
     assert read(table) == [(1, young, 2, 20), (1, START_MS, 9, 9), (2, young, 6, 60)]
-    asked = Processing(
+    requested_processing = Processing(
         parse_filters("ageOff(n,9)"),
         parse_aggregations("max(n),min(m)"),
         IteratorCall("LatestBySortKey"),
     )
     table.clock.now_ms = START_MS
-    latest = Processing((), asked.aggregations, asked.iterator)
+    latest = Processing((), requested_processing.aggregations, requested_processing.iterator)
     assert read(table, processing=latest) == [(1, START_MS, 9, 9), (2, young, 6, 60)]
     assert sql(table, "SELECT sum(n), count(*) FROM t") == [(17, 3)]
 
@@ -174,13 +178,15 @@ def test_a_query_aggregates_what_the_tables_iterator_made_equal(make: Any) -> No
 
     table = make(SUMMED, processing=MINE)
     fill(table, [(k, 0, k, k) for k in range(100)])
-    asked = Processing(
+    processing = Processing(
         parse_filters("ageOff(time,9000000000000)"), parse_aggregations("sum(n),max(m)")
     )
-    assert read(table, told(doubles), processing=asked) == [(k, 0, 2 * k, k) for k in range(100)]
-    assert len(read(table, told(doubles))) == 200
-    filtered = Processing(asked.filters)
-    assert len(read(table, told(doubles), processing=filtered)) == 200
+    assert read(table, make_iterators(doubles), processing=processing) == [
+        (k, 0, 2 * k, k) for k in range(100)
+    ]
+    assert len(read(table, make_iterators(doubles))) == 200
+    filtered = Processing(processing.filters)
+    assert len(read(table, make_iterators(doubles), processing=filtered)) == 200
 
 
 def test_an_aggregating_table_may_have_an_iterator(make: Any) -> None:
@@ -241,9 +247,9 @@ def test_unneeded_columns_are_not_read(
 ) -> None:
     table = make()
     fill(table, [(1, 2, 3, 4, "x")])
-    asked = Processing(iterator=IteratorCall("Mine", config))
+    processing = Processing(iterator=IteratorCall("Mine", config))
     Narrow.seen.clear()
-    (row,) = read(table, of_class(Narrow), columns=columns, processing=asked)
+    (row,) = read(table, of_class(Narrow), columns=columns, processing=processing)
     assert row == tuple({"n": 3, "who": "x"}[c] for c in columns or ()) or columns is None
     assert Narrow.seen[-1] == fields
     with pytest.raises(InvalidRequestError, match="no field 'nix'"):
@@ -284,20 +290,22 @@ def test_now_is_the_versions_time_for_an_old_version(make: Any) -> None:
 def test_closing_a_result_early_closes_the_iterator(make: Any) -> None:
     table = make(processing=MINE)
     many(table)
-    closed = []
+    closed_batches = []
 
-    def watched(batches: Any, _: str) -> Any:
+    def record_batches(batches: Any, _: str) -> Any:
         try:
             yield from batches
         finally:
-            closed.append(True)
+            closed_batches.append(True)
 
-    result = run_query(Query(), opened(table, told(watched)), engine(table))
+    result = run_query(
+        Query(), make_query_table(table, make_iterators(record_batches)), engine(table)
+    )
     next(result)
     result.close()
-    assert closed == [True]
-    assert len(read(table, told(watched), limit=5)) == 5
-    assert closed == [True, True]
+    assert closed_batches == [True]
+    assert len(read(table, make_iterators(record_batches), limit=5)) == 5
+    assert closed_batches == [True, True]
 
 
 def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
@@ -307,7 +315,7 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
     inner = merge
 
     def spy(request: Any, *rest: Any) -> Any:
-        scanned.extend(each.regions for each in request.inputs)
+        scanned.extend(item.regions for item in request.inputs)
         return inner(request, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -322,15 +330,15 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
 def test_rows_written_for_a_statement_are_deleted_with_it(make: Any, end: str) -> None:
     table = make(processing=MINE)
     many(table)
-    of_table = {"t": lambda: opened(table, told(failing.keeps))}
+    openers = {"t": lambda: make_query_table(table, make_iterators(failing.keeps))}
     if end == "explained":
-        (reads,) = explain_sql("SELECT sum(n) FROM t", of_table, engine(table)).reads
+        (reads,) = explain_sql("SELECT sum(n) FROM t", openers, engine(table)).reads
         assert (reads.files, reads.bytes_read > 0) == (1, True)
     elif end == "failed":
         with pytest.raises(InvalidRequestError, match="wrong SQL"):
-            run_sql("SELECT nix FROM t WHERE key IN (SELECT nix FROM t)", of_table, engine(table))
+            run_sql("SELECT nix FROM t WHERE key IN (SELECT nix FROM t)", openers, engine(table))
     else:
-        result = run_sql("SELECT * FROM t", of_table, engine(table))
+        result = run_sql("SELECT * FROM t", openers, engine(table))
         assert len(list(table.engine.spill_folder.glob("sql-*"))) == 1
         if end == "read":
             assert result.read_all().num_rows == 20_000

@@ -84,10 +84,10 @@ def test_threads_that_ended_leave_no_files_open(database: InstanceDatabase) -> N
         return len(os.listdir("/proc/self/fd"))
 
     database.read("SELECT 1")
-    before = files_open()
+    previous = files_open()
     for _ in range(10):
         thread = threading.Thread(target=database.read, args=("SELECT * FROM tables",))
         thread.start()
         thread.join()
-    assert files_open() <= before + 4
+    assert files_open() <= previous + 4
     database.close()

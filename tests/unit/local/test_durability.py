@@ -103,10 +103,10 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DiskRecord:
 @pytest.fixture
 def instance(disk: DiskRecord, tmp_path: Path) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
-    opened = open_local_instance(tmp_path / "instance")
-    make_table(opened)
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance")
+    make_table(opened_instance)
+    yield opened_instance
+    opened_instance.close()
 
 
 def ingest(instance: Instance, rows: int) -> None:
@@ -130,11 +130,11 @@ def test_data_files_and_sidecars_are_durable_before_the_entry_that_names_them(
     ingest(instance, rows)
     ingest(instance, rows)
     assert disk.faults == []
-    before = len(disk.checked)
+    previous = len(disk.checked)
     compact_table(instance, "rows", full=True)
     run_all(instance)
     assert disk.faults == []
-    assert len(disk.checked) > before
+    assert len(disk.checked) > previous
     assert suffixes(disk) == {".parquet", ".sketches", ".filter", ".checksum"}
 
 
@@ -156,11 +156,11 @@ def test_exports_and_query_results_are_durable(
     query = {"tableName": "rows", "type": "Query", "queryId": "q1", "regions": [EVERYTHING]}
     send_query(instance, json.dumps(query))
     run_all(instance)
-    exported = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
+    export = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
     results = list((tmp_path / "instance" / "query-results").rglob("*.parquet"))
-    assert len(exported) == 3
+    assert len(export) == 3
     assert len(results) == 1
-    for path in [*exported, *results]:
+    for path in [*export, *results]:
         disk.check(path, tmp_path)
     assert disk.faults == []
 

@@ -19,11 +19,11 @@ SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 
 @contextmanager
 def umask(value: int) -> Iterator[None]:
-    before = os.umask(value)
+    previous = os.umask(value)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(previous)
 
 
 def mode(path: Path) -> int:
@@ -56,9 +56,9 @@ def test_the_group_can_write_all_of_a_shared_instance(tmp_path: Path) -> None:
             with instance.table("t").state.reading():
                 spill = instance.storage.spill_folder()
                 assert mode(spill) == 0o700
-                found = {p.name: mode(p) for p in (tmp_path / "instance").rglob("*") if p != spill}
-    assert {"instance.db", "state.db", "state.db.lock", "state.db-wal"} <= found.keys()
-    assert {name: oct(m) for name, m in found.items() if m & 0o060 != 0o060} == {}
+                result = {p.name: mode(p) for p in (tmp_path / "instance").rglob("*") if p != spill}
+    assert {"instance.db", "state.db", "state.db.lock", "state.db-wal"} <= result.keys()
+    assert {name: oct(m) for name, m in result.items() if m & 0o060 != 0o060} == {}
 
 
 def test_a_property_file_that_is_no_text_is_a_data_error(tmp_path: Path) -> None:

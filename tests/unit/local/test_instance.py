@@ -20,12 +20,12 @@ TABLE = TableId("0000000a")
 
 
 def test_a_created_instance_opens(tmp_path: Path) -> None:
-    made = create_instance_folder(tmp_path / "a" / "b", "me", {"sleeper.merge.files.max": "9"})
-    made.close()
-    opened = open_instance_folder(tmp_path / "a" / "b")
-    assert opened.properties().get(ID) == "me"
-    assert opened.properties().get(MERGE_FILES_MAX) == 9
-    opened.close()
+    instance = create_instance_folder(tmp_path / "a" / "b", "me", {"sleeper.merge.files.max": "9"})
+    instance.close()
+    opened_instance = open_instance_folder(tmp_path / "a" / "b")
+    assert opened_instance.properties().get(ID) == "me"
+    assert opened_instance.properties().get(MERGE_FILES_MAX) == 9
+    opened_instance.close()
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_a_failed_creation_leaves_no_instance_and_can_be_repeated(
         (tmp_path / "instance.properties.0123abcd.tmp").write_text("half")
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr("sleeper.local.folder.write_whole", die)
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.local.folder.write_whole", die)
         with pytest.raises(KeyboardInterrupt):
             create_instance_folder(tmp_path, "me")
     assert (tmp_path / "instance.db").exists()
@@ -100,12 +100,12 @@ def test_table_properties_are_kept_as_the_format_page_says(tmp_path: Path) -> No
 
 def test_a_refused_change_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     instance = create_instance_folder(tmp_path, "me")
-    before = (tmp_path / "instance.properties").read_text()
+    previous = (tmp_path / "instance.properties").read_text()
     with pytest.raises(InvalidRequestError, match="cannot be 'many'"):
         instance.set_properties({"sleeper.merge.files.max": "many"})
     with pytest.raises(InvalidRequestError, match=r"sleeper\.id cannot change"):
         instance.set_properties({"sleeper.id": "you"})
-    assert (tmp_path / "instance.properties").read_text() == before
+    assert (tmp_path / "instance.properties").read_text() == previous
     assert instance.set_properties({"sleeper.merge.files.max": "7"}).get(MERGE_FILES_MAX) == 7
     instance.close()
 
@@ -118,8 +118,8 @@ def test_a_write_that_fails_keeps_the_old_text(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
         with pytest.raises(UnavailableError, match="No space left"):
             instance.set_properties({"sleeper.merge.files.max": "7"})
     assert instance.properties().get(MERGE_FILES_MAX) == 64
@@ -129,18 +129,18 @@ def test_a_write_that_fails_keeps_the_old_text(
 
 def test_old_files_of_a_failed_table_creation_are_found(tmp_path: Path) -> None:
     instance = create_instance_folder(tmp_path, "me")
-    listed, left = TableId("0000000a"), TableId("0000000b")
-    for table_id in (listed, left):
+    listing, left = TableId("0000000a"), TableId("0000000b")
+    for table_id in (listing, left):
         instance.make_table_folder(table_id)
         instance.write_table_properties(table_id, table_properties({}, instance.properties()))
-    LocalTableIndex(instance.database).create(TableRef(listed, "t"))
+    LocalTableIndex(instance.database).create(TableRef(listing, "t"))
     now_ms = int(time.time() * 1000)
     assert instance.unlisted_table_ids(older_than_ms=now_ms - 60_000) == ()
     assert instance.unlisted_table_ids(older_than_ms=now_ms + 60_000) == (left,)
     instance.remove_table_files(left)
     instance.remove_table_files(left)
     assert instance.unlisted_table_ids(older_than_ms=now_ms + 60_000) == ()
-    assert instance.state_path(listed).parent.is_dir()
+    assert instance.state_path(listing).parent.is_dir()
     instance.close()
 
 

@@ -44,7 +44,7 @@ def hurt(request: pytest.FixtureRequest, folder: Path) -> Iterator[Instance]:
     instance.close()
 
 
-def rows_of(instance: Instance, kind: ReportKind) -> dict[str, dict[str, object]]:
+def report_rows(instance: Instance, kind: ReportKind) -> dict[str, dict[str, object]]:
     return {
         str(row[0]): dict(zip([c.name for c in listing.columns], row, strict=True))
         for listing in report(instance, kind)
@@ -55,7 +55,7 @@ def rows_of(instance: Instance, kind: ReportKind) -> dict[str, dict[str, object]
 def test_tables_are_listed_beside_one_whose_state_cannot_be_read(
     hurt: Instance, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = rows_of(hurt, ReportKind.TABLES)
+    rows = report_rows(hurt, ReportKind.TABLES)
     assert rows["good"]["leaves"] == 1
     assert rows["good"]["state"] == "active"
     assert rows["hurt"]["leaves"] is None
@@ -79,7 +79,7 @@ def test_a_lost_state_is_not_replaced_by_an_empty_one(hurt: Instance) -> None:
         with pytest.raises(DataError, match=r"state\.db"):
             hurt.table("hurt").state  # noqa: B018
     delete_table(hurt, "hurt")
-    assert list(rows_of(hurt, ReportKind.TABLES)) == ["good", "hurt"]
+    assert list(report_rows(hurt, ReportKind.TABLES)) == ["good", "hurt"]
 
 
 def test_a_lost_instance_database_is_named(folder: Path) -> None:

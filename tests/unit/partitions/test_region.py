@@ -28,9 +28,9 @@ def test_overlap_and_intersection_agree_with_the_values_that_both_hold(a: Range,
 @given(ranges, small, small)
 def test_bounds_agree_with_values(a: Range, x: int, y: int) -> None:
     low, high = min(x, y), max(x, y)
-    held = [a.contains(v) for v in range(low, high + 1)]
-    assert a.overlaps_values(low, high) == any(held)
-    assert a.contains_values(low, high) == all(held)
+    contained = [a.contains(v) for v in range(low, high + 1)]
+    assert a.overlaps_values(low, high) == any(contained)
+    assert a.contains_values(low, high) == all(contained)
 
 
 @given(st.text(max_size=3), st.text(max_size=3))
@@ -99,11 +99,11 @@ def test_split_points_that_do_not_ascend_are_refused() -> None:
 
 
 def test_a_region_is_cut_in_two_at_a_point_inside_it() -> None:
-    whole = whole_region(SCHEMA)
-    below, above = split_region(whole, 1, 0)
+    region = whole_region(SCHEMA)
+    below, above = split_region(region, 1, 0)
     assert below.contains(("x", -1))
     assert not below.contains(("x", 0))
     assert above.contains(("x", 0))
-    assert Region(whole.ranges) == whole
+    assert Region(region.ranges) == region
     with pytest.raises(InvalidRequestError, match="does not cut"):
         split_region(below, 1, 5)

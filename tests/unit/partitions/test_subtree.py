@@ -14,16 +14,16 @@ ROOT = Partition(ROOT_PARTITION_ID, whole_region(SCHEMA))
 
 @given(st.sets(st.integers(-50, 50), min_size=1), st.integers(-60, 60))
 def test_every_key_lies_in_exactly_one_new_leaf(points: set[int], key: int) -> None:
-    added = subtree(ROOT, 0, sorted(points))
-    leaves = [p for p in added if p.is_leaf]
+    additions = subtree(ROOT, 0, sorted(points))
+    leaves = [p for p in additions if p.is_leaf]
     assert len(leaves) == len(points) + 1
     assert sum(p.region.contains((key, "x")) for p in leaves) == 1
-    known = {ROOT.id}
-    for p in added:
-        assert p.parent_id in known
-        known.add(p.id)
-    for parent in [ROOT, *(p for p in added if not p.is_leaf)]:
-        assert sum(p.parent_id == parent.id for p in added) == 2
+    names = {ROOT.id}
+    for p in additions:
+        assert p.parent_id in names
+        names.add(p.id)
+    for parent in [ROOT, *(p for p in additions if not p.is_leaf)]:
+        assert sum(p.parent_id == parent.id for p in additions) == 2
 
 
 def test_a_leaf_can_be_cut_on_another_dimension() -> None:

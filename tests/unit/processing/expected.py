@@ -19,21 +19,23 @@ def expected_rows(
 ) -> list[Row]:
     """In key order."""
     keys = len(schema.keys)
-    kept = [r for r in rows if all(_is_young(r, schema, f, now_ms) for f in processing.filters)]
+    remaining = [
+        r for r in rows if all(_is_young(r, schema, f, now_ms) for f in processing.filters)
+    ]
     if not processing.aggregations:
-        return sorted((comparable(r) for r in kept), key=repr)
+        return sorted((comparable(r) for r in remaining), key=repr)
     ops = {a.field: a.op for a in processing.aggregations}
     groups: dict[Row, list[Row]] = defaultdict(list)
-    for row in kept:
+    for row in remaining:
         groups[row[:keys]].append(row)
-    found = []
+    results = []
     for key, members in sorted(groups.items()):
         values = [
             _aggregated([m[keys + i] for m in members], ops[field.name], field.type)
             for i, field in enumerate(schema.values)
         ]
-        found.append((*key, *values))
-    return [comparable(row) for row in found]
+        results.append((*key, *values))
+    return [comparable(row) for row in results]
 
 
 def comparable(row: Sequence[Any]) -> Row:
@@ -58,17 +60,17 @@ _MICROSECOND = datetime.resolution
 
 
 def _aggregated(values: list[Any], op: AggregationOp, kind: FieldType) -> Any:
-    there = [v for v in values if v is not None]
-    if not there:
+    present = [v for v in values if v is not None]
+    if not present:
         return None
     if isinstance(kind, MapType):
         by_key: dict[Any, list[Any]] = defaultdict(list)
-        for entries in there:
+        for entries in present:
             for key, value in entries:
                 by_key[key].append(value)
         one = _OF_EACH[op.value.removeprefix("map_")]
         return [(key, one(by_key[key], kind.value)) for key in sorted(by_key)]
-    return _OF_EACH[op.value](there, kind)
+    return _OF_EACH[op.value](present, kind)
 
 
 def _sum(values: list[int], kind: Any) -> int:

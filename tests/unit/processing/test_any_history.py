@@ -68,7 +68,7 @@ NUMBERS = Schema(
 SUMS = Processing((), parse_aggregations("sum(v),sum(long)"))
 
 keys = st.integers(0, KEYS_MAX)
-times = st.sampled_from([START_MS + each for each in (-1500, -1000, -999, -400, 0)])
+times = st.sampled_from([START_MS + item for item in (-1500, -1000, -999, -400, 0)])
 ints = st.one_of(st.integers(-3, 3), st.sampled_from([2**31 - 1, -(2**31)]))
 longs = st.one_of(st.integers(-3, 3), st.sampled_from([2**63 - 1, -(2**63)]))
 floats = st.sampled_from([0.0, -0.0, 1.5, -2.0, float("nan"), float("inf"), -float("inf")])
@@ -132,7 +132,7 @@ class History:
     versions: dict[int, tuple[list[Row], int]] = field(default_factory=dict)
 
     def step(self, kind: str, choice: int, data: st.DataObject, rows: st.SearchStrategy) -> None:
-        before = self.table.number()
+        previous = self.table.number()
         if kind == "i":
             self._ingest(data.draw(st.lists(rows, min_size=1, max_size=8)), choice)
         elif kind == "s":
@@ -142,7 +142,7 @@ class History:
         else:
             for result in self.table.compact(full=kind == "a" or choice % 2 == 0):
                 assert not isinstance(result, Exception), result
-        for number in range(before + 1, self.table.number() + 1):
+        for number in range(previous + 1, self.table.number() + 1):
             self.versions[number] = (list(self.rows), self.table.clock.now_ms)
 
     def _ingest(self, rows: list[Row], choice: int) -> None:
@@ -181,36 +181,36 @@ class History:
 
     def _check_read(self, query: Query, rows: list[Row], now_ms: int) -> None:
         table = self.table
-        wanted = self._expected([r for r in rows if _is_asked(query.regions, r)], now_ms)
-        found = self._read(query)
-        assert found == wanted
+        expected = self._expected([r for r in rows if _is_asked(query.regions, r)], now_ms)
+        result = self._read(query)
+        assert result == expected
         columns = tuple(f.name for f in reversed(table.schema.fields))[:-1]
         narrow = self._read(Query(query.regions, columns, version=query.version), in_order=True)
-        assert _sorted([r[::-1] for r in narrow]) == _sorted([r[1:] for r in wanted])
+        assert _sorted([r[::-1] for r in narrow]) == _sorted([r[1:] for r in expected])
         few = self._read(Query(query.regions, limit=2, version=query.version), in_order=True)
-        assert len(few) == min(2, len(wanted))
-        assert all(row in wanted for row in few)
+        assert len(few) == min(2, len(expected))
+        assert all(row in expected for row in few)
 
     def _check_sql(self, now_ms: int, key: int) -> None:
-        wanted = self._expected(self.rows, now_ms)
-        assert self._sql("SELECT * FROM t") == _sorted(wanted)
-        assert self._sql("SELECT count(*) FROM t") == [(len(wanted),)]
-        of_key = [r for r in wanted if r[0] == key]
+        expected = self._expected(self.rows, now_ms)
+        assert self._sql("SELECT * FROM t") == _sorted(expected)
+        assert self._sql("SELECT count(*) FROM t") == [(len(expected),)]
+        of_key = [r for r in expected if r[0] == key]
         assert self._sql(f'SELECT * FROM t WHERE "Key A" = {key}') == _sorted(of_key)
         place = [f.name for f in self.table.schema.fields].index(
             "v" if self.table.schema is FILTERING else "long"
         )
         name = self.table.schema.fields[place].name
-        large = [r for r in wanted if r[place] > 1]
+        large = [r for r in expected if r[place] > 1]
         assert self._sql(f'SELECT * FROM t WHERE "{name}" > 1') == _sorted(large)
 
     def _expected(self, rows: list[Row], now_ms: int) -> list[Row]:
         return self.expect(rows, now_ms)
 
     def _read(self, query: Query, in_order: bool = False) -> list[Row]:
-        found = as_rows(run_query(query, self._query_table(), self._engine()).read_all())
+        rows = as_rows(run_query(query, self._query_table(), self._engine()).read_all())
         aggregates = bool(self.table.processing.aggregations)
-        return found if in_order or aggregates else sorted(found, key=repr)
+        return rows if in_order or aggregates else sorted(rows, key=repr)
 
     def _sql(self, statement: str) -> list[Row]:
         with run_sql(statement, {"t": self._query_table}, self._engine()) as result:
@@ -233,8 +233,8 @@ def _sorted(rows: list[Row]) -> list[Row]:
 
 def arrow_table(schema: Schema, rows: list[Row]) -> pa.Table:
     kind = arrow_schema(schema)
-    ordered = sorted(rows, key=lambda row: row[: len(schema.keys)])
-    columns = zip(*ordered, strict=True)
+    sorted_rows = sorted(rows, key=lambda row: row[: len(schema.keys)])
+    columns = zip(*sorted_rows, strict=True)
     arrays = [pa.array(list(c), f.type) for c, f in zip(columns, kind, strict=True)]
     return pa.table(arrays, schema=kind)
 
@@ -311,6 +311,6 @@ def test_times_are_compared_to_the_microsecond():
         history = History(table, expectation(FILTERING, FILTERS))
         rows = [(1, limit, 1), (2, just_young, 2), (3, None, 3)]
         history.table.ingest_sorted(arrow_table(FILTERING, rows))
-        found = history._read(Query(columns=("v",)))
-        assert found == [(2,), (3,)]
+        result = history._read(Query(columns=("v",)))
+        assert result == [(2,), (3,)]
         history.table.close()

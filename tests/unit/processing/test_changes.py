@@ -29,9 +29,9 @@ ROWS = [(1, START_MS, 1), (1, START_MS, 2), (2, START_MS + 50, 3)]
 
 @pytest.fixture
 def table(tmp_path: Path):
-    made = DataTable(tmp_path, SCHEMA, processing=SUMMED)
-    yield made
-    made.close()
+    data_table = DataTable(tmp_path, SCHEMA, processing=SUMMED)
+    yield data_table
+    data_table.close()
 
 
 def ingest(table: DataTable, rows: list = ROWS) -> int:
@@ -46,8 +46,8 @@ def change(table: DataTable, **texts: str):
 
 def read(table: DataTable, version: int | None = None, **more) -> list:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
-    opened = QueryTable("t", table.store, table.root)
-    return as_rows(run_query(Query(version=version, **more), opened, engine).read_all())
+    query_table = QueryTable("t", table.store, table.root)
+    return as_rows(run_query(Query(version=version, **more), query_table, engine).read_all())
 
 
 def test_one_part_is_changed_and_the_other_stays(table: DataTable):
@@ -71,10 +71,10 @@ def test_a_change_that_does_not_fit_the_schema_is_refused(table: DataTable):
 
 
 def test_an_old_version_is_read_as_it_was_processed(table: DataTable):
-    summed = ingest(table)
+    sums = ingest(table)
     change(table, aggregations="")
     assert read(table) == ROWS
-    assert read(table, summed) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
+    assert read(table, sums) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
 
 
 def test_an_old_version_has_its_own_time(table: DataTable):
@@ -84,12 +84,12 @@ def test_an_old_version_has_its_own_time(table: DataTable):
     late = ingest(table, [(9, table.clock.now_ms, 0)])
     table.clock.now_ms += 49
     assert read(table, early) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
-    kept = [(2, START_MS + 50, 3), (9, START_MS + 1000, 0)]
-    assert read(table, late) == kept
-    assert read(table) == kept
+    remaining = [(2, START_MS + 50, 3), (9, START_MS + 1000, 0)]
+    assert read(table, late) == remaining
+    assert read(table) == remaining
     table.clock.now_ms += 1
-    assert read(table) == kept[1:]
-    assert read(table, late) == kept
+    assert read(table) == remaining[1:]
+    assert read(table, late) == remaining
 
 
 def test_sql_reads_an_old_version_as_a_query_does(table: DataTable):
@@ -98,11 +98,11 @@ def test_sql_reads_an_old_version_as_a_query_does(table: DataTable):
     change(table, aggregations="")
     table.clock.now_ms += 5000
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
-    opened = {"t": lambda: QueryTable("t", table.store, table.root)}
+    openers = {"t": lambda: QueryTable("t", table.store, table.root)}
     for version in (early, table.number()):
-        result = run_sql("SELECT * FROM t ORDER BY 1", opened, engine, as_of=AsOf(version))
+        result = run_sql("SELECT * FROM t ORDER BY 1", openers, engine, as_of=AsOf(version))
         assert as_rows(result.read_all()) == read(table, version)
-    assert run_sql("SELECT * FROM t", opened, engine).read_all().num_rows == 0
+    assert run_sql("SELECT * FROM t", openers, engine).read_all().num_rows == 0
 
 
 def test_a_clock_set_back_restores_no_rows(table: DataTable):
@@ -116,7 +116,7 @@ def test_a_clock_set_back_restores_no_rows(table: DataTable):
 
 def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: DataTable):
     change(table, filters="ageOff(time,1000)")
-    before = ingest(table)
+    previous = ingest(table)
     ingest(table)
     table.create_jobs(full=True)
     table.clock.now_ms += 5000
@@ -124,7 +124,7 @@ def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: DataT
     assert isinstance(result, CompactionResult)
     assert (result.rows_read, result.rows_written) == (6, 2)
     assert read(table) == []
-    assert read(table, before + 1) == [(1, START_MS, 6), (2, START_MS + 50, 6)]
+    assert read(table, previous + 1) == [(1, START_MS, 6), (2, START_MS + 50, 6)]
 
 
 def test_a_compaction_that_leaves_no_row_leaves_no_file(table: DataTable):
@@ -170,9 +170,9 @@ def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: Da
 def test_sql_groups_what_is_aggregated_already(table: DataTable):
     ingest(table)
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
-    opened = {"t": lambda: QueryTable("t", table.store, table.root)}
+    openers = {"t": lambda: QueryTable("t", table.store, table.root)}
     statement = "SELECT key, max(count) AS count FROM t GROUP BY key, time ORDER BY key"
-    with run_sql(statement, opened, engine) as result:
+    with run_sql(statement, openers, engine) as result:
         assert as_rows(result.read_all()) == [(1, 3), (2, 3)]
 
 
@@ -181,8 +181,8 @@ def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: 
 
     def explained(condition: str) -> str:
         engine = QueryEngine(QuerySettings(table.engine), table.clock)
-        opened = {"t": lambda: QueryTable("t", table.store, table.root)}
-        with run_sql(f"EXPLAIN SELECT * FROM t WHERE {condition}", opened, engine) as result:
+        openers = {"t": lambda: QueryTable("t", table.store, table.root)}
+        with run_sql(f"EXPLAIN SELECT * FROM t WHERE {condition}", openers, engine) as result:
             return str(result.read_all()["plan"].to_pylist()[1])
 
     of_key = explained("key = 2 AND time > 5")
@@ -201,22 +201,22 @@ def test_times_of_versions_below_the_horizon_are_deleted(table: DataTable):
     assert table.collect().files == 4
     with table.store.reading() as state:
         horizon = state.horizon
-        kept = [row[0] for row in state._reader.rows("SELECT last FROM entry_times")]
+        remaining = [row[0] for row in state._reader.rows("SELECT last FROM entry_times")]
     assert horizon > 4
-    assert min(kept) == horizon
-    assert kept[-1] == table.number()
+    assert min(remaining) == horizon
+    assert remaining[-1] == table.number()
 
 
 def test_a_state_of_the_previous_format_is_upgraded(tmp_path: Path):
-    made = StateTable(tmp_path, "embedded").initialise()
-    with made.store._database.writing() as connection:
+    data_table = StateTable(tmp_path, "embedded").initialise()
+    with data_table.store._database.writing() as connection:
         connection.execute("DROP TABLE entry_times")
         connection.execute("PRAGMA user_version = 1")
-    opened = made.another_store()
-    with opened.reading() as state:
+    store = data_table.another_store()
+    with store.reading() as state:
         assert state.version_time_ms == state.time_ms
-    made.store = opened
-    made.clock.now_ms += 1000
-    made.ingest("a")
-    with opened.reading(1) as state:
-        assert state.version_time_ms == made.clock.now_ms
+    data_table.store = store
+    data_table.clock.now_ms += 1000
+    data_table.ingest("a")
+    with store.reading(1) as state:
+        assert state.version_time_ms == data_table.clock.now_ms

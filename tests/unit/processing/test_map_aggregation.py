@@ -20,19 +20,19 @@ lists = st.lists(st.none() | st.lists(st.none() | entries, max_size=4), max_size
 
 
 def expected(maps: list | None, op: AggregationOp) -> list | None:
-    there = [m for m in maps or () if m is not None]
-    if not there:
+    present = [m for m in maps or () if m is not None]
+    if not present:
         return None
-    found: dict = {}
-    for key, value in (entry for m in there for entry in m):
-        before = found.get(key)
-        if before is None:
-            found[key] = value
+    results: dict = {}
+    for key, value in (entry for m in present for entry in m):
+        previous = results.get(key)
+        if previous is None:
+            results[key] = value
         elif op is AggregationOp.MAP_SUM:
-            found[key] = (before + value + 2**31) % 2**32 - 2**31
+            results[key] = (previous + value + 2**31) % 2**32 - 2**31
         else:
-            found[key] = (min if op is AggregationOp.MAP_MIN else max)(before, value)
-    return sorted(found.items())
+            results[key] = (min if op is AggregationOp.MAP_MIN else max)(previous, value)
+    return sorted(results.items())
 
 
 @settings(max_examples=200, deadline=None)
@@ -40,9 +40,9 @@ def expected(maps: list | None, op: AggregationOp) -> list | None:
 def test_any_part_of_an_array(data: list, op: AggregationOp, start: int, length: int):
     kind = arrow_type(MapType(P.STRING, P.INT))
     part = pa.array(data, pa.list_(kind)).slice(start, length)
-    found = merge_maps(part, op, kind)
-    assert found.type == kind
-    assert found.to_pylist() == [expected(each, op) for each in data[start : start + length]]
+    result = merge_maps(part, op, kind)
+    assert result.type == kind
+    assert result.to_pylist() == [expected(item, op) for item in data[start : start + length]]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -62,5 +62,5 @@ def test_many_lists_at_once(op: AggregationOp, key: PrimitiveType):
 
     data = [[a_map() for _ in range(values.randint(0, 3))] for _ in range(3000)]
     kind = arrow_type(MapType(key, P.LONG))
-    found = merge_maps(pa.array(data, pa.list_(kind)), op, kind).to_pylist()
-    assert found == [expected(each, op) for each in data]
+    rows = merge_maps(pa.array(data, pa.list_(kind)), op, kind).to_pylist()
+    assert rows == [expected(item, op) for item in data]

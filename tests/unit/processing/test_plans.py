@@ -54,9 +54,11 @@ def plan_text(folder: Path, inputs: tuple[MergeInput, ...], **request) -> str:
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 9, 64])
-@pytest.mark.parametrize("asked", [{}, {"columns": ("counts", "Key")}, {"limit": 5}])
-def test_groups_are_formed_in_row_order(inputs: int, asked: dict, tmp_path: Path, one: MergeInput):
-    plan = plan_text(tmp_path, (one,) * inputs, **asked)
+@pytest.mark.parametrize("requested", [{}, {"columns": ("counts", "Key")}, {"limit": 5}])
+def test_groups_are_formed_in_row_order(
+    inputs: int, requested: dict, tmp_path: Path, one: MergeInput
+):
+    plan = plan_text(tmp_path, (one,) * inputs, **requested)
     assert "SortExec" not in plan
     assert plan.count("DataSourceExec") == inputs
     aggregates = [line for line in plan.splitlines() if "AggregateExec" in line]

@@ -12,10 +12,10 @@ from sleeper.properties.values import instance_properties, table_properties
 
 _TEXT = (resources.files("sleeper.properties") / "gchq_properties.tsv").read_text(encoding="utf-8")
 _LINES = [line for line in _TEXT.splitlines() if not line.startswith("#")]
-NAMES = [(set_by, name) for set_by, name, _ in csv.reader(_LINES, delimiter="\t")]
+NAMES = [(java_name, name) for java_name, name, _ in csv.reader(_LINES, delimiter="\t")]
 DEFAULTS = [
     (name, default)
-    for set_by, name, default in csv.reader(_LINES, delimiter="\t")
+    for java_name, name, default in csv.reader(_LINES, delimiter="\t")
     # A default that its source computes is no literal.
     if default not in {"", "null"} and not default.startswith(" +")
 ]
@@ -51,22 +51,22 @@ def test_the_number_of_names_is_that_of_gchq_sleeper() -> None:
 
 
 def test_every_name_is_used_or_ignored_with_a_warning() -> None:
-    for set_by, name in NAMES:
-        declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
-        value = "any" if declared is None else _text_of_default(declared)
+    for java_name, name in NAMES:
+        declaration = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+        value = "any" if declaration is None else _text_of_default(declaration)
         if name.startswith("sleeper.table."):
             warnings = table_properties({name: value}, instance_properties({})).warnings()
         else:
             warnings = instance_properties({name: value}).warnings()
         expected = f"property {name} means nothing here, and is ignored"
-        assert warnings == (() if declared else (expected,)), (set_by, name)
+        assert warnings == (() if declaration else (expected,)), (java_name, name)
 
 
 @pytest.mark.parametrize(("name", "default"), DEFAULTS)
 def test_a_default_of_gchq_sleeper_is_a_value_that_is_accepted(name: str, default: str) -> None:
-    declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
-    if declared is not None:
-        declared.parse(default)
+    declaration = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+    if declaration is not None:
+        declaration.parse(default)
 
 
 def test_exactly_the_stack_names_of_gchq_sleeper_are_accepted() -> None:

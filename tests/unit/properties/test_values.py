@@ -99,8 +99,8 @@ def test_a_property_without_effect_is_kept_with_a_warning() -> None:
         "property sleeper.athena.handler.classes means nothing here, and is ignored",
     )
     assert "athena" in properties.to_text()
-    of_table = table_properties({"sleeper.table.data.engine": "JAVA"}, properties)
-    assert len(of_table.warnings()) == 1
+    table_values = table_properties({"sleeper.table.data.engine": "JAVA"}, properties)
+    assert len(table_values.warnings()) == 1
 
 
 @pytest.mark.parametrize("name", ["sleeper.ingest.task.memroy.mb", "sleeper.gc.period", "x"])
@@ -118,10 +118,10 @@ def test_the_properties_of_the_format_page_have_its_defaults() -> None:
     properties = instance_properties_from_text(text)
     assert properties.get(instance.RESOURCE_TAGS) == (("name", "abc"), ("project", "test"))
     assert properties.get(instance.INGEST_SOURCE_BUCKETS) == ("one", "two")
-    of_table = table_properties({}, properties)
-    assert of_table.get(table.SPLIT_THRESHOLD_ROWS) == 1_000_000_000
-    assert of_table.get(table.BATCHER_JOB_SIZE_MAX) == 5 * 1024**3
-    assert of_table.get(table.COMPACTION_STRATEGY) == "SizeRatioCompactionStrategy"
+    table_values = table_properties({}, properties)
+    assert table_values.get(table.SPLIT_THRESHOLD_ROWS) == 1_000_000_000
+    assert table_values.get(table.BATCHER_JOB_SIZE_MAX) == 5 * 1024**3
+    assert table_values.get(table.COMPACTION_STRATEGY) == "SizeRatioCompactionStrategy"
 
 
 def test_every_default_is_a_value_of_its_kind() -> None:

@@ -44,11 +44,11 @@ def keys_between(
 
 def followed(table: DataTable, files_max: int | None = None) -> list[list[int]]:
     """What a reader from the beginning gets, batch by batch."""
-    found, start = [], 0
+    count, start = [], 0
     while (end := next_version(table.store, start, files_max, None)) != start:
-        found.append(keys_between(table, start, end))
+        count.append(keys_between(table, start, end))
         start = end
-    return found
+    return count
 
 
 def test_the_feed_has_each_ingested_row_once_and_no_compacted_files(make_table: MakeTable) -> None:
@@ -190,7 +190,7 @@ def test_a_hold_is_renewed_during_a_long_batch(table: DataTable) -> None:
     table.ingest(range(10, 20))
     table.compact(full=True)
     table.clock.pass_minutes(60)
-    wait_for(lambda: _hold_expires_after(table, table.clock()))
+    wait_until(lambda: _hold_expires_after(table, table.clock()))
     assert table.collect().files == 0
     assert sorted(keys_between(table, start, table.number())) == [*range(20)]
     claim.release()
@@ -220,12 +220,12 @@ def test_a_follower_reads_every_row_once_despite_other_writers(
     table = DataTable(tmp_path_factory.mktemp("feed"), split_points=[50])
     claim = FollowerClaim(table.store, "f")
     claim.keep(1)
-    start, ingested, found = 1, 0, []
+    start, ingested, results = 1, 0, []
     for step in steps:
         match step:
             case "ingest" | "leaves":
-                how = BY_LEAF if step == "leaves" else FileStrategy.ONE_REFERENCE_PER_LEAF
-                table.ingest(range(ingested, ingested + 20), strategy=how)
+                strategy = BY_LEAF if step == "leaves" else FileStrategy.ONE_REFERENCE_PER_LEAF
+                table.ingest(range(ingested, ingested + 20), strategy=strategy)
                 ingested += 20
             case "compact":
                 table.compact(full=True)
@@ -234,14 +234,14 @@ def test_a_follower_reads_every_row_once_despite_other_writers(
             case "split":
                 table.split_all(threshold=30)
         end = next_version(table.store, start, files_max, None)
-        found += keys_between(table, start, end)
+        results += keys_between(table, start, end)
         claim.advance(start)  # Spark commits an offset one batch later
         start = end
     while (end := next_version(table.store, start, files_max, None)) != start:
-        found += keys_between(table, start, end)
+        results += keys_between(table, start, end)
         start = end
     table.close()
-    assert sorted(found) == [*range(ingested)]
+    assert sorted(results) == [*range(ingested)]
 
 
 def _compacted_and_collected(table: DataTable, files: int | None = None) -> None:
@@ -249,11 +249,11 @@ def _compacted_and_collected(table: DataTable, files: int | None = None) -> None
     table.ingest(range(10, 20))
     table.compact(full=True)
     table.clock.pass_minutes(60)
-    collected = table.collect().files
-    assert collected == files if files is not None else collected > 0
+    collection = table.collect().files
+    assert collection == files if files is not None else collection > 0
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     """Waits until the condition holds, for ten seconds at most."""
     end = time.monotonic() + 10
     while not condition():

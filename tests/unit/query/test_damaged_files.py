@@ -58,7 +58,7 @@ class Flipped:
 
 
 @pytest.fixture(params=["arrow", "engine"])
-def flipped(
+def damaged_table(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Flipped:
     """Returns a table whose file Arrow wrote, as in ingest, or the engine, as in compaction."""
@@ -108,9 +108,9 @@ def by_compaction(table: DataTable, engine: QueryEngine) -> list[Row]:
     output = merge_all_files(table, engine)
     if output is None:
         return []
-    found = pq.read_table(table.root.url_of(output.path))
+    result = pq.read_table(table.root.url_of(output.path))
     table.root.delete([output.path, *(output.path + suffix for suffix in output.sidecars)])
-    return list_rows(found)
+    return list_rows(result)
 
 
 READS: dict[str, tuple[Read, list[Row]]] = {
@@ -121,37 +121,40 @@ READS: dict[str, tuple[Read, list[Row]]] = {
 }
 
 
-@pytest.mark.parametrize("how", READS)
+@pytest.mark.parametrize("read_kind", READS)
 def test_flipped_bit_raises_an_error_or_returns_the_rows(
-    flipped: Flipped, tmp_path: Path, how: str
+    damaged_table: Flipped, tmp_path: Path, read_kind: str
 ) -> None:
     seed = choose_seed()
-    read, expected = READS[how]
+    read, expected = READS[read_kind]
     wrong: list[int] = []
     others: list[str] = []
-    for bit in random.Random(seed).sample(range(8 * len(flipped.content)), FLIPS):
-        flipped.flip(bit)
+    for bit in random.Random(seed).sample(range(8 * len(damaged_table.content)), FLIPS):
+        damaged_table.flip(bit)
         try:
-            if read(flipped.table, make_engine(tmp_path, verifies_checksums=True)) != expected:
+            if (
+                read(damaged_table.table, make_engine(tmp_path, verifies_checksums=True))
+                != expected
+            ):
                 wrong.append(bit)
         except SleeperError as error:
-            if not isinstance(error, DataError) or flipped.file.path not in str(error):
+            if not isinstance(error, DataError) or damaged_table.file.path not in str(error):
                 others.append(f"{bit}: {error!r}")
     assert (wrong, others) == ([], [])
-    flipped.mend()
-    assert read(flipped.table, make_engine(tmp_path, verifies_checksums=True)) == expected
+    damaged_table.mend()
+    assert read(damaged_table.table, make_engine(tmp_path, verifies_checksums=True)) == expected
 
 
 def test_errors_name_the_damaged_file_with_and_without_verification(
-    flipped: Flipped, tmp_path: Path
+    damaged_table: Flipped, tmp_path: Path
 ) -> None:
     seed = choose_seed()
     others: list[str] = []
-    for bit in random.Random(seed).sample(range(8 * len(flipped.content)), FLIPS // 2):
-        flipped.flip(bit)
+    for bit in random.Random(seed).sample(range(8 * len(damaged_table.content)), FLIPS // 2):
+        damaged_table.flip(bit)
         try:
-            by_sql(flipped.table, make_engine(tmp_path))
+            by_sql(damaged_table.table, make_engine(tmp_path))
         except SleeperError as error:
-            if not isinstance(error, DataError) or flipped.file.path not in str(error):
+            if not isinstance(error, DataError) or damaged_table.file.path not in str(error):
                 others.append(f"{bit}: {error!r}")
     assert others == []

@@ -50,8 +50,8 @@ def engine_of(table: DataTable) -> QueryEngine:
 def planned(
     table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1
 ) -> tuple[Read, list[Part]]:
-    opened = QueryTable("t", table.store, table.root)
-    plan = plan_read(query, opened, engine_of(table), "tests", part_bytes)
+    query_table = QueryTable("t", table.store, table.root)
+    plan = plan_read(query, query_table, engine_of(table), "tests", part_bytes)
     return pickle.loads(pickle.dumps(plan))  # as other processes receive it
 
 
@@ -70,8 +70,8 @@ def all_rows(table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1) -
 @pytest.mark.parametrize("part_bytes", [1, 3000, 1_000_000])
 def test_parts_give_the_query_s_rows_in_its_order(split: DataTable, part_bytes: int) -> None:
     query = Query((make_range_region(LONG_SCHEMA, 50, 350),), ("v", "key"))
-    whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
-    expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
+    full_result = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
+    expected = [tuple(row.values()) for row in full_result.read_all().to_pylist()]
     assert all_rows(split, query, part_bytes) == expected
     assert len(expected) == 300
 
@@ -98,8 +98,8 @@ def test_a_large_leaf_is_divided_and_every_row_read_once(
 ) -> None:
     ranges = None if regions is None else [make_range_region(LONG_SCHEMA, *r) for r in regions]
     query = Query(None if ranges is None else tuple(ranges))
-    whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
-    expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
+    full_result = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
+    expected = [tuple(row.values()) for row in full_result.read_all().to_pylist()]
     _, parts = planned(split, query, 500)
     by_leaf = Counter(leaf.leaf_ids for part in parts for leaf in part.leaves)
     assert max(by_leaf.values()) > 1
@@ -147,9 +147,9 @@ def test_only_leaves_that_overlap_the_regions_are_read(split: DataTable) -> None
 
 
 def test_an_empty_read_takes_no_hold(split: DataTable) -> None:
-    before = split.number()
+    previous = split.number()
     read, parts = planned(split, Query(make_key_regions(LONG_SCHEMA, [(1000,)])))
-    assert (read.hold, parts, split.number()) == (None, [], before)
+    assert (read.hold, parts, split.number()) == (None, [], previous)
 
 
 def test_a_planned_read_survives_compaction_and_collection(split: DataTable) -> None:
@@ -229,12 +229,12 @@ def test_background_renewal_precedes_the_hold_s_expiry(
     read, _ = planned(split)
     assert read.hold is not None
     with HoldRenewal(read.hold, lambda: split.store, split.clock):
-        before = split.number()
+        previous = split.number()
         (renewal,) = renewals
         assert renewal.period_seconds() == HOLD_SECONDS / 3
         split.clock.now_ms += HOLD_SECONDS * 1000 // 3
         renewal.action()
-        assert split.number() == before + 1
+        assert split.number() == previous + 1
         assert renewal.period_seconds() == HOLD_SECONDS / 3
 
 

@@ -82,8 +82,8 @@ def ids(made: DataTable, engine: QueryEngine, query: Query) -> list[int]:
     return [row[0] for row in list_rows(run_query(query, made.query_table, engine).read_all())]
 
 
-def keys(*of: int) -> Query:
-    return Query(make_key_regions(LONG, [(n,) for n in of]))
+def keys(*values: int) -> Query:
+    return Query(make_key_regions(LONG, [(n,) for n in values]))
 
 
 def test_warm_lookup_takes_one_request_and_an_absent_key_none(
@@ -111,19 +111,19 @@ def test_leaves_are_prefetched_unless_there_is_a_limit(
     for leaf in leaves.leaves():
         leaves.add_rows([(n, n) for n in range(8000)], leaf.id)
     engine = make_engine(tmp_path)
-    asked = keys(*range(500, 8000, 1000))
-    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
+    requested_keys = keys(*range(500, 8000, 1000))
+    assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
     requests(made)
-    result = run_query(asked, leaves.query_table, engine)
+    result = run_query(requested_keys, leaves.query_table, engine)
     next(result)
     result.close()
     # What was begun is finished and deleted.
     assert 1 <= requests(made) <= 6
     assert not list(tmp_path.rglob("extract-*"))
-    assert ids(leaves, engine, Query(asked.regions, limit=2)) == [500, 1500]
+    assert ids(leaves, engine, Query(requested_keys.regions, limit=2)) == [500, 1500]
     assert requests(made) == 2
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
-    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
+    assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
 
 
 def test_adjacent_row_groups_are_one_request(made: DataTable, tmp_path: Path) -> None:
@@ -215,12 +215,12 @@ def test_full_disk_bypasses_extracts(
     made.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
-    written = os.pwrite
+    original = os.pwrite
 
-    def full(descriptor: int, content: memoryview, at: int) -> int:
-        if at:
+    def full(descriptor: int, content: memoryview, offset: int) -> int:
+        if offset:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return written(descriptor, content, at)
+        return original(descriptor, content, offset)
 
     monkeypatch.setattr(extracts.os, "pwrite", full)
     assert ids(made, engine, keys(5, 2500)) == [5, 2500]
@@ -285,8 +285,8 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
 @st.composite
 def queries(draw: st.DrawFn, schema: Schema) -> Query:
     of_fields = [KINDS[f.type] for f in schema.row_keys]
-    asked = draw(st.lists(st.tuples(*of_fields), max_size=6, unique=True))
-    regions = [*make_key_regions(schema, asked)]
+    requested_keys = draw(st.lists(st.tuples(*of_fields), max_size=6, unique=True))
+    regions = [*make_key_regions(schema, requested_keys)]
     if draw(st.booleans()) or not regions:
         regions.append(Region(tuple(draw(ranges(kind)) for kind in of_fields)))
     query = Query(tuple(regions), columns=draw(st.sampled_from([None, ("v",)])))

@@ -29,55 +29,55 @@ ENDLESS = [
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> DataTable:
-    made = DataTable(tmp_path, SCHEMA)
-    made.add_rows([(i, i) for i in range(10)])
-    return made
+def table(tmp_path: Path) -> DataTable:
+    table = DataTable(tmp_path, SCHEMA)
+    table.add_rows([(i, i) for i in range(10)])
+    return table
 
 
-def openers(made: DataTable) -> dict:
-    return {"t": lambda: made.query_table}
+def openers(table: DataTable) -> dict:
+    return {"t": lambda: table.query_table}
 
 
-def check_no_holds(made: DataTable) -> None:
-    with made.store.reading() as state:
+def check_no_holds(table: DataTable) -> None:
+    with table.store.reading() as state:
         assert state.collection.holds() == []
 
 
 @pytest.mark.parametrize("statement", ENDLESS)
-def test_statement_stops_at_its_time_limit(made: DataTable, statement: str) -> None:
-    engine = make_engine(made.folder, seconds_max=1)
-    begun = time.monotonic()
+def test_statement_stops_at_its_time_limit(table: DataTable, statement: str) -> None:
+    engine = make_engine(table.folder, seconds_max=1)
+    start = time.monotonic()
     with pytest.raises(
         InvalidRequestError, match=r"1 s, the maximum of sleeper\.query\.time\.max\.seconds"
     ):
-        for _ in run_sql(statement, openers(made), engine):
+        for _ in run_sql(statement, openers(table), engine):
             pass
-    assert time.monotonic() - begun < 3
-    check_no_holds(made)
+    assert time.monotonic() - start < 3
+    check_no_holds(table)
 
 
-def test_explanation_stops_at_its_time_limit(made: DataTable) -> None:
-    engine = make_engine(made.folder, seconds_max=1)
+def test_explanation_stops_at_its_time_limit(table: DataTable) -> None:
+    engine = make_engine(table.folder, seconds_max=1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
-        explain_sql(ENDLESS[0], openers(made), engine)
-    check_no_holds(made)
+        explain_sql(ENDLESS[0], openers(table), engine)
+    check_no_holds(table)
 
 
-def test_statement_within_its_time_limit_returns_its_rows(made: DataTable) -> None:
-    engine = make_engine(made.folder, seconds_max=60)
-    assert run_sql("SELECT * FROM t", openers(made), engine).read_all().num_rows == 10
+def test_statement_within_its_time_limit_returns_its_rows(table: DataTable) -> None:
+    engine = make_engine(table.folder, seconds_max=60)
+    assert run_sql("SELECT * FROM t", openers(table), engine).read_all().num_rows == 10
 
 
-def test_query_stops_between_batches_at_its_time_limit(made: DataTable) -> None:
-    made.add_rows([(i, i) for i in range(30_000)])
-    engine = make_engine(made.folder, seconds_max=1)
-    result = run_query(Query(), made.query_table, engine)
+def test_query_stops_between_batches_at_its_time_limit(table: DataTable) -> None:
+    table.add_rows([(i, i) for i in range(30_000)])
+    engine = make_engine(table.folder, seconds_max=1)
+    result = run_query(Query(), table.query_table, engine)
     next(result)
     time.sleep(1.1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
         list(result)
-    assert run_query(Query(), made.query_table, engine).read_all().num_rows == 30_010
+    assert run_query(Query(), table.query_table, engine).read_all().num_rows == 30_010
 
 
 def test_ctrl_c_ends_a_statement_within_a_second(tmp_path: Path) -> None:
@@ -85,18 +85,18 @@ def test_ctrl_c_ends_a_statement_within_a_second(tmp_path: Path) -> None:
     command = (*COMMAND, "--instance", str(tmp_path / "here"), "sql", ENDLESS[0])
     running = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
-        wait_for(lambda: list((tmp_path / "here" / "spill").glob("*@*")))
+        wait_until(lambda: list((tmp_path / "here" / "spill").glob("*@*")))
         time.sleep(1)
-        begun = time.monotonic()
+        start = time.monotonic()
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=20)
-        assert time.monotonic() - begun < 1.5
+        _, output = running.communicate(timeout=20)
+        assert time.monotonic() - start < 1.5
     finally:
         running.kill()
-    assert (running.returncode, said) == (130, b"interrupted\n")
+    assert (running.returncode, output) == (130, b"interrupted\n")
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     until = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < until

@@ -16,11 +16,11 @@ ROWS = st.lists(st.text('ab"é\u2028', max_size=30), max_size=40)
 
 def batches(rows: list[str], sizes: list[int]) -> list[pa.RecordBatch]:
     table = pa.table({"v": pa.array(rows, pa.string())})
-    found, at = [], 0
+    count, start = [], 0
     for size in [*sizes, len(rows)]:
-        found += table.slice(at, size).combine_chunks().to_batches()
-        at += size
-    return found
+        count += table.slice(start, size).combine_chunks().to_batches()
+        start += size
+    return count
 
 
 @given(ROWS, st.lists(st.integers(0, 9), max_size=5), st.integers(80, 400), st.integers(1, 12))
@@ -31,8 +31,8 @@ def test_pages_contain_each_row_once_within_both_limits(rows, sizes, bytes_max, 
         assert 1 <= page.rows <= rows_max
         assert len(json.loads(page.text)) == page.rows
     assert [row["v"] for page in pages for row in json.loads(page.text)] == rows
-    for page, after in itertools.pairwise(pages):
-        first = json.dumps(json.loads(after.text)[0], ensure_ascii=False, separators=(",", ":"))
+    for page, current in itertools.pairwise(pages):
+        first = json.dumps(json.loads(current.text)[0], ensure_ascii=False, separators=(",", ":"))
         has_no_room = len(page.text.encode()) + len(first.encode()) + 1 > bytes_max
         assert page.rows == rows_max or has_no_room
 

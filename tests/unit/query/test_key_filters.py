@@ -29,7 +29,7 @@ LARGEST = 2**63 - 1
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> DataTable:
+def table(tmp_path: Path) -> DataTable:
     return DataTable(tmp_path, SCHEMA)
 
 
@@ -37,48 +37,48 @@ def keys_of(*ids: int) -> Query:
     return Query(make_key_regions(SCHEMA, [(i,) for i in ids]))
 
 
-def every_third(made: DataTable, first: int) -> DataFile:
-    file = made.add_rows([(n, f"v{n}") for n in range(first, 1500, 3)])
+def every_third(table: DataTable, first: int) -> DataFile:
+    file = table.add_rows([(n, f"v{n}") for n in range(first, 1500, 3)])
     assert file is not None
     return file
 
 
-def ids(query: Query, made: DataTable, engine: QueryEngine) -> list[int]:
-    return [row[0] for row in list_rows(run_query(query, made.query_table, engine).read_all())]
+def ids(query: Query, table: DataTable, engine: QueryEngine) -> list[int]:
+    return [row[0] for row in list_rows(run_query(query, table.query_table, engine).read_all())]
 
 
-def make_unreadable(made: DataTable, file: DataFile) -> None:
-    Path(made.root.url_of(file.path)).write_bytes(b"not a parquet file")
+def make_unreadable(table: DataTable, file: DataFile) -> None:
+    Path(table.root.url_of(file.path)).write_bytes(b"not a parquet file")
 
 
-def test_files_whose_filter_excludes_the_key_are_not_opened(made: DataTable, tmp_path: Path):
-    every_third(made, 0)
+def test_files_whose_filter_excludes_the_key_are_not_opened(table: DataTable, tmp_path: Path):
+    every_third(table, 0)
     for first in (1, 2):
-        make_unreadable(made, every_third(made, first))
+        make_unreadable(table, every_third(table, first))
     engine = make_engine(tmp_path)
-    assert ids(keys_of(300), made, engine) == [300]
-    assert ids(keys_of(*range(0, 1500, 300)), made, engine) == [*range(0, 1500, 300)]
+    assert ids(keys_of(300), table, engine) == [300]
+    assert ids(keys_of(*range(0, 1500, 300)), table, engine) == [*range(0, 1500, 300)]
 
 
-def test_absent_key_opens_no_file(made: DataTable, tmp_path: Path):
-    make_unreadable(made, every_third(made, 0))
+def test_absent_key_opens_no_file(table: DataTable, tmp_path: Path):
+    make_unreadable(table, every_third(table, 0))
     engine = make_engine(tmp_path)
-    found = run_query(keys_of(301, 1000), made.query_table, engine).read_all()
-    assert (found.num_rows, found.column_names) == (0, ["id", "v"])
+    result = run_query(keys_of(301, 1000), table.query_table, engine).read_all()
+    assert (result.num_rows, result.column_names) == (0, ["id", "v"])
 
 
 def test_each_file_is_read_only_for_keys_that_it_may_contain():
-    held = {"f0": {0, 10, 20}, "f1": {10, 500}, "f2": {77}}
-    filters = {path: filter_of(keys) for path, keys in held.items()}
+    file_keys = {"f0": {0, 10, 20}, "f1": {10, 500}, "f2": {77}}
+    filters = {path: filter_of(keys) for path, keys in file_keys.items()}
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
-    scans = tuple(FileScan(file_of(path), regions) for path in held)
+    scans = tuple(FileScan(file_of(path), regions) for path in file_keys)
     plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
-    found = prune_plan(plan, lambda file: filters[file.path])
-    assert (found.schema, found.version) == (SCHEMA, 7)
-    (leaf,) = found.leaves
+    result = prune_plan(plan, lambda file: filters[file.path])
+    assert (result.schema, result.version) == (SCHEMA, 7)
+    (leaf,) = result.leaves
     assert leaf.leaf_ids == ("a",)
-    asked = {s.file.path: [r.ranges[0].min for r in s.regions or ()] for s in leaf.scans}
-    assert asked == {"f0": [0, 10, 20], "f1": [10, 500]}
+    requested = {s.file.path: [r.ranges[0].min for r in s.regions or ()] for s in leaf.scans}
+    assert requested == {"f0": [0, 10, 20], "f1": [10, 500]}
 
 
 def test_ranges_are_kept_and_need_no_filter():
@@ -121,29 +121,31 @@ def test_invalid_unicode_is_not_pruned():
 @given(st.data())
 def test_pruning_keeps_the_keys_of_a_file(data: st.DataObject):
     keys = st.tuples(st.text("ab", max_size=3), st.integers(-3, 3))
-    held = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
-    asked = data.draw(st.lists(keys, max_size=12, unique=True))
-    filters = {path: filter_of(of, TWO) for path, of in held.items()}
-    regions = tuple(key_region(TWO, key) for key in asked)
-    scans = tuple(FileScan(file_of(path), regions) for path in held)
+    file_keys = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
+    requested_keys = data.draw(st.lists(keys, max_size=12, unique=True))
+    filters = {path: filter_of(keys_in_file, TWO) for path, keys_in_file in file_keys.items()}
+    regions = tuple(key_region(TWO, key) for key in requested_keys)
+    scans = tuple(FileScan(file_of(path), regions) for path in file_keys)
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
-    found = prune_plan(plan, lambda file: filters[file.path])
-    kept = {
+    result = prune_plan(plan, lambda file: filters[file.path])
+    remaining = {
         scan.file.path: {tuple(r.min for r in region.ranges) for region in scan.regions or ()}
-        for leaf in found.leaves
+        for leaf in result.leaves
         for scan in leaf.scans
     }
-    for path, of in held.items():
-        assert of & set(asked) <= kept.get(path, set()) <= set(asked)
+    for path, keys_in_file in file_keys.items():
+        assert (
+            keys_in_file & set(requested_keys) <= remaining.get(path, set()) <= set(requested_keys)
+        )
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "other", "newer"])
 def test_unreadable_filter_excludes_nothing_and_is_logged_once(
-    made: DataTable, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    table: DataTable, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ):
-    file = every_third(made, 0)
-    every_third(made, 1)
-    sidecar = Path(made.root.url_of(file.path + FILTER_SUFFIX))
+    file = every_third(table, 0)
+    every_third(table, 1)
+    sidecar = Path(table.root.url_of(file.path + FILTER_SUFFIX))
     content = sidecar.read_bytes()
     if damage == "missing":
         sidecar.unlink()
@@ -153,21 +155,21 @@ def test_unreadable_filter_excludes_nothing_and_is_logged_once(
     engine = make_engine(tmp_path)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert ids(keys_of(300, 301, 302), made, engine) == [300, 301]
+            assert ids(keys_of(300, 301, 302), table, engine) == [300, 301]
     (warning,) = [r for r in caplog.records if "key filter" in r.message]
     assert file.path in warning.message
 
 
 def test_files_without_a_filter_are_read(
-    made: DataTable,
+    table: DataTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    every_third(made, 0)
-    made.file_settings = FileSettings(page_bytes=1024, filter_bits_per_key=0)
-    assert FILTER_SUFFIX not in every_third(made, 1).sidecars
-    assert ids(keys_of(300, 301, 302), made, make_engine(tmp_path)) == [300, 301]
+    every_third(table, 0)
+    table.file_settings = FileSettings(page_bytes=1024, filter_bits_per_key=0)
+    assert FILTER_SUFFIX not in every_third(table, 1).sidecars
+    assert ids(keys_of(300, 301, 302), table, make_engine(tmp_path)) == [300, 301]
     assert not caplog.records
 
 
@@ -207,8 +209,8 @@ def test_many_threads_share_a_cache(tmp_path: Path):
 
     def use(seed: int) -> None:
         for place in np.random.default_rng(seed).integers(0, 6, 200):
-            found = cache.get(root, files[place])
-            if found is None or found.keys != 1000:
+            result = cache.get(root, files[place])
+            if result is None or result.keys != 1000:
                 wrong.append(files[place].path)
 
     threads = [threading.Thread(target=use, args=(n,)) for n in range(4)]
@@ -222,14 +224,14 @@ def test_many_threads_share_a_cache(tmp_path: Path):
 
 def test_old_versions_use_the_same_filters(tmp_path: Path):
     with tempfile.TemporaryDirectory() as folder:
-        made = DataTable(Path(folder), SCHEMA)
-        every_third(made, 0)
-        before = max(made.expected_versions)
-        every_third(made, 1)
+        table = DataTable(Path(folder), SCHEMA)
+        every_third(table, 0)
+        previous = max(table.expected_versions)
+        every_third(table, 1)
         engine = make_engine(tmp_path)
-        old = Query(keys_of(300, 301).regions, version=before)
-        assert ids(old, made, engine) == [300]
-        assert ids(keys_of(300, 301), made, engine) == [300, 301]
+        old = Query(keys_of(300, 301).regions, version=previous)
+        assert ids(old, table, engine) == [300]
+        assert ids(keys_of(300, 301), table, engine) == [300, 301]
 
 
 class CountingRoot(DataRoot):
@@ -251,9 +253,9 @@ def file_of(path: str) -> DataFile:
 def filter_of(keys, schema: Schema = SCHEMA) -> KeyFilter:
     builder = KeyFilterBuilder(64, 2**20)
     builder.add(hash_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
-    made = builder.finish()
-    assert made is not None
-    return made
+    table = builder.finish()
+    assert table is not None
+    return table
 
 
 def put_filter(root: DataRoot, path: str) -> DataFile:

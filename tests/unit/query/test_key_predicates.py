@@ -30,27 +30,27 @@ TEXTS = ["", "a", "ab", "abé", "b", "é", "z%", "😀"]
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]:
+def engine_and_openers(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]:
     """Tables t and u: small files, whole, shared, above and below splits."""
     openers = {}
     for number, name in enumerate("tu"):
-        made = DataTable(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
+        table = DataTable(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
         rows = [
             (i, TEXTS[(i * 7 + n) % 8], bytes([i % 256]), n, None if n == 1 else i - n, i * n)
             for i in range(-10, 12 - number)
             for n in range(3)
         ]
-        for leaf in made.leaves():
+        for leaf in table.leaves():
             for start in range(0, len(rows), 7):
-                made.add_rows(rows[start : start + 7], leaf.id)
-        made.add_rows(rows[::5])
-        made.split_at(made.leaves()[0].id, "ab", 1)
-        made.compact_partition(made.leaves()[0])
-        made.compact_partition(made.leaves()[-1])
-        made.split_at(made.leaves()[-1].id, 7, 0)
+                table.add_rows(rows[start : start + 7], leaf.id)
+        table.add_rows(rows[::5])
+        table.split_at(table.leaves()[0].id, "ab", 1)
+        table.compact_partition(table.leaves()[0])
+        table.compact_partition(table.leaves()[-1])
+        table.split_at(table.leaves()[-1].id, 7, 0)
         for start in range(0, len(rows), 4):
-            made.add_rows(rows[start : start + 4])
-        openers[name] = lambda made=made, name=name: QueryTable(name, made.store, made.root)
+            table.add_rows(rows[start : start + 4])
+        openers[name] = lambda table=table, name=name: QueryTable(name, table.store, table.root)
     return make_engine(tmp_path_factory.mktemp("engine")), openers
 
 
@@ -69,9 +69,9 @@ fields = st.sampled_from(["i", "i", "Text", "Text", "b", "s", "v"])
 
 
 @st.composite
-def comparisons(draw: st.DrawFn, of: str) -> str:
+def comparisons(draw: st.DrawFn, table: str) -> str:
     field = draw(fields)
-    name = f'{of}."{field}"'
+    name = f'{table}."{field}"'
     value = literals[field]
     match draw(st.integers(0, 7)):
         case 0:
@@ -87,18 +87,18 @@ def comparisons(draw: st.DrawFn, of: str) -> str:
                 st.sampled_from(["a%", "ab%", "%b", "a_%", "é%", "😀%", "%", "z\\%", ""])
             )
             kind = draw(st.sampled_from(["LIKE", "NOT LIKE", "ILIKE"]))
-            return f"{of}.\"Text\" {kind} '{pattern}'"
+            return f"{table}.\"Text\" {kind} '{pattern}'"
         case 4:
-            return f"abs({of}.i) {draw(operators)} {draw(numbers)}"
+            return f"abs({table}.i) {draw(operators)} {draw(numbers)}"
         case 5:
             return f"{draw(value)} {draw(operators)} {name}"
         case _:
             return f"{name} {draw(operators)} {draw(value)}"
 
 
-def conditions(of: str) -> st.SearchStrategy[str]:
+def conditions(table: str) -> st.SearchStrategy[str]:
     return st.recursive(
-        comparisons(of),
+        comparisons(table),
         lambda inner: st.one_of(
             st.tuples(inner, inner).map(lambda p: f"({p[0]} AND {p[1]})"),
             st.tuples(inner, inner).map(lambda p: f"({p[0]} OR {p[1]})"),
@@ -136,20 +136,20 @@ STATEMENTS = [
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_narrowed_statements_return_the_same_rows(
-    opened: tuple[QueryEngine, dict], statement: str, data: st.DataObject
+    engine_and_openers: tuple[QueryEngine, dict], statement: str, data: st.DataObject
 ) -> None:
-    engine, openers = opened
+    engine, openers = engine_and_openers
     text = statement.format(x=data.draw(conditions("x")), y=data.draw(conditions("y")))
     try:
         expected = run_sql(text, openers, engine, narrow=False).read_all()
     except InvalidRequestError:
         return  # such as a text that is no number
     try:
-        found = run_sql(text, openers, engine).read_all()
+        result = run_sql(text, openers, engine).read_all()
     except InvalidRequestError as error:
         pytest.fail(f"{text}: {error}")
-    assert found.schema == expected.schema
-    assert sorted(list_rows(found), key=repr) == sorted(list_rows(expected), key=repr), text
+    assert result.schema == expected.schema
+    assert sorted(list_rows(result), key=repr) == sorted(list_rows(expected), key=repr), text
 
 
 @pytest.fixture(scope="module")
@@ -175,18 +175,18 @@ def test_regions_contain_every_row_that_satisfies_the_predicate(
 ) -> None:
     try:
         frame = keys.sql(f'SELECT i, "Text", b FROM t x WHERE {condition}')
-        found = list_rows(frame.to_arrow_table())
+        rows = list_rows(frame.to_arrow_table())
     except Exception:
         return  # such as a text that is no number
     regions = find_needed_regions(frame, {"t": SCHEMA})["t"]
     if regions is None:
         return
-    for key in found:
+    for key in rows:
         assert any(r.contains(key) for r in regions), (condition, key)
 
 
-def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, int]:
-    engine, openers = opened
+def files_read(engine_and_openers: tuple[QueryEngine, dict], statement: str) -> dict[str, int]:
+    engine, openers = engine_and_openers
     run = StatementRun(statement, engine)
     try:
         run.frame(openers, narrow=True)
@@ -220,35 +220,37 @@ def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, in
     ],
 )
 def test_predicates_exclude_files(
-    opened: tuple[QueryEngine, dict], condition: str, is_narrowed: bool
+    engine_and_openers: tuple[QueryEngine, dict], condition: str, is_narrowed: bool
 ) -> None:
-    everything = files_read(opened, "SELECT * FROM t")["t"]
-    read = files_read(opened, f"SELECT v FROM t WHERE {condition}")["t"]
-    assert (read < everything) == is_narrowed
+    all_rows = files_read(engine_and_openers, "SELECT * FROM t")["t"]
+    read = files_read(engine_and_openers, f"SELECT v FROM t WHERE {condition}")["t"]
+    assert (read < all_rows) == is_narrowed
 
 
-def test_table_named_twice_is_read_for_both_predicates(opened: tuple[QueryEngine, dict]) -> None:
-    one = files_read(opened, "SELECT v FROM t WHERE i = 3")["t"]
-    other = files_read(opened, "SELECT v FROM t WHERE i = -9")["t"]
+def test_table_named_twice_is_read_for_both_predicates(
+    engine_and_openers: tuple[QueryEngine, dict],
+) -> None:
+    one = files_read(engine_and_openers, "SELECT v FROM t WHERE i = 3")["t"]
+    other = files_read(engine_and_openers, "SELECT v FROM t WHERE i = -9")["t"]
     union = "SELECT v FROM t WHERE i = 3 UNION ALL SELECT v FROM t WHERE i = -9"
-    assert max(one, other) < files_read(opened, union)["t"] <= one + other
+    assert max(one, other) < files_read(engine_and_openers, union)["t"] <= one + other
     hidden = "SELECT EXISTS(SELECT 1 FROM t WHERE i = -9) FROM t WHERE i = 3"
-    assert files_read(opened, hidden)["t"] >= files_read(opened, union)["t"]
+    assert files_read(engine_and_openers, hidden)["t"] >= files_read(engine_and_openers, union)["t"]
 
 
 def test_explanation_counts_read_and_excluded_files(
-    opened: tuple[QueryEngine, dict],
+    engine_and_openers: tuple[QueryEngine, dict],
 ) -> None:
-    engine, openers = opened
+    engine, openers = engine_and_openers
     statement = "SELECT count(*) FROM t JOIN u ON t.s = u.s WHERE t.i = 3"
-    explained = explain_sql(statement, openers, engine)
-    t, u = explained.reads
-    assert (t.table, u.table, explained.rows) == ("t", "u", 1)
+    explanation = explain_sql(statement, openers, engine)
+    t, u = explanation.reads
+    assert (t.table, u.table, explanation.rows) == ("t", "u", 1)
     assert 0 < t.files < t.files_of
     assert 0 < t.leaves < t.leaves_of
     assert 0 < t.bytes_read <= t.bytes < t.bytes_of
     assert (u.files, u.leaves, u.bytes) == (u.files_of, u.leaves_of, u.bytes_of)
-    nothing = explain_sql("SELECT * FROM t WHERE i = 3 AND i = 4", openers, engine)
-    assert (nothing.rows, nothing.reads[0].files, nothing.reads[0].bytes_read) == (0, 0, 0)
+    empty = explain_sql("SELECT * FROM t WHERE i = 3 AND i = 4", openers, engine)
+    assert (empty.rows, empty.reads[0].files, empty.reads[0].bytes_read) == (0, 0, 0)
     with pytest.raises(InvalidRequestError):
         explain_sql("SELECT nope FROM t", openers, engine)

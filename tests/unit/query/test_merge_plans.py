@@ -21,17 +21,17 @@ SCHEMA = Schema(
 )
 
 
-def plan_text(inputs: int, partitions: int, folder: Path, made: DataTable, **request) -> str:
-    file = made.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
+def plan_text(inputs: int, partitions: int, folder: Path, table: DataTable, **request) -> str:
+    file = table.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
     region = (make_range_region(SCHEMA, "k00010", "k00020"),)
-    each = MergeInput(made.root.url_of(file.path), request.pop("regions", region))
+    merge_input = MergeInput(table.root.url_of(file.path), request.pop("regions", region))
     session = open_session(EngineSettings(folder), partitions)
-    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,) * inputs, **request), session)
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (merge_input,) * inputs, **request), session)
     return frame.execution_plan().display_indent()
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> DataTable:
+def table(tmp_path: Path) -> DataTable:
     return DataTable(tmp_path, SCHEMA)
 
 
@@ -39,9 +39,9 @@ def made(tmp_path: Path) -> DataTable:
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("request_", [{}, {"columns": ("value",)}, {"limit": 5}])
 def test_merge_does_not_sort(
-    inputs: int, partitions: int, request_: dict, tmp_path: Path, made: DataTable
+    inputs: int, partitions: int, request_: dict, tmp_path: Path, table: DataTable
 ):
-    plan = plan_text(inputs, partitions, tmp_path, made, **request_)
+    plan = plan_text(inputs, partitions, tmp_path, table, **request_)
     assert "SortExec" not in plan
     assert plan.count("DataSourceExec") == inputs
     assert ("SortPreservingMergeExec" in plan) == (inputs > 1)
@@ -50,38 +50,38 @@ def test_merge_does_not_sort(
 def test_lookup_reads_one_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    made = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(page_bytes=4096))
-    file = made.add_rows([(f"k{n:05d}", n, f"v{n}") for n in range(50_000)])
-    each = MergeInput(made.root.url_of(file.path), (key_region(SCHEMA, ("k31234",)),))
+    table = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(page_bytes=4096))
+    file = table.add_rows([(f"k{n:05d}", n, f"v{n}") for n in range(50_000)])
+    merge_input = MergeInput(table.root.url_of(file.path), (key_region(SCHEMA, ("k31234",)),))
     session = open_session(EngineSettings(tmp_path))
-    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,)), session)
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (merge_input,)), session)
     frame.explain(analyze=True)
-    said = capsys.readouterr().out
-    found = re.search(r"page_index_pages_pruned=(\d+) total . (\d+) matched", said)
-    assert found is not None
-    total, matched = int(found.group(1)), int(found.group(2))
+    output = capsys.readouterr().out
+    match = re.search(r"page_index_pages_pruned=(\d+) total . (\d+) matched", output)
+    assert match is not None
+    total, matched = int(match.group(1)), int(match.group(2))
     assert total > 20
     assert matched == 1
 
 
-def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, made: DataTable):
+def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, table: DataTable):
     """The list excludes most rows before they are compared with the bounds."""
-    file = made.add_rows([(f"k{n:05d}", n, "v") for n in range(1000)])
+    file = table.add_rows([(f"k{n:05d}", n, "v") for n in range(1000)])
     regions = tuple(key_region(SCHEMA, (f"k{n:05d}",)) for n in range(0, 900, 30))
-    each = MergeInput(made.root.url_of(file.path), regions)
+    merge_input = MergeInput(table.root.url_of(file.path), regions)
     session = open_session(EngineSettings(tmp_path))
-    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,)), session)
-    (found,) = re.findall(r"predicate=(.*), pruning_predicate=", frame.execution_plan().display())
-    bounds = [found.index(bound) for bound in (">= k00000", "<= k00870")]
-    assert 0 < found.index(" IN (") < min(bounds)
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (merge_input,)), session)
+    (match,) = re.findall(r"predicate=(.*), pruning_predicate=", frame.execution_plan().display())
+    bounds = [match.index(bound) for bound in (">= k00000", "<= k00870")]
+    assert 0 < match.index(" IN (") < min(bounds)
     assert frame.count() == len(regions)
 
 
-def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: DataTable):
-    made.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
-    far = made.add_rows([(f"x{n:05d}", n, "v") for n in range(100)])
-    Path(made.root.url_of(far.path)).write_bytes(b"not a parquet file")
+def test_files_outside_the_region_are_not_opened(tmp_path: Path, table: DataTable):
+    table.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
+    far = table.add_rows([(f"x{n:05d}", n, "v") for n in range(100)])
+    Path(table.root.url_of(far.path)).write_bytes(b"not a parquet file")
     query = Query((make_range_region(SCHEMA, "k", "l"),))
-    assert len(plan_table_query(query, made.query_table).leaves[0].scans) == 1
-    found = run_query(query, made.query_table, make_engine(tmp_path)).read_all()
-    assert len(list_rows(found)) == 100
+    assert len(plan_table_query(query, table.query_table).leaves[0].scans) == 1
+    result = run_query(query, table.query_table, make_engine(tmp_path)).read_all()
+    assert len(list_rows(result)) == 100

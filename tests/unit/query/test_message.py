@@ -251,10 +251,10 @@ def test_connection_members_have_names_of_both_implementations(named):
     message = parse_query_message(
         body(resultsPublisherConfig=config, statusReportDestinations=[config]), "default"
     )
-    here = Connection("https://e", "c")
-    expected = ResultsDestination(DestinationKind.WEBSOCKET, batch_size=7, connection=here)
+    connection = Connection("https://e", "c")
+    expected = ResultsDestination(DestinationKind.WEBSOCKET, batch_size=7, connection=connection)
     assert message.results == expected
-    assert [each.connection for each in message.status] == [here]
+    assert [report.connection for report in message.status] == [connection]
 
 
 def test_errors_name_an_unknown_value_field():
@@ -320,9 +320,9 @@ def test_subquery_reads_the_intersection_of_regions_and_leaf():
     leaf = {"name": {"min": "Yg==", "max": "Yw=="}}
     far = {"name": {"min": "eA==", "max": None}}
     query = QueryMessage("q", (REGION, far), table_id="i")
-    found = make_leaf_query(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
-    assert [r.ranges[0] for r in found.regions] == [Range("b", "c")]
-    assert (found.version, found.now_ms) == (4, 9)
+    result = make_leaf_query(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
+    assert [r.ranges[0] for r in result.regions] == [Range("b", "c")]
+    assert (result.version, result.now_ms) == (4, 9)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def mutants(draw: st.DrawFn, valid: dict[str, Any]) -> str:
             inside[draw(st.text(max_size=4))] = inside.pop(key)
     text = json.dumps(raw)
     if draw(st.integers(0, 9)) == 0:
-        at = draw(st.integers(0, len(text)))
-        text = text[:at] + draw(st.text(max_size=3)) + text[at + draw(st.integers(0, 3)) :]
+        place = draw(st.integers(0, len(text)))
+        text = text[:place] + draw(st.text(max_size=3)) + text[place + draw(st.integers(0, 3)) :]
     return text
 
 

@@ -52,7 +52,7 @@ ROWS = [
 ]
 
 
-def written(name: str, rows: list[dict], schema: pa.Schema = SCHEMA) -> bytes:
+def write_output(name: str, rows: list[dict], schema: pa.Schema = SCHEMA) -> bytes:
     sink = io.BytesIO()
     # A slice of a longer batch: offsets of lists and maps do not begin at 0.
     batch = pa.RecordBatch.from_pylist([*ROWS, *rows], schema=schema).slice(len(ROWS))
@@ -61,7 +61,7 @@ def written(name: str, rows: list[dict], schema: pa.Schema = SCHEMA) -> bytes:
 
 
 def test_json_has_an_object_per_line():
-    lines = [json.loads(line, parse_float=str) for line in written("json", ROWS).splitlines()]
+    lines = [json.loads(line, parse_float=str) for line in write_output("json", ROWS).splitlines()]
     assert lines[0] == {
         "id": 2**63 - 1,
         "text": 'a "b"\\\n\té',
@@ -82,7 +82,7 @@ def test_json_has_an_object_per_line():
 
 
 def test_csv_distinguishes_null_from_empty_and_quotes_strings():
-    text = written("csv", ROWS).decode()
+    text = write_output("csv", ROWS).decode()
     assert text.startswith('"id","text","bytes","float","time","date","number","list","map","flag"')
     assert '"a ""b""\\\n\té","AP8=",1.5,"2026-01-02T03:04:05.000006Z","2026-01-02",' in text
     assert '"12345678901234567890.1234","[""x"",""\\""""]","{""k"":1,""j"":2}",true' in text
@@ -92,16 +92,16 @@ def test_csv_distinguishes_null_from_empty_and_quotes_strings():
 
 def test_ingest_reads_csv_and_json_output(tmp_path: Path):
     rows = [{**row, "float": 1.5, "number": Decimal("0.5000")} for row in ROWS]
-    wanted = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).to_pylist()
+    expected = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).to_pylist()
     for name, read in (("csv", read_csv), ("json", read_json_lines)):
         path = tmp_path / f"rows.{name}"
-        path.write_bytes(written(name, rows))
+        path.write_bytes(write_output(name, rows))
         batches = read(path, RowChecker(TABLE, str(path), None))
-        assert [row for batch in batches for row in batch.to_pylist()] == wanted
+        assert [row for batch in batches for row in batch.to_pylist()] == expected
 
 
 def test_parquet_has_the_schema_and_the_rows():
-    table = pq.read_table(io.BytesIO(written("parquet", ROWS)))
+    table = pq.read_table(io.BytesIO(write_output("parquet", ROWS)))
     assert table.schema.equals(SCHEMA)
     assert table.num_rows == 3
 
@@ -130,11 +130,11 @@ def test_output_without_rows_has_column_names():
 
 @given(st.lists(st.one_of(st.none(), st.text()), min_size=1))
 def test_random_strings_are_valid_json(values: list[str | None]):
-    found = json_values(pa.array(values, pa.string())).to_pylist()
-    assert [json.loads(text) for text in found] == values
+    rows = json_values(pa.array(values, pa.string())).to_pylist()
+    assert [json.loads(text) for text in rows] == values
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), min_size=1))
 def test_finite_floats_round_trip_as_json(values: list[float | None]):
-    found = json_values(pa.array(values, pa.float64())).to_pylist()
-    assert [json.loads(text) for text in found] == values
+    rows = json_values(pa.array(values, pa.float64())).to_pylist()
+    assert [json.loads(text) for text in rows] == values

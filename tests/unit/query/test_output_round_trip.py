@@ -97,7 +97,7 @@ def _tables(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
     return schema, draw(st.lists(st.fixed_dictionaries(cells), min_size=1, max_size=6))
 
 
-def batch_of(schema: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+def make_batch(schema: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     """Returns the rows, with times as whole numbers."""
     target = arrow_schema(schema)
     columns = [
@@ -144,7 +144,7 @@ MAPS = Schema(
 
 
 @pytest.mark.parametrize("ending", READERS)
-@given(made=_tables())
+@given(schema_and_rows=_tables())
 @example((FLOATS, [{"key": '"float":"NaN"', "float": NAN, "doubles": [NAN, -float("inf"), -0.0]}]))
 @example(
     (
@@ -166,10 +166,10 @@ MAPS = Schema(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_rows_of_all_types_round_trip(
-    tmp_path: Path, ending: str, made: tuple[Schema, list[dict[str, Any]]]
+    tmp_path: Path, ending: str, schema_and_rows: tuple[Schema, list[dict[str, Any]]]
 ) -> None:
-    schema, rows = made
-    batch = batch_of(schema, rows)
+    schema, rows = schema_and_rows
+    batch = make_batch(schema, rows)
     path = tmp_path / f"rows.{ending}"
     with path.open("wb") as sink:
         half = batch.num_rows // 2
@@ -193,7 +193,7 @@ def test_query_output_copies_a_table(tmp_path: Path, ending: str) -> None:
     rows.append({"key": 99} | {f.name: None if f.nullable else [] for f in fields})
     with create_instance(tmp_path / "instance") as instance:
         first, second = (instance.create_table(name, schema) for name in ("first", "second"))
-        first.ingest(batch_of(schema, rows))
+        first.ingest(make_batch(schema, rows))
         path = tmp_path / f"rows.{ending}"
         with path.open("wb") as sink, first.query() as result:
             ROW_OUTPUTS[OUTPUTS[ending]](result.schema, result, sink)

@@ -16,12 +16,12 @@ bounds = st.tuples(small, small).map(sorted)
 @given(st.integers(1, 2), st.data())
 def test_binary_search_finds_overlapping_regions(fields: int, data: st.DataObject) -> None:
     of_fields = st.tuples(*(ranges for _ in range(fields)))
-    drawn = data.draw(st.lists(of_fields, min_size=1, max_size=8))
-    regions = tuple(disjoint_regions(Region(tuple(Range(*r) for r in each)) for each in drawn))
+    sample = data.draw(st.lists(of_fields, min_size=1, max_size=8))
+    regions = tuple(disjoint_regions(Region(tuple(Range(*r) for r in item)) for item in sample))
     low, high = zip(*data.draw(st.tuples(*(bounds for _ in range(fields)))), strict=True)
     file = DataFile("f.parquet", 1, 1, low, high)
-    wanted = _overlapping(regions, file)
-    assert wanted == tuple(r for r in regions if r.overlaps_bounds(low, high))
-    assert _contains(wanted, file) == any(r.contains_bounds(low, high) for r in regions)
-    if len(wanted) == len(regions):
-        assert wanted is regions
+    expected = _overlapping(regions, file)
+    assert expected == tuple(r for r in regions if r.overlaps_bounds(low, high))
+    assert _contains(expected, file) == any(r.contains_bounds(low, high) for r in regions)
+    if len(expected) == len(regions):
+        assert expected is regions

@@ -33,8 +33,10 @@ def ranges(values: st.SearchStrategy, least: object) -> st.SearchStrategy[Range]
         low, high = sorted(ends)
         return Range(low, high)
 
-    closed = st.lists(values, min_size=2, max_size=2, unique=True).map(build)
-    return st.one_of(closed, values.map(lambda v: Range(v, None)), st.just(Range(least, None)))
+    closed_ranges = st.lists(values, min_size=2, max_size=2, unique=True).map(build)
+    return st.one_of(
+        closed_ranges, values.map(lambda v: Range(v, None)), st.just(Range(least, None))
+    )
 
 
 SMALLEST_INT = -(2**31)
@@ -46,40 +48,40 @@ rows_of_two = st.lists(st.tuples(numbers, words, numbers), max_size=12)
 steps = st.lists(st.tuples(st.sampled_from("aaaassc"), st.integers(0, 10**6)), max_size=10)
 
 
-def grow(made: DataTable, data: st.DataObject, rows: st.SearchStrategy, points: list) -> None:
+def grow(table: DataTable, data: st.DataObject, rows: st.SearchStrategy, points: list) -> None:
     """Adds shared files and files of single partitions; splits, compacts, collects."""
     for step, choice in data.draw(steps):
-        leaves, partitions = made.leaves(), made.partitions()
+        leaves, partitions = table.leaves(), table.partitions()
         if step == "a":
             partition = [None, *partitions][choice % (len(partitions) + 1)]
-            made.add_rows(data.draw(rows), partition and partition.id)
+            table.add_rows(data.draw(rows), partition and partition.id)
         elif step == "s":
             leaf = leaves[choice % len(leaves)]
             dimension = choice % len(points)
             point = data.draw(points[dimension])
             within = leaf.region.ranges[dimension]
             if within.contains(point) and point != within.min:
-                made.split_at(leaf.id, point, dimension)
+                table.split_at(leaf.id, point, dimension)
         else:
-            made.compact_partition(partitions[choice % len(partitions)])
+            table.compact_partition(partitions[choice % len(partitions)])
 
 
-def check(made: DataTable, folder: Path, regions: list[Region], files_max: int) -> None:
+def check(table: DataTable, folder: Path, regions: list[Region], files_max: int) -> None:
     engine = make_engine(folder, merge_files_max=files_max)
-    keys = len(made.schema.row_keys)
+    keys = len(table.schema.row_keys)
 
-    def wanted(rows: list[Row]) -> list[Row]:
-        return sorted(r for r in rows if any(each.contains(r[:keys]) for each in regions))
+    def select_rows(rows: list[Row]) -> list[Row]:
+        return sorted(r for r in rows if any(region.contains(r[:keys]) for region in regions))
 
-    for version in sorted(made.expected_versions)[-3:]:
+    for version in sorted(table.expected_versions)[-3:]:
         query = Query(tuple(regions), version=version)
-        found = list_rows(run_query(query, made.query_table, engine).read_all())
-        assert sorted(found) == wanted(made.expected_versions[version])
-    everything = run_query(Query(), made.query_table, engine).read_all()
-    assert sorted(list_rows(everything)) == sorted(made.expected_rows)
-    with run_sql("SELECT * FROM t", {"t": lambda: made.query_table}, engine) as result:
-        assert sorted(list_rows(result.read_all())) == sorted(made.expected_rows)
-    with made.store.reading() as state:
+        actual = list_rows(run_query(query, table.query_table, engine).read_all())
+        assert sorted(actual) == select_rows(table.expected_versions[version])
+    all_rows = run_query(Query(), table.query_table, engine).read_all()
+    assert sorted(list_rows(all_rows)) == sorted(table.expected_rows)
+    with run_sql("SELECT * FROM t", {"t": lambda: table.query_table}, engine) as result:
+        assert sorted(list_rows(result.read_all())) == sorted(table.expected_rows)
+    with table.store.reading() as state:
         assert state.collection.holds() == []
 
 
@@ -87,21 +89,21 @@ def check(made: DataTable, folder: Path, regions: list[Region], files_max: int) 
 @given(st.data())
 def test_random_regions_with_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
-        made = DataTable(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
-        grow(made, data, rows_of_one, [numbers])
+        table = DataTable(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
+        grow(table, data, rows_of_one, [numbers])
         regions = data.draw(st.lists(regions_of_one, max_size=5))
-        check(made, Path(folder), regions, data.draw(st.sampled_from([2, 64])))
-        in_order = list_rows(
-            run_query(Query(), made.query_table, make_engine(Path(folder))).read_all()
+        check(table, Path(folder), regions, data.draw(st.sampled_from([2, 64])))
+        ordered_rows = list_rows(
+            run_query(Query(), table.query_table, make_engine(Path(folder))).read_all()
         )
-        assert [r[:2] for r in in_order] == sorted(r[:2] for r in made.expected_rows)
+        assert [r[:2] for r in ordered_rows] == sorted(r[:2] for r in table.expected_rows)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_random_regions_with_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
-        made = DataTable(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
-        grow(made, data, rows_of_two, [numbers, words])
+        table = DataTable(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
+        grow(table, data, rows_of_two, [numbers, words])
         regions = data.draw(st.lists(regions_of_two, max_size=5))
-        check(made, Path(folder), regions, 64)
+        check(table, Path(folder), regions, 64)

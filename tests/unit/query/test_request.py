@@ -74,10 +74,12 @@ def test_selected_columns_include_all_keys_in_schema_order():
 
 
 def test_overlapping_ranges_are_joined_and_keys_are_not():
-    def of(*pairs):
+    def make_request(*pairs):
         return [Region((Range(a, b),)) for a, b in pairs]
 
-    assert disjoint_regions(of((5, 9), (1, 3), (2, 6), (1, 2))) == of((1, 9))
-    assert disjoint_regions(of((2, 3), (1, 2), (2, 3))) == of((1, 2), (2, 3))
-    assert disjoint_regions(of((4, None), (1, 2), (7, 9))) == of((1, 2), (4, None))
+    assert disjoint_regions(make_request((5, 9), (1, 3), (2, 6), (1, 2))) == make_request((1, 9))
+    assert disjoint_regions(make_request((2, 3), (1, 2), (2, 3))) == make_request((1, 2), (2, 3))
+    assert disjoint_regions(make_request((4, None), (1, 2), (7, 9))) == make_request(
+        (1, 2), (4, None)
+    )
     assert disjoint_regions([]) == []

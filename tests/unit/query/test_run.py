@@ -61,8 +61,8 @@ def test_limit_applies_to_all_leaves_together(made: DataTable, tmp_path: Path):
     made.add_rows([row(n) for n in range(0, 300, 10)])
     engine = make_engine(tmp_path)
     for limit in (0, 1, 10, 11, 29, 30, 31):
-        found = run_query(Query(limit=limit), made.query_table, engine).read_all()
-        assert list_rows(found) == sorted(made.expected_rows)[:limit]
+        result = run_query(Query(limit=limit), made.query_table, engine).read_all()
+        assert list_rows(result) == sorted(made.expected_rows)[:limit]
 
 
 def test_empty_table_and_absent_key_return_no_rows(made: DataTable, tmp_path: Path):
@@ -70,27 +70,27 @@ def test_empty_table_and_absent_key_return_no_rows(made: DataTable, tmp_path: Pa
     assert run_query(Query(), made.query_table, engine).read_all().num_rows == 0
     made.add_rows([row(n) for n in range(5)])
     for regions in (make_key_regions(SCHEMA, [("k00001x",)]), ()):
-        found = run_query(Query(regions), made.query_table, engine).read_all()
-        assert found.num_rows == 0
-        assert found.schema.equals(arrow_schema(SCHEMA))
+        result = run_query(Query(regions), made.query_table, engine).read_all()
+        assert result.num_rows == 0
+        assert result.schema.equals(arrow_schema(SCHEMA))
 
 
 def test_each_of_many_keys_is_found_once(made: DataTable, tmp_path: Path):
     for start in range(3):
         made.add_rows([row(n, start) for n in range(start, 300, 3)])
-    wanted = [(f"k{n:05d}",) for n in [*range(90, 210), *range(90, 110), 9999]]
-    found = run_query(
-        Query(make_key_regions(SCHEMA, wanted)), made.query_table, make_engine(tmp_path)
+    expected = [(f"k{n:05d}",) for n in [*range(90, 210), *range(90, 110), 9999]]
+    result = run_query(
+        Query(make_key_regions(SCHEMA, expected)), made.query_table, make_engine(tmp_path)
     ).read_all()
-    assert list_rows(found) == sorted(r for r in made.expected_rows if "k00090" <= r[0] < "k00210")
+    assert list_rows(result) == sorted(r for r in made.expected_rows if "k00090" <= r[0] < "k00210")
 
 
 def test_many_files_are_merged_in_passes(made: DataTable, tmp_path: Path):
     for start in range(9):
         made.add_rows([row(n, start) for n in range(start, 300, 9)])
     engine = make_engine(tmp_path, merge_files_max=2)
-    found = run_query(Query(), made.query_table, engine).read_all()
-    assert list_rows(found) == sorted(made.expected_rows)
+    result = run_query(Query(), made.query_table, engine).read_all()
+    assert list_rows(result) == sorted(made.expected_rows)
 
 
 def test_version_returns_its_rows(made: DataTable, tmp_path: Path):
@@ -100,8 +100,8 @@ def test_version_returns_its_rows(made: DataTable, tmp_path: Path):
         made.compact_partition(leaf)
     engine = make_engine(tmp_path)
     for version, rows in made.expected_versions.items():
-        found = run_query(Query(version=version), made.query_table, engine).read_all()
-        assert list_rows(found) == sorted(rows)
+        result = run_query(Query(version=version), made.query_table, engine).read_all()
+        assert list_rows(result) == sorted(rows)
 
 
 def test_version_below_the_horizon_is_refused_with_the_oldest(made: DataTable, tmp_path: Path):
@@ -117,11 +117,11 @@ def test_version_below_the_horizon_is_refused_with_the_oldest(made: DataTable, t
 def test_query_of_one_leaf_takes_no_hold(made: DataTable, tmp_path: Path):
     made.add_rows([row(n) for n in range(300)])
     with made.store.reading() as state:
-        before = state.number
+        original = state.number
     region = make_range_region(SCHEMA, "k00010", "k00020")
     run_query(Query((region,)), made.query_table, make_engine(tmp_path)).read_all()
     with made.store.reading() as state:
-        assert state.number == before
+        assert state.number == original
 
 
 def test_query_of_several_leaves_holds_its_version(made: DataTable, tmp_path: Path):
@@ -156,11 +156,11 @@ def test_hold_is_renewed_while_rows_are_read_slowly(made: DataTable, tmp_path: P
     made.add_rows([row(n) for n in range(300)])
     with run_query(Query(), made.query_table, make_engine(tmp_path, hold_seconds=1)):
         with made.store.reading() as state:
-            (before,) = state.collection.holds()
+            (previous,) = state.collection.holds()
         time.sleep(0.8)
         with made.store.reading() as state:
-            (after,) = state.collection.holds()
-        assert after.expiry_ms > before.expiry_ms
+            (current,) = state.collection.holds()
+        assert current.expiry_ms > previous.expiry_ms
     time.sleep(0.4)
     assert holds(made) == 0
 
@@ -186,11 +186,11 @@ def test_file_deleted_before_the_first_row_restarts_the_query(
 
     from sleeper.query import run
 
-    planned = run.plan_query
+    original = run.plan_query
     attempts = []
 
     def compact_after_planning(*arguments):
-        plan = planned(*arguments)
+        plan = original(*arguments)
         attempts.append(plan)
         if len(attempts) == 1:
             made.compact_partition(made.leaves()[0])
@@ -198,8 +198,8 @@ def test_file_deleted_before_the_first_row_restarts_the_query(
         return plan
 
     monkeypatch.setattr(run, "plan_query", compact_after_planning)
-    found = run_query(Query((region,)), made.query_table, engine).read_all()
-    assert list_rows(found) == sorted(made.expected_rows)
+    result = run_query(Query((region,)), made.query_table, engine).read_all()
+    assert list_rows(result) == sorted(made.expected_rows)
     assert len(attempts) == 2
 
 
@@ -291,8 +291,8 @@ def test_one_engine_serves_many_threads(made: DataTable, tmp_path: Path):
 
     def look_up(number: int) -> bool:
         query = Query(make_key_regions(SCHEMA, [(f"k{number:05d}",)]))
-        found = list_rows(run_query(query, made.query_table, engine).read_all())
-        return found == [row(number, number % 3)]
+        rows = list_rows(run_query(query, made.query_table, engine).read_all())
+        return rows == [row(number, number % 3)]
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(look_up, range(0, 300, 5)))

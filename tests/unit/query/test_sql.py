@@ -36,10 +36,10 @@ class Instance:
         self.planes = DataTable(folder / "two", SCHEMA)
         self.flights.add_rows([("a", 1), ("b", 2), ("c", None)])
         self.planes.add_rows([("b", 20)])
-        self.opened: list[str] = []
+        self.opened_names: list[str] = []
 
     def open(self, name: str) -> QueryTable:
-        self.opened.append(name)
+        self.opened_names.append(name)
         if name == "gone":
             raise NotFoundError("no table gone")
         made = self.flights if name == "flights" else self.planes
@@ -51,11 +51,11 @@ class Instance:
         return run_sql(statement, openers, make_engine(self.folder)).read_all()
 
     def holds(self) -> int:
-        found = 0
-        for made in (self.flights, self.planes):
-            with made.store.reading() as state:
-                found += len(state.collection.holds())
-        return found
+        count = 0
+        for table in (self.flights, self.planes):
+            with table.store.reading() as state:
+                count += len(state.collection.holds())
+        return count
 
 
 @pytest.fixture
@@ -64,17 +64,17 @@ def instance(tmp_path: Path) -> Instance:
 
 
 def test_tables_are_joined_under_their_names(instance: Instance):
-    found = instance.sql(
+    result = instance.sql(
         'SELECT f.id, f."Count", p."Count" FROM FLIGHTS f JOIN "Plane Types.2" p ON f.id = p.id'
     )
-    assert found.schema.names == ["id", "Count", "Count_2"]
-    assert found.schema.field("id").type == pa.string()
-    assert list_rows(found) == [("b", 2, 20)]
+    assert result.schema.names == ["id", "Count", "Count_2"]
+    assert result.schema.field("id").type == pa.string()
+    assert list_rows(result) == [("b", 2, 20)]
 
 
 def test_only_named_tables_are_opened(instance: Instance):
     assert list_rows(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
-    assert instance.opened == ["flights"]
+    assert instance.opened_names == ["flights"]
 
 
 def test_table_name_within_a_longer_word_does_not_match():
@@ -86,10 +86,10 @@ def test_table_name_within_a_longer_word_does_not_match():
 
 def test_empty_table_has_its_columns(instance: Instance, tmp_path: Path):
     (tmp_path / "three").mkdir()
-    made = DataTable(tmp_path / "three", SCHEMA)
-    found = run_sql("SELECT * FROM t", {"t": lambda: made.query_table}, make_engine(tmp_path))
-    assert found.schema.names == ["id", "Count"]
-    assert found.read_all().num_rows == 0
+    table = DataTable(tmp_path / "three", SCHEMA)
+    result = run_sql("SELECT * FROM t", {"t": lambda: table.query_table}, make_engine(tmp_path))
+    assert result.schema.names == ["id", "Count"]
+    assert result.read_all().num_rows == 0
 
 
 def test_explain_describe_and_values_return_rows(instance: Instance):
@@ -172,8 +172,8 @@ def test_memory_limit_error_names_the_property(instance: Instance, tmp_path: Pat
 def test_explain_names_files_without_their_folders(tmp_path: Path, explain: str) -> None:
     folder = tmp_path / "a folder, with ünusual [name]"
     folder.mkdir()
-    found = Instance(folder).sql(f"{explain} SELECT * FROM flights")
-    text = "\n".join(map(str, list_rows(found)))
+    result = Instance(folder).sql(f"{explain} SELECT * FROM flights")
+    text = "\n".join(map(str, list_rows(result)))
     assert ".parquet" in text
     for part in ("one/data", "folder", tmp_path.name):
         assert part not in text

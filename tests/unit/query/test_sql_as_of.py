@@ -33,8 +33,8 @@ class Instance:
 
     def openers(self) -> dict[str, Any]:
         return {
-            name: lambda made=made, name=name: QueryTable(name, made.store, made.root)
-            for name, made in self.made.items()
+            name: lambda table=table, name=name: QueryTable(name, table.store, table.root)
+            for name, table in self.made.items()
         }
 
     def sql(self, statement: str, as_of: Any) -> list[Any]:
@@ -43,11 +43,11 @@ class Instance:
         return list_rows(result.read_all())
 
     def holds(self) -> int:
-        found = 0
-        for made in self.made.values():
-            with made.store.reading() as state:
-                found += len(state.collection.holds())
-        return found
+        count = 0
+        for table in self.made.values():
+            with table.store.reading() as state:
+                count += len(state.collection.holds())
+        return count
 
 
 @pytest.fixture
@@ -115,10 +115,10 @@ def test_invalid_versions_are_refused(
 
 
 def test_collected_version_is_refused_with_the_oldest(instance: Instance):
-    made = instance.made["a"]
-    made.compact_partition(made.leaves()[0])
-    made.remove_unreferenced_files()
-    with made.store.reading() as state:
+    table = instance.made["a"]
+    table.compact_partition(table.leaves()[0])
+    table.remove_unreferenced_files()
+    with table.store.reading() as state:
         oldest = state.oldest_version
     assert oldest > 2
     with pytest.raises(InvalidRequestError, match=f"cannot be read any more.* {oldest}"):

@@ -33,20 +33,22 @@ CALLERS = {
 def instance(tmp_path: Path) -> Iterator[Instance]:
     """Keys 0 to 99 over four leaves; every tenth row is secret. A table `open` for all."""
     create_local_instance(tmp_path / "instance", "test")
-    opened = open_local_instance(tmp_path / "instance")
+    opened_instance = open_local_instance(tmp_path / "instance")
     for name in ("t", "open"):
-        table = create_table(opened, name, SCHEMA, split_points=[25, 50, 75])
+        table = create_table(opened_instance, name, SCHEMA, split_points=[25, 50, 75])
         rows = {
             "k": pa.array(range(100), pa.int32()),
             "label": ["secret" if k % 10 == 0 else "public" for k in range(100)],
             "v": list(range(100)),
             "hidden": list(range(1000, 1100)),
         }
-        ingest_rows(opened, name, [pa.record_batch(rows)])
+        ingest_rows(opened_instance, name, [pa.record_batch(rows)])
         if name == "t":
-            opened.tables.properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
-    yield opened
-    opened.close()
+            opened_instance.tables.properties.change(
+                table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)}
+            )
+    yield opened_instance
+    opened_instance.close()
 
 
 def sql(instance: Instance, caller: str, statement: str) -> list[dict[str, object]]:
@@ -130,8 +132,8 @@ def test_statements_that_reveal_hidden_rows_are_refused(
 
 
 def test_describe_shows_the_columns_of_the_caller(instance: Instance) -> None:
-    told = sql(instance, "columns", "DESCRIBE t")
-    assert [row["column_name"] for row in told] == ["k", "v"]
+    message = sql(instance, "columns", "DESCRIBE t")
+    assert [row["column_name"] for row in message] == ["k", "v"]
 
 
 def test_unknown_caller_is_refused(instance: Instance) -> None:
@@ -141,9 +143,9 @@ def test_unknown_caller_is_refused(instance: Instance) -> None:
 
 
 def test_query_iterator_runs_after_the_caller_s_restriction(instance: Instance) -> None:
-    summed = Processing(aggregations=parse_aggregations("min(label),sum(v),sum(hidden)"))
-    found = open_query(instance, "t", Query(processing=summed, limit=5), caller="both").read_all()
-    assert found.column_names == ["k", "v"]
-    assert found.column("k").to_pylist() == [1, 2, 3, 4, 5]
+    sums = Processing(aggregations=parse_aggregations("min(label),sum(v),sum(hidden)"))
+    result = open_query(instance, "t", Query(processing=sums, limit=5), caller="both").read_all()
+    assert result.column_names == ["k", "v"]
+    assert result.column("k").to_pylist() == [1, 2, 3, 4, 5]
     with pytest.raises(InvalidRequestError, match="'hidden' may not be seen"):
         open_query(instance, "t", Query(columns=("k", "hidden"), version=2), caller="both")

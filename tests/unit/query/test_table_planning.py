@@ -46,17 +46,17 @@ def test_bounds_region_contains_the_largest_key():
 
 
 def test_files_are_read_whole_until_a_compaction_replaces_rows(tmp_path: Path):
-    made = DataTable(tmp_path, SCHEMA, [10, 20])
+    table = DataTable(tmp_path, SCHEMA, [10, 20])
     for start in range(3):
-        made.add_rows([(n,) for n in range(start, 30)])
+        table.add_rows([(n,) for n in range(start, 30)])
 
     def groups() -> list[tuple[int, tuple[Region, ...] | None]]:
-        with made.store.reading() as state:
+        with table.store.reading() as state:
             plan = plan_table(SCHEMA, state)
         return sorted(((len(g.paths), g.regions) for g in plan.groups), key=lambda g: -g[0])
 
     assert groups() == [(3, None)]
-    made.compact_partition(made.leaves()[1])
-    middle = made.leaves()[1].region.ranges[0]
-    rest = (Region((Range(-(2**31), middle.min),)), Region((Range(middle.max, None),)))
-    assert groups() == [(3, rest), (1, None)]
+    table.compact_partition(table.leaves()[1])
+    middle = table.leaves()[1].region.ranges[0]
+    remainder = (Region((Range(-(2**31), middle.min),)), Region((Range(middle.max, None),)))
+    assert groups() == [(3, remainder), (1, None)]

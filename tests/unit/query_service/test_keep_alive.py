@@ -42,10 +42,10 @@ def test_short_queries_and_queries_without_connections_send_none() -> None:
 def test_a_closed_connection_ends_the_frames() -> None:
     tries: list[Connection] = []
 
-    def closed(connection: Connection, _frame: str) -> None:
+    def raise_closed(connection: Connection, _frame: str) -> None:
         tries.append(connection)
         raise NotFoundError("closed")
 
-    with kept_alive(MESSAGE, closed, 0.01):
+    with kept_alive(MESSAGE, raise_closed, 0.01):
         time.sleep(0.1)
     assert tries == [HERE]

@@ -101,7 +101,7 @@ from sleeper.splitting.service import split_table
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, crashing
-from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
+from tests.system.bad_days import assert_nothing_stays, count_rows, make_table, run_all, write
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -114,9 +114,9 @@ def clock() -> FakeClock:
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
-    opened = open_local_instance(tmp_path / "instance", clock)
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance", clock)
+    yield opened_instance
+    opened_instance.close()
 
 
 def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
@@ -129,7 +129,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
     mortal = crashing(instance, plan)
     # Dies at every call that comes after the message was received and before the commit.
     for call in range(2, 30):
-        if stored(instance):
+        if count_rows(instance):
             break
         assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 1
         plan.left, plan.is_dead = call, False
@@ -139,7 +139,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
     else:
         raise AssertionError("the commit never came")
     run_all(instance)
-    assert stored(instance) == {("a", 1): 1}
+    assert count_rows(instance) == {("a", 1): 1}
     assert_nothing_stays(instance)
 
 
@@ -162,7 +162,7 @@ def test_rule_1_a_message_older_than_the_memory_of_ids_is_rejected(
         other = write(tmp_path / f"{number}.parquet", [("b", number)])
         ingest_paths(instance, "rows", [str(other)])
     run_all(instance)
-    assert stored(instance) == {("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
+    assert count_rows(instance) == {("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
     submit_ingest(instance, "rows", [str(path)], "late")
     clock.now_ms += 31 * DAY_MS
     run_all(instance)
@@ -185,14 +185,14 @@ def test_rule_2_rows_of_a_file_above_its_leaves_are_seen_once(
     ingest_paths(instance, "rows", [str(write(tmp_path / "a.parquet", rows))])
     assert any(result.leaves > 1 for result in split_table(instance, "rows"))
     schema = read_schema(instance, "rows")
-    for asked in (None, (make_range_region(schema, "k01", "k30"),)):
-        with open_query(instance, "rows", Query(regions=asked)) as result:
-            found = [key for batch in result for key in batch.column("k").to_pylist()]
-        wanted = [k for k, _ in rows if asked is None or "k01" <= k < "k30"]
-        assert found == wanted
+    for requested in (None, (make_range_region(schema, "k01", "k30"),)):
+        with open_query(instance, "rows", Query(regions=requested)) as result:
+            actual = [key for batch in result for key in batch.column("k").to_pylist()]
+        expected = [k for k, _ in rows if requested is None or "k01" <= k < "k30"]
+        assert actual == expected
     compact_table(instance, "rows", full=True)
     run_all(instance)
-    assert stored(instance) == dict.fromkeys(rows, 1)
+    assert count_rows(instance) == dict.fromkeys(rows, 1)
 
 
 def test_rule_3_two_runs_in_the_same_millisecond_write_to_different_names(
@@ -248,7 +248,7 @@ def opened_at_once(
     for number in range(count):
         path = write(folder / f"{number}.parquet", [(f"k{number:02d}", number)])
         ingest_paths(instance, "rows", [str(path)])
-    before = stored(instance)
+    previous = count_rows(instance)
     inputs: list[int] = []
     plan = merging.merge_frame
 
@@ -259,7 +259,7 @@ def opened_at_once(
     monkeypatch.setattr(merging, "merge_frame", watched)
     compact_table(instance, "rows", full=True)
     run_all(instance)
-    assert stored(instance) == before
+    assert count_rows(instance) == previous
     with instance.table("rows").state.reading() as state:
         assert state.files.totals().files == 1
     return max(inputs)
@@ -275,5 +275,5 @@ def test_rule_7_a_refused_job_is_tracked_and_its_message_is_gone(
     job = instance.jobs.tracker.job(instance.table("rows").ref.id, "j")
     assert job.state is JobState.REJECTED
     assert "'k'" in job.reasons[0]
-    assert not stored(instance)
+    assert not count_rows(instance)
     assert_nothing_stays(instance)

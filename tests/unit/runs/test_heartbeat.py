@@ -35,13 +35,13 @@ def clock() -> FakeClock:
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test")
-    opened = open_local_instance(tmp_path / "instance", clock)
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance", clock)
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture
-def on_aws(instance: Instance) -> Instance:
+def instance_on_aws(instance: Instance) -> Instance:
     """The instance, as if its tasks ran on other machines."""
     return with_ports(instance, jobs={"heartbeats": True})
 
@@ -64,27 +64,27 @@ def heartbeats(instance: Instance) -> list[int | None]:
 
 @pytest.mark.usefixtures("quick")
 def test_a_worker_records_heartbeats_while_it_waits_and_works(
-    on_aws: Instance, clock: FakeClock
+    instance_on_aws: Instance, clock: FakeClock
 ) -> None:
     stop = threading.Event()
     settings = WorkerSettings("ingest", (QueueName.INGEST,))
-    worker = Worker(on_aws, "t1", stop, settings)
+    worker = Worker(instance_on_aws, "t1", stop, settings)
     running = threading.Thread(target=worker.run)
     running.start()
     try:
-        until(lambda: heartbeats(on_aws) == [clock()])
+        until(lambda: heartbeats(instance_on_aws) == [clock()])
         clock.now_ms += 1_000
-        until(lambda: heartbeats(on_aws) == [clock()])
+        until(lambda: heartbeats(instance_on_aws) == [clock()])
     finally:
         stop.set()
         running.join()
-    assert not on_aws.jobs.tasks.task("t1").running
+    assert not instance_on_aws.jobs.tasks.task("t1").running
     assert not [t for t in threading.enumerate() if t.name == "heartbeat"]
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_command_records_heartbeats_and_retries_if_the_tracker_is_unavailable(
-    on_aws: Instance, clock: FakeClock
+    instance_on_aws: Instance, clock: FakeClock
 ) -> None:
     answers: list[str] = []
 
@@ -93,11 +93,11 @@ def test_a_command_records_heartbeats_and_retries_if_the_tracker_is_unavailable(
             if event.step is TaskStep.HEARTBEAT and not answers:
                 answers.append("none")
                 raise UnavailableError("busy")
-            on_aws.jobs.tasks.record(event)
+            instance_on_aws.jobs.tasks.record(event)
 
-    watched = with_ports(on_aws, jobs={"tasks": Tracker()})
-    with record_task(watched, JobKind.INGEST):
-        until(lambda: heartbeats(on_aws) == [clock()])
+    instance_with_tracker = with_ports(instance_on_aws, jobs={"tasks": Tracker()})
+    with record_task(instance_with_tracker, JobKind.INGEST):
+        until(lambda: heartbeats(instance_on_aws) == [clock()])
     assert answers == ["none"]
 
 
@@ -124,54 +124,62 @@ def begin(instance: Instance, task_id: str, kind: JobKind, at_ms: int) -> None:
 
 
 def test_a_task_without_heartbeats_is_lost_after_the_visibility_timeout(
-    on_aws: Instance, instance: Instance, clock: FakeClock
+    instance_on_aws: Instance, instance: Instance, clock: FakeClock
 ) -> None:
-    create_table(on_aws, "t", SCHEMA)
+    create_table(instance_on_aws, "t", SCHEMA)
     now = clock()
     for task_id in ("killed", "alive"):
-        begin(on_aws, task_id, JobKind.INGEST, now)
+        begin(instance_on_aws, task_id, JobKind.INGEST, now)
     heartbeat_ms = now + 14 * MINUTE_MS
-    on_aws.jobs.tasks.record(TaskEvent("alive", "ingest", TaskStep.HEARTBEAT, heartbeat_ms))
+    instance_on_aws.jobs.tasks.record(
+        TaskEvent("alive", "ingest", TaskStep.HEARTBEAT, heartbeat_ms)
+    )
     clock.now_ms = now + 15 * MINUTE_MS  # the queue's visibility timeout
-    assert {row["state"] for row in rows(on_aws, ReportKind.TASKS).values()} == {"running"}
-    assert {row["state"] for row in rows(on_aws, ReportKind.INGEST_JOBS).values()} == {"running"}
+    assert {row["state"] for row in rows(instance_on_aws, ReportKind.TASKS).values()} == {"running"}
+    assert {row["state"] for row in rows(instance_on_aws, ReportKind.INGEST_JOBS).values()} == {
+        "running"
+    }
 
     clock.now_ms = now + 16 * MINUTE_MS
-    tasks = rows(on_aws, ReportKind.TASKS)
+    tasks = rows(instance_on_aws, ReportKind.TASKS)
     assert (tasks["alive"]["state"], tasks["alive"]["heard"]) == ("running", heartbeat_ms)
     assert (tasks["killed"]["state"], tasks["killed"]["ended"]) == ("lost", None)
     assert tasks["killed"]["reason"] == "last heartbeat 16 minutes ago"
-    jobs = rows(on_aws, ReportKind.INGEST_JOBS)
+    jobs = rows(instance_on_aws, ReportKind.INGEST_JOBS)
     assert jobs["job of alive"]["state"] == "running"
     assert jobs["job of killed"]["state"] == "lost"
     assert jobs["job of killed"]["reason"] == "lost task: last heartbeat 16 minutes ago"
-    (listing,) = report(on_aws, ReportKind.TASKS)
+    (listing,) = report(instance_on_aws, ReportKind.TASKS)
     assert listing.summary == "2 tasks, 1 running, 1 lost"
-    (listing,) = report(on_aws, ReportKind.INGEST_JOBS)
+    (listing,) = report(instance_on_aws, ReportKind.INGEST_JOBS)
     assert listing.summary == "2 ingest jobs: 1 running, 1 lost"
     # A local instance records no heartbeats, so the time alone loses no task.
     assert rows(instance, ReportKind.TASKS)["killed"]["state"] == "running"
     assert rows(instance, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
 
 
-def test_a_job_that_another_task_restarted_is_not_lost(on_aws: Instance, clock: FakeClock) -> None:
-    ref = create_table(on_aws, "t", SCHEMA)
-    begin(on_aws, "killed", JobKind.INGEST, clock())
+def test_a_job_that_another_task_restarted_is_not_lost(
+    instance_on_aws: Instance, clock: FakeClock
+) -> None:
+    ref = create_table(instance_on_aws, "t", SCHEMA)
+    begin(instance_on_aws, "killed", JobKind.INGEST, clock())
     clock.now_ms += 20 * MINUTE_MS
-    begin(on_aws, "other", JobKind.INGEST, clock())
+    begin(instance_on_aws, "other", JobKind.INGEST, clock())
     again = JobEvent(
         ref.id, "job of killed", JobKind.INGEST, JobStep.STARTED, clock(), "s", "other"
     )
-    on_aws.jobs.tracker.record(again)
-    assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
-    done = replace(again, step=JobStep.COMMITTED)
-    on_aws.jobs.tracker.record(done)
+    instance_on_aws.jobs.tracker.record(again)
+    assert rows(instance_on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
+    result = replace(again, step=JobStep.COMMITTED)
+    instance_on_aws.jobs.tracker.record(result)
     clock.now_ms += 60 * MINUTE_MS
-    assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "committed"
+    assert rows(instance_on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "committed"
 
 
-def test_a_task_is_lost_after_three_missed_heartbeats_at_the_earliest(on_aws: Instance) -> None:
-    short = on_aws.change_properties(
+def test_a_task_is_lost_after_three_missed_heartbeats_at_the_earliest(
+    instance_on_aws: Instance,
+) -> None:
+    short = instance_on_aws.change_properties(
         {
             "sleeper.ingest.queue.visibility.timeout.seconds": "10",
             "sleeper.ingest.keepalive.period.seconds": "3",

@@ -12,6 +12,6 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     create_local_instance(tmp_path / "instance", "test", {})
-    opened = open_local_instance(tmp_path / "instance")
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(tmp_path / "instance")
+    yield opened_instance
+    opened_instance.close()

@@ -15,10 +15,10 @@ async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 def respond(token: str | None, scope: Scope) -> Message:
     """The first message, without an event loop: nothing here waits."""
-    sent: list[Message] = []
+    messages: list[Message] = []
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def receive() -> Message:
         raise AssertionError("the body of a refused request was read")
@@ -26,12 +26,12 @@ def respond(token: str | None, scope: Scope) -> Message:
     running = Access(application, token)(scope, receive, send)
     with pytest.raises(StopIteration):
         running.send(None)  # type: ignore[attr-defined]
-    return sent[0]
+    return messages[0]
 
 
 def request(kind: str = "http", path: str = "/tables", **headers: str) -> Scope:
-    named = [(n.encode(), v.encode("latin-1")) for n, v in {"host": "localhost", **headers}.items()]
-    return {"type": kind, "path": path, "headers": named}
+    names = [(n.encode(), v.encode("latin-1")) for n, v in {"host": "localhost", **headers}.items()]
+    return {"type": kind, "path": path, "headers": names}
 
 
 def is_admitted(token: str | None, scope: Scope) -> bool:
@@ -86,9 +86,9 @@ def test_hosts_reachable_by_other_machines_need_a_token() -> None:
     for host, token in (("0.0.0.0", None), ("0.0.0.0", ""), ("db.example", None)):
         with pytest.raises(InvalidRequestError, match="SLEEPER_SERVE_TOKEN"):
             check_token(host, token)
-    with pytest.raises(InvalidRequestError, match="16 characters") as refused:
+    with pytest.raises(InvalidRequestError, match="16 characters") as error:
         check_token("0.0.0.0", "too-short")
-    assert "too-short" not in str(refused.value)
+    assert "too-short" not in str(error.value)
 
 
 def test_loopback_hosts() -> None:

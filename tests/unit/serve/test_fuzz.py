@@ -67,11 +67,13 @@ _CALLS = [
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder: Path = tmp_path_factory.mktemp("fuzz") / "instance"
     create_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
-    opened = open_local_instance(folder)
-    create_table(opened, "t", _SCHEMA)
-    ingest_rows(opened, "t", [pa.record_batch({"k": [1, 2], "s": ["a", "b"], "v": [1, 2]})])
-    yield opened
-    opened.close()
+    opened_instance = open_local_instance(folder)
+    create_table(opened_instance, "t", _SCHEMA)
+    ingest_rows(
+        opened_instance, "t", [pa.record_batch({"k": [1, 2], "s": ["a", "b"], "v": [1, 2]})]
+    )
+    yield opened_instance
+    opened_instance.close()
 
 
 def tries(name: str) -> Iterator[random.Random]:
@@ -119,11 +121,11 @@ def test_requests(instance: Instance) -> None:
     async def run() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for source in tries("requests"):
-                sent = make_request(source)
-                answer = await client.send(sent)
+                message = make_request(source)
+                answer = await client.send(message)
                 assert answer.status_code < 500, (
-                    f"seed {_SEED}: {sent.method} {sent.url} {sent.headers} "
-                    f"{sent.content[:300]!r}: {answer.text}"
+                    f"seed {_SEED}: {message.method} {message.url} {message.headers} "
+                    f"{message.content[:300]!r}: {answer.text}"
                 )
 
     # In a thread, because it would unset the event loop of this one, which other tests use.

@@ -27,13 +27,13 @@ def test_document_has_exactly_the_routes_of_the_application(instance: Instance) 
         for method in route.methods or ()
         if method != "HEAD" and route.path_format != "/openapi.json"
     }
-    described = {
+    description = {
         (path, method)
-        for path, each in openapi_document()["paths"].items()
-        for method in each
+        for path, item in openapi_document()["paths"].items()
+        for method in item
         if method != "parameters"
     }
-    assert described == served
+    assert description == served
 
 
 @pytest.mark.generated

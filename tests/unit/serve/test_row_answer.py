@@ -28,6 +28,6 @@ def test_preferred_format_is_chosen(accept: str | None, expected: RowFormat) -> 
 
 @pytest.mark.parametrize("accept", ["text/csv", f"{ARROW};q=0", f"{ARROW};q=many", ";;,"])
 def test_unknown_formats_are_refused(accept: str) -> None:
-    with pytest.raises(HTTPException) as refused:
+    with pytest.raises(HTTPException) as error:
         choose_format(accept)
-    assert refused.value.status_code == 406
+    assert error.value.status_code == 406

@@ -30,25 +30,25 @@ _MIB = 1024**2
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder = tmp_path_factory.mktemp("served") / "instance"
     create_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
-    opened = open_local_instance(folder)
-    create_table(opened, "t", SCHEMA)
+    opened_instance = open_local_instance(folder)
+    create_table(opened_instance, "t", SCHEMA)
     rows = {"k": list(range(ROWS)), "s": [f"row {k}" for k in range(ROWS)]}
-    ingest_rows(opened, "t", [pa.record_batch(rows)])
-    yield opened
-    opened.close()
+    ingest_rows(opened_instance, "t", [pa.record_batch(rows)])
+    yield opened_instance
+    opened_instance.close()
 
 
 @pytest.fixture(scope="module")
 def processes(instance: Instance) -> Iterator[SqlProcesses]:
-    made = SqlProcesses(instance.where, 700 * _MIB)
-    yield made
-    made.close()
+    sql_processes = SqlProcesses(instance.where, 700 * _MIB)
+    yield sql_processes
+    sql_processes.close()
     assert children() == []
 
 
 def children() -> list[psutil.Process]:
     return [
-        each for each in psutil.Process().children() if "sleeper.serve.sql_child" in each.cmdline()
+        item for item in psutil.Process().children() if "sleeper.serve.sql_child" in item.cmdline()
     ]
 
 
@@ -69,15 +69,15 @@ def holds(instance: Instance) -> int:
 def test_rows_are_returned_unchanged_and_processes_are_reused(
     instance: Instance, processes: SqlProcesses
 ) -> None:
-    found = run(processes, "SELECT * FROM t ORDER BY k")
-    assert found.column("s").to_pylist() == [f"row {k}" for k in range(ROWS)]
+    result = run(processes, "SELECT * FROM t ORDER BY k")
+    assert result.column("s").to_pylist() == [f"row {k}" for k in range(ROWS)]
     (process,) = children()
     assert run(processes, "SELECT s FROM t WHERE k < 0").schema.names == ["s"]
     with pytest.raises(InvalidRequestError, match="no table 'nope'; tables are: t"):
         run(processes, "SELECT * FROM nope")
     with pytest.raises(InvalidRequestError, match="zero"):
         run(processes, "SELECT 1 / (k - 40000) FROM t")
-    assert [each.pid for each in children()] == [process.pid]
+    assert [item.pid for item in children()] == [process.pid]
     assert holds(instance) == 0
 
 
@@ -85,11 +85,11 @@ def test_closing_a_statement_early_keeps_its_process(
     instance: Instance, processes: SqlProcesses
 ) -> None:
     run(processes, "SELECT 1")
-    before = [each.pid for each in children()]
+    previous = [item.pid for item in children()]
     rows = processes.open("SELECT a.k, repeat('x', 100) FROM t a, t b", limit(), "local")
     assert next(iter(rows)).num_rows
     rows.close()
-    assert [each.pid for each in children()] == before
+    assert [item.pid for item in children()] == previous
     assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
     assert holds(instance) == 0
 
@@ -98,10 +98,10 @@ def test_cancelled_statement_is_stopped(processes: SqlProcesses) -> None:
     cancelled = limit()
     assert cancelled.stop_event is not None
     threading.Timer(0.5, cancelled.stop_event.set).start()
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(InvalidRequestError, match="cancelled"):
         processes.open(ENDLESS, cancelled, "local")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - start < 10
     assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
@@ -117,10 +117,10 @@ def test_cancelled_statement_is_stopped(processes: SqlProcesses) -> None:
     ],
 )
 def test_statement_ends_at_its_time_limit(processes: SqlProcesses, statement: str) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(InvalidRequestError, match="more than 1 s"):
         run(processes, statement, seconds=1)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_statement_beyond_its_memory_limit_ends_alone(
 
 def test_killed_process_is_reported_and_replaced(processes: SqlProcesses) -> None:
     rows = processes.open("SELECT value FROM generate_series(1, 1000000000)", limit(), "local")
-    for each in children():
-        each.kill()
+    for item in children():
+        item.kill()
     with pytest.raises(InvalidRequestError, match="ended its process"):
         for _ in rows:
             pass
@@ -161,10 +161,10 @@ def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> 
         "print(psutil.Process().children()[0].pid, flush=True)\n"
         "os._exit(1)"
     )
-    ended = subprocess.run(
+    results = subprocess.run(
         [sys.executable, "-c", program, instance.where], capture_output=True, text=True, check=False
     )
-    pid = int(ended.stdout)
+    pid = int(results.stdout)
     deadline = time.monotonic() + 20
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the process still runs"

@@ -34,7 +34,7 @@ def writer_of(table: sleeper.Table, job_id: str) -> SleeperWriter:
     return SleeperWriter(options, SPARK_SCHEMA, overwrite=False)
 
 
-def written(table: sleeper.Table, writer: SleeperWriter) -> PartWritten:
+def write_part(table: sleeper.Table, writer: SleeperWriter) -> PartWritten:
     files = write_ingest_part(table._instance, writer._begun, [ROWS], "(part)", 1)
     return PartWritten(files)
 
@@ -58,7 +58,7 @@ def test_a_commit_without_a_response_is_repeated(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(table, "j")
-    part = written(table, writer)
+    part = write_part(table, writer)
     lose_answers(monkeypatch, 2)
     writer.commit([part])
     assert table.query().to_arrow().num_rows == 2
@@ -68,13 +68,13 @@ def test_a_commit_that_never_gets_a_response_names_the_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(table, "j")
-    part = written(table, writer)
+    part = write_part(table, writer)
     with monkeypatch.context() as patch:
         lose_answers(patch, 1_000_000)
         with pytest.raises(UnavailableError, match="repeating it with option jobId='j' adds no"):
             writer.commit([part])
     again = writer_of(table, "j")
-    again.commit([written(table, again)])
+    again.commit([write_part(table, again)])
     assert table.query().to_arrow().num_rows == 2
 
 

@@ -39,10 +39,10 @@ SCHEMA = {
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "instance") as made:
-        made.create_table("t", SCHEMA, split_points=[10, 20])
-        ingest(made, 0, 30)
-        yield made
+    with sleeper.create_instance(tmp_path / "instance") as created:
+        created.create_table("t", SCHEMA, split_points=[10, 20])
+        ingest(created, 0, 30)
+        yield created
 
 
 def ingest(instance: sleeper.Instance, first: int, last: int) -> None:
@@ -56,22 +56,22 @@ def ingest(instance: sleeper.Instance, first: int, last: int) -> None:
 
 
 def source(instance: sleeper.Instance, **options: str) -> SleeperDataSource:
-    named = {"instance": instance._ports.where, "table": "t"}
-    return SleeperDataSource(CaseInsensitiveDict({**named, **options}))
+    names = {"instance": instance._ports.where, "table": "t"}
+    return SleeperDataSource(CaseInsensitiveDict({**names, **options}))
 
 
 def reader(instance: sleeper.Instance, **options: str) -> tuple[Any, StructType]:
-    made = source(instance, **options)
-    return made.reader(made.schema()), made.schema()
+    source_ = source(instance, **options)
+    return source_.reader(source_.schema()), source_.schema()
 
 
 def read(reader: Any, partitions: list[InputPartition]) -> list[pa.RecordBatch]:
     """As executors do, each with a copy of the reader."""
     return [
         batch
-        for each in partitions
+        for partition in partitions
         for batch in cloudpickle.loads(cloudpickle.dumps(reader)).read(
-            cloudpickle.loads(cloudpickle.dumps(each))
+            cloudpickle.loads(cloudpickle.dumps(partition))
         )
     ]
 
@@ -79,37 +79,37 @@ def read(reader: Any, partitions: list[InputPartition]) -> list[pa.RecordBatch]:
 def test_batches_have_exactly_spark_s_schema(
     instance: sleeper.Instance,
 ) -> None:
-    made, declared = reader(instance)
-    batches = read(made, made.partitions())
-    expected = to_arrow_schema(declared, timezone="UTC")
+    table_reader, declaration = reader(instance)
+    batches = read(table_reader, table_reader.partitions())
+    expected = to_arrow_schema(declaration, timezone="UTC")
     assert all(batch.schema.equals(expected) for batch in batches)
     assert pa.Table.from_batches(batches).column("k").to_pylist() == [*range(30)]
-    assert [f.nullable for f in declared][:3] == [False, False, True]
+    assert [f.nullable for f in declaration][:3] == [False, False, True]
 
 
 def test_columns_have_the_requested_order(instance: sleeper.Instance) -> None:
-    made, declared = reader(instance, columns="map,k")
-    assert declared.fieldNames() == ["map", "k"]
-    assert read(made, made.partitions())[0].schema.names == ["map", "k"]
+    table_reader, declaration = reader(instance, columns="map,k")
+    assert declaration.fieldNames() == ["map", "k"]
+    assert read(table_reader, table_reader.partitions())[0].schema.names == ["map", "k"]
 
 
 def test_a_declared_schema_selects_columns(instance: sleeper.Instance) -> None:
-    made = source(instance)
-    chosen = StructType().add("day", "date").add("k", "long")
-    plan = made.reader(chosen)
+    source_ = source(instance)
+    requested_schema = StructType().add("day", "date").add("k", "long")
+    plan = source_.reader(requested_schema)
     assert read(plan, plan.partitions())[0].schema.names == ["day", "k"]
     with pytest.raises(InvalidRequestError, match="field 'k' is declared as string"):
-        made.reader(StructType().add("k", "string"))
+        source_.reader(StructType().add("k", "string"))
     with pytest.raises(InvalidRequestError, match="other"):
-        made.reader(StructType().add("other", "string"))
+        source_.reader(StructType().add("other", "string"))
 
 
 def test_each_leaf_in_the_ranges_is_a_partition(instance: sleeper.Instance) -> None:
-    made, _ = reader(instance, partitionBytes="1")
-    assert len(made.partitions()) == 3
-    made, _ = reader(instance, partitionBytes="1", range="[5, 12]")
-    assert len(made.partitions()) == 2
-    keys = pa.Table.from_batches(read(made, made.partitions())).column("k")
+    table_reader, _ = reader(instance, partitionBytes="1")
+    assert len(table_reader.partitions()) == 3
+    table_reader, _ = reader(instance, partitionBytes="1", range="[5, 12]")
+    assert len(table_reader.partitions()) == 2
+    keys = pa.Table.from_batches(read(table_reader, table_reader.partitions())).column("k")
     assert keys.to_pylist() == [*range(5, 12)]
 
 
@@ -117,28 +117,28 @@ def test_a_large_leaf_is_divided_into_partitions(
     instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed_read, "_DIVIDED_BYTES_MIN", 1)
-    made, _ = reader(instance, partitionBytes="500")
-    assert len(made.partitions()) > 3
-    keys = pa.Table.from_batches(read(made, made.partitions())).column("k")
+    table_reader, _ = reader(instance, partitionBytes="500")
+    assert len(table_reader.partitions()) > 3
+    keys = pa.Table.from_batches(read(table_reader, table_reader.partitions())).column("k")
     assert keys.to_pylist() == [*range(30)]
 
 
 def test_an_empty_list_of_keys_reads_no_rows(instance: sleeper.Instance) -> None:
-    made, _ = reader(instance, keys="[1000]")
-    assert made.partitions() == []
-    assert read(made, [InputPartition(None)]) == []  # what Spark makes of no partitions
+    table_reader, _ = reader(instance, keys="[1000]")
+    assert table_reader.partitions() == []
+    assert read(table_reader, [InputPartition(None)]) == []  # what Spark makes of no partitions
 
 
 def test_a_reader_keeps_its_version_and_as_of_selects_an_older_one(
     instance: sleeper.Instance,
 ) -> None:
-    made, _ = reader(instance)
+    table_reader, _ = reader(instance)
     version = instance.table("t").version
     ingest(instance, 100, 105)
-    assert sum(b.num_rows for b in read(made, made.partitions())) == 30
+    assert sum(b.num_rows for b in read(table_reader, table_reader.partitions())) == 30
     for options, rows in (({}, 35), ({"asOf": str(version)}, 30)):
-        made, _ = reader(instance, **options)
-        assert sum(b.num_rows for b in read(made, made.partitions())) == rows
+        table_reader, _ = reader(instance, **options)
+        assert sum(b.num_rows for b in read(table_reader, table_reader.partitions())) == rows
 
 
 def test_the_pickled_reader_does_not_grow_with_the_table(instance: sleeper.Instance) -> None:
@@ -169,26 +169,26 @@ def test_invalid_reads_are_refused_during_planning(
 
 
 def test_overwriting_a_table_is_refused(instance: sleeper.Instance) -> None:
-    made = source(instance)
-    for writer in (made.writer, made.streamWriter):
+    source_ = source(instance)
+    for writer in (source_.writer, source_.streamWriter):
         with pytest.raises(InvalidRequestError, match=r"instead of mode\('overwrite'\)"):
-            writer(made.schema(), overwrite=True)
+            writer(source_.schema(), overwrite=True)
 
 
 def test_mismatched_columns_are_refused_before_a_task_starts(
     instance: sleeper.Instance,
 ) -> None:
-    made = source(instance)
+    source_ = source(instance)
     with pytest.raises(InvalidRequestError, match=r"\(DataFrame\): columns .* missing: 's'"):
-        made.writer(StructType().add("k", "long").add("other", "string"), overwrite=False)
-    wrong = StructType([f for f in made.schema() if f.name != "k"]).add("k", "date")
+        source_.writer(StructType().add("k", "long").add("other", "string"), overwrite=False)
+    wrong = StructType([f for f in source_.schema() if f.name != "k"]).add("k", "date")
     with pytest.raises(InvalidRequestError, match="field 'k' is date32"):
-        made.writer(wrong, overwrite=False)
+        source_.writer(wrong, overwrite=False)
 
 
 def test_a_stream_continues_at_its_offset(instance: sleeper.Instance) -> None:
-    made = source(instance, maxFilesPerTrigger="1", columns="k")
-    stream = made.streamReader(made.schema())
+    source_ = source(instance, maxFilesPerTrigger="1", columns="k")
+    stream = source_.streamReader(source_.schema())
     assert stream.getDefaultReadLimit() == ReadMaxFiles(1)
     start = stream.initialOffset()
     ingest(instance, 30, 40)
@@ -197,53 +197,53 @@ def test_a_stream_continues_at_its_offset(instance: sleeper.Instance) -> None:
     assert start["version"] < first["version"] < both["version"]
     for end, rows in ((start, 0), (first, 30), (both, 40)):
         partitions = stream.partitions(start, end)
-        assert sum(b.num_rows for b in read(stream_copy(made), partitions)) == rows
+        assert sum(b.num_rows for b in read(stream_copy(source_), partitions)) == rows
     stream.commit(first)
     stream.stop()
-    again = made.streamReader(made.schema())
+    again = source_.streamReader(source_.schema())
     assert again.latestOffset(first, ReadMaxFiles(1)) == both
     again.stop()
 
 
 def test_trigger_available_now_stops_at_the_newest_version(instance: sleeper.Instance) -> None:
-    made = source(instance)
-    stream = made.streamReader(made.schema())
+    source_ = source(instance)
+    stream = source_.streamReader(source_.schema())
     start = stream.initialOffset()
     stream.prepareForTriggerAvailableNow()
     ingest(instance, 30, 40)
     end = stream.latestOffset(start, ReadAllAvailable())
-    assert sum(b.num_rows for b in read(stream_copy(made), stream.partitions(start, end))) == 30
+    assert sum(b.num_rows for b in read(stream_copy(source_), stream.partitions(start, end))) == 30
     assert stream.latestOffset(end, ReadAllAvailable()) == end
     stream.stop()
 
 
 def test_a_stream_from_the_latest_version_has_no_older_rows(instance: sleeper.Instance) -> None:
-    made = source(instance, startingVersion="latest", follower="f")
-    stream = made.streamReader(made.schema())
+    source_ = source(instance, startingVersion="latest", follower="f")
+    stream = source_.streamReader(source_.schema())
     start = stream.initialOffset()
     ingest(instance, 30, 31)
     end = stream.latestOffset(start, ReadAllAvailable())
-    assert sum(b.num_rows for b in read(stream_copy(made), stream.partitions(start, end))) == 1
+    assert sum(b.num_rows for b in read(stream_copy(source_), stream.partitions(start, end))) == 1
     stream.commit(end)
     stream.stop()
     (follower,) = instance._ports.table("t").state.followers()
     assert (follower.name, follower.position) == ("f", end["version"])
 
 
-def stream_copy(made: SleeperDataSource) -> Any:
-    return made.streamReader(made.schema())
+def stream_copy(source_: SleeperDataSource) -> Any:
+    return source_.streamReader(source_.schema())
 
 
 def test_a_checkpoint_belongs_to_a_table_id(instance: sleeper.Instance) -> None:
-    made = source(instance)
-    stream = made.streamReader(made.schema())
+    source_ = source(instance)
+    stream = source_.streamReader(source_.schema())
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     stream.stop()
     instance.delete_table("t")
     instance.create_table("t", SCHEMA)
     ingest(instance, 0, 30)
-    another = made.streamReader(made.schema())
+    another = source_.streamReader(source_.schema())
     for ask in (
         lambda: another.latestOffset(end, ReadAllAvailable()),
         lambda: another.partitions(start, end),
@@ -260,16 +260,16 @@ def delete(instance: sleeper.Instance) -> None:
 
 
 def test_reading_a_deleted_table_fails_with_the_reason(instance: sleeper.Instance) -> None:
-    made, _ = reader(instance)
-    pieces = made.partitions()
+    table_reader, _ = reader(instance)
+    pieces = table_reader.partitions()
     stream, executors = stream_copy(source(instance)), stream_copy(source(instance))
     start = stream.initialOffset()
     scans = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
     stream.stop()
     delete(instance)
-    for each, partitions in ((made, pieces), (executors, scans)):
+    for item, partitions in ((table_reader, pieces), (executors, scans)):
         with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
-            read(each, partitions)
+            read(item, partitions)
     with pytest.raises(NotFoundError, match="'t'"):
         reader(instance)
 
@@ -290,8 +290,8 @@ def test_a_stream_of_a_deleted_table_fails(
 def test_a_write_to_a_deleted_table_fails(
     instance: sleeper.Instance,
 ) -> None:
-    made = source(instance)
-    writer = made.writer(made.schema(), overwrite=False)
+    source_ = source(instance)
+    writer = source_.writer(source_.schema(), overwrite=False)
     instance.delete_table("t")
     with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
         writer.commit([])

@@ -12,24 +12,24 @@ CALLED = """An error occurred while calling o5.collectToPython.
 \tat org.apache.spark.Job"""
 
 
-def told(error: Exception) -> Exception:
+def as_driver_sees(error: Exception) -> Exception:
     """What a driver raises of what Spark raised."""
-    with pytest.raises(Exception) as raised, raise_task_errors():  # noqa: PT011
+    with pytest.raises(Exception) as failure, raise_task_errors():  # noqa: PT011
         raise error
-    return raised.value
+    return failure.value
 
 
 def test_a_task_s_error_is_raised_on_the_driver() -> None:
     with pytest.raises(TaskError) as marked, mark_errors():
         raise InvalidRequestError('file a.csv, row 2: "x"\nis no number')
-    said = f"Job aborted: Traceback\n  TaskError: {marked.value}\n\tat org.apache.spark\n"
-    error = told(PySparkException(said))
+    output = f"Job aborted: Traceback\n  TaskError: {marked.value}\n\tat org.apache.spark\n"
+    error = as_driver_sees(PySparkException(output))
     assert type(error) is InvalidRequestError
     assert str(error) == 'file a.csv, row 2: "x"\nis no number'
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (PySparkException("\n\n  Job 3 cancelled \nat x"), "Spark failed: Job 3 cancelled"),
         (PySparkException(CALLED), "Spark failed: org.apache.spark.SparkException: Job 3 was"),
@@ -38,13 +38,13 @@ def test_a_task_s_error_is_raised_on_the_driver() -> None:
         (ConnectionRefusedError(111, "Connection refused"), r"Spark failed: \[Errno 111\]"),
     ],
 )
-def test_errors_of_spark_and_its_gateway_are_unavailable(error: Exception, said: str) -> None:
-    raised = told(error)
+def test_errors_of_spark_and_its_gateway_are_unavailable(error: Exception, message: str) -> None:
+    raised = as_driver_sees(error)
     assert type(raised) is UnavailableError
-    with pytest.raises(UnavailableError, match=said):
+    with pytest.raises(UnavailableError, match=message):
         raise raised
 
 
 def test_other_errors_pass_through() -> None:
-    assert type(told(DataError("torn"))) is DataError
-    assert type(told(ZeroDivisionError())) is ZeroDivisionError
+    assert type(as_driver_sees(DataError("torn"))) is DataError
+    assert type(as_driver_sees(ZeroDivisionError())) is ZeroDivisionError

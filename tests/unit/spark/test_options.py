@@ -48,9 +48,9 @@ def test_ranges_are_pairs_with_null_for_unbounded_ends() -> None:
 
 def test_regions_have_the_form_of_messages() -> None:
     plain = {"city": {"min": "a", "max": "b"}, "stringsBase64Encoded": False}
-    encoded = {"city": {"min": base64.b64encode(b"a").decode(), "max": "Yg=="}}
+    encoding = {"city": {"min": base64.b64encode(b"a").decode(), "max": "Yg=="}}
     expected = (make_range_region(ONE, "a", "b"),)
-    assert regions(ONE, region=plain) == regions(ONE, regions=[encoded]) == expected
+    assert regions(ONE, region=plain) == regions(ONE, regions=[encoding]) == expected
 
 
 @pytest.mark.parametrize(

@@ -40,21 +40,21 @@ THREE = Schema(
 
 def cuts(leaf: Partition, schema: Schema) -> list[bool]:
     """Which fields the leaf was cut on."""
-    whole = whole_region(schema).ranges
-    return [r != w for r, w in zip(leaf.region.ranges, whole, strict=True)]
+    region = whole_region(schema).ranges
+    return [r != w for r, w in zip(leaf.region.ranges, region, strict=True)]
 
 
-def held(table: DataTable, leaf: Partition) -> int:
+def count_rows(table: DataTable, leaf: Partition) -> int:
     return sum(leaf.region.contains(k) for k in table.row_keys())
 
 
-def query(table: DataTable, *regions: Region, **asked: Any) -> list[tuple[Any, ...]]:
-    found = run_query(
-        Query(regions or None, **asked),
+def query(table: DataTable, *regions: Region, **options: Any) -> list[tuple[Any, ...]]:
+    result = run_query(
+        Query(regions or None, **options),
         QueryTable("t", table.store, table.root),
         QueryEngine(QuerySettings(table.engine)),
     ).read_all()
-    return [tuple(row.values()) for row in found.to_pylist()]
+    return [tuple(row.values()) for row in result.to_pylist()]
 
 
 def test_a_leaf_of_one_first_value_is_cut_on_the_second_field(make_table: MakeTable) -> None:
@@ -62,7 +62,7 @@ def test_a_leaf_of_one_first_value_is_cut_on_the_second_field(make_table: MakeTa
     table.ingest([(7, b) for b in range(1000)])
     assert table.split(threshold=250).leaves == 4
     assert [cuts(leaf, TWO) for leaf in table.leaves()] == [[False, True]] * 4
-    assert all(abs(held(table, leaf) - 250) <= 5 for leaf in table.leaves())
+    assert all(abs(count_rows(table, leaf) - 250) <= 5 for leaf in table.leaves())
 
 
 def test_the_third_field_is_cut_where_the_first_two_have_one_value(make_table: MakeTable) -> None:
@@ -75,7 +75,7 @@ def test_the_third_field_is_cut_where_the_first_two_have_one_value(make_table: M
         table.split_all(threshold=400)
         table.compact(full=True)
     # The key that most rows share has a leaf of its own.
-    assert max(held(table, leaf) for leaf in table.leaves()) == 1001
+    assert max(count_rows(table, leaf) for leaf in table.leaves()) == 1001
 
 
 def test_a_leaf_whose_rows_share_their_whole_key_is_unsplittable(make_table: MakeTable) -> None:
@@ -94,8 +94,8 @@ def test_a_file_that_reaches_outside_the_leaf_is_sampled_for_a_cut_on_the_second
     assert table.split(right, threshold=250).leaves == 2
     (first, second) = table.leaves()[1:]
     assert cuts(first, TWO) == [True, True]
-    assert abs(held(table, first) - 250) <= 5
-    assert abs(held(table, second) - 250) <= 5
+    assert abs(count_rows(table, first) - 250) <= 5
+    assert abs(count_rows(table, second) - 250) <= 5
 
 
 def test_rows_are_counted_where_the_fields_of_a_file_go_together(make_table: MakeTable) -> None:
@@ -119,9 +119,9 @@ def test_each_strategy_of_ingest_routes_rows_to_leaves_cut_on_a_later_field(
     assert len(table.leaves()) == 8
     rows = [(a, b) for a in (1, 2, 3) for b in range(0, 400, 10)]
     for strategy in FileStrategy:
-        before = Counter(table.row_keys())
+        previous = Counter(table.row_keys())
         table.ingest(rows, strategy=strategy)
-        assert Counter(table.row_keys()) == before + Counter(rows)
+        assert Counter(table.row_keys()) == previous + Counter(rows)
 
 
 def test_files_that_are_open_together_are_finished_before_they_fill_the_memory(
@@ -200,8 +200,8 @@ def grow_and_check(table: DataTable, schema: Schema, data: st.DataObject) -> Non
         assert [r[:dimensions] for r in query(table, version=version)] == expected
     low, high = sorted([data.draw(KEYS[schema]), data.draw(KEYS[schema])])
     ranges = tuple(
-        Range(min(a, b), max(a, b)) if a != b else whole
-        for a, b, whole in zip(low, high, whole_region(schema).ranges, strict=True)
+        Range(min(a, b), max(a, b)) if a != b else all_keys
+        for a, b, all_keys in zip(low, high, whole_region(schema).ranges, strict=True)
     )
     region = Region(ranges)
     inside = sorted(k for k in keys if region.contains(k))
@@ -209,8 +209,8 @@ def grow_and_check(table: DataTable, schema: Schema, data: st.DataObject) -> Non
     assert [r[:dimensions] for r in query(table, region, limit=5)] == inside[:5]
     engine = QueryEngine(QuerySettings(table.engine))
     opener = {"t": lambda: QueryTable("t", table.store, table.root)}
-    found = run_sql("SELECT * FROM t", opener, engine).read_all().to_pylist()
-    assert sorted(tuple(r.values())[:dimensions] for r in found) == sorted(keys)
+    rows = run_sql("SELECT * FROM t", opener, engine).read_all().to_pylist()
+    assert sorted(tuple(r.values())[:dimensions] for r in rows) == sorted(keys)
     for leaf in table.leaves():
         with table.store.reading() as state:
             files = state.files.leaf_files(leaf.id)

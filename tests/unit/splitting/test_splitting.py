@@ -27,7 +27,7 @@ TWO_KEYS = Schema(
 )
 
 
-def found(table: DataTable, threshold: int) -> list[tuple[PartitionId, int]]:
+def find(table: DataTable, threshold: int) -> list[tuple[PartitionId, int]]:
     with table.store.reading() as state:
         return [(f.partition_id, f.rows_total) for f in find_partitions_to_split(state, threshold)]
 
@@ -39,8 +39,8 @@ def rows_per_leaf(table: DataTable) -> list[int]:
 
 def test_a_leaf_is_found_only_when_it_has_more_rows_than_the_threshold(table: DataTable) -> None:
     table.ingest(range(100))
-    assert found(table, 100) == []
-    assert found(table, 99) == [(ROOT, 100)]
+    assert find(table, 100) == []
+    assert find(table, 99) == [(ROOT, 100)]
 
 
 def test_leaves_are_found_with_their_share_of_files_above_them_largest_first(
@@ -49,20 +49,20 @@ def test_leaves_are_found_with_their_share_of_files_above_them_largest_first(
     table.ingest(range(100))
     left, right = table.split_at(ROOT, 90)
     table.ingest(range(50, 60))
-    assert found(table, 10) == [(left, 60), (right, 50)]
-    assert found(table, 55) == [(left, 60)]
+    assert find(table, 10) == [(left, 60), (right, 50)]
+    assert find(table, 55) == [(left, 60)]
 
 
 def test_a_leaf_is_cut_into_parts_within_the_threshold(table: DataTable) -> None:
     for i in range(4):
         table.ingest(range(i, 4000, 4))
-    before = table.rows()
+    previous = table.rows()
     assert table.split(threshold=600) == SplitResult(SplitStatus.SPLIT, 4000, 8)
-    assert table.rows() == before
+    assert table.rows() == previous
     per_leaf = rows_per_leaf(table)
     assert sum(per_leaf) == 4000
     assert max(per_leaf) <= 600
-    assert found(table, 600) == []
+    assert find(table, 600) == []
 
 
 def test_text_keys_are_cut_by_their_bytes(make_table: MakeTable) -> None:
@@ -96,9 +96,9 @@ def test_a_leaf_of_one_key_stays_unsplittable_until_it_gets_new_rows(
     table.ingest([7] * 500)
     assert table.split(threshold=100) == SplitResult(SplitStatus.UNSPLITTABLE, 500)
     assert len(table.leaves()) == 1
-    assert found(table, 100) == []
+    assert find(table, 100) == []
     table.ingest([8] * 500)
-    assert found(table, 100) == [(ROOT, 1000)]
+    assert find(table, 100) == [(ROOT, 1000)]
     assert table.split(threshold=100).status is SplitStatus.SPLIT
     assert rows_per_leaf(table) == [500, 500]
 
@@ -109,7 +109,7 @@ def test_one_key_with_most_of_the_rows_is_cut_off_on_both_sides(table: DataTable
         table.split_all(threshold=200)
     assert sorted(rows_per_leaf(table)) == [50, 50, 900]
     # The state thinks that the file's rows lie evenly in the leaves; its sketch knows better.
-    assert {table.split(i, threshold=200).status for i, _ in found(table, 200)} == {
+    assert {table.split(i, threshold=200).status for i, _ in find(table, 200)} == {
         SplitStatus.SMALL_ENOUGH
     }
 
@@ -117,12 +117,12 @@ def test_one_key_with_most_of_the_rows_is_cut_off_on_both_sides(table: DataTable
 def test_a_shared_files_rows_are_counted_by_its_sketch_not_by_halves(table: DataTable) -> None:
     table.ingest(range(1000))
     left, right = table.split_at(ROOT, 100)
-    assert found(table, 400) == [(left, 500), (right, 500)]
-    before = table.number()
+    assert find(table, 400) == [(left, 500), (right, 500)]
+    previous = table.number()
     result = table.split(left, threshold=400)
     assert result.status is SplitStatus.SMALL_ENOUGH
     assert abs(result.rows - 100) < 20
-    assert table.number() == before
+    assert table.number() == previous
     assert table.split(right, threshold=400).leaves == 4
 
 
@@ -244,13 +244,13 @@ def test_an_interrupted_split_can_be_repeated(make_table: MakeTable) -> None:
     for die_at in range(100):
         table = make_table()
         table.ingest(range(1000))
-        before = table.rows()
+        previous = table.rows()
         table.ticks.count, table.ticks.die_at = 0, die_at
         try:
             table.split(threshold=600)
         except Killed:
             table.reopen()
-            assert table.rows() == before
+            assert table.rows() == previous
             assert table.split(threshold=600).status in (SplitStatus.SPLIT, SplitStatus.GONE)
             assert len(table.leaves()) == 2
         else:

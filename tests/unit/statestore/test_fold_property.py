@@ -65,8 +65,8 @@ class History:
                 leaves = state.partitions.leaves_below(
                     reference.partition_id, file.smallest_key, file.largest_key
                 )
-                to = tuple((leaf.id, 5) for leaf in leaves)
-                moves.append(ReferenceMove(file.path, reference.partition_id, to))
+                references = tuple((leaf.id, 5) for leaf in leaves)
+                moves.append(ReferenceMove(file.path, reference.partition_id, references))
         assert not self.table.commit(PushDownReferences(tuple(moves))).refused
 
     def assign(self, choice: int) -> None:
@@ -105,11 +105,11 @@ class History:
     def collect(self, choice: int) -> None:
         with self.table.store.reading() as state:
             files = state.collection.unreferenced(self.table.clock.now_ms, 1 + choice)
-            done = state.collection.collecting(10)
+            result = state.collection.collecting(10)
         if files:
             horizon = max(f.unreferenced for f in files)
             self.table.commit(CollectFiles(tuple(f.path for f in files), horizon))
-        self.table.commit(FilesCollected(tuple(f.path for f in done)))
+        self.table.commit(FilesCollected(tuple(f.path for f in result)))
 
 
 STEPS = (

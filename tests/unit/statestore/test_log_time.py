@@ -41,9 +41,9 @@ def test_an_accepted_time_does_not_accept_a_clock_further_ahead(
     table: StateTable,
 ) -> None:
     table.clock.now_ms += 400 * DAY_MS
-    accepted = AcceptTime(START_MS + 100 * DAY_MS)
+    acceptances = AcceptTime(START_MS + 100 * DAY_MS)
     with pytest.raises(UnavailableError, match="ahead"):
-        table.commit(accepted)
+        table.commit(acceptances)
 
 
 def test_an_idle_copy_checks_jumps_against_the_log(

@@ -37,19 +37,19 @@ def regions(draw) -> Region:
 def trees(draw) -> list[Partition]:
     """A tree split at drawn points, along either key field."""
     leaves = [(ROOT_PARTITION_ID, None, whole_region(SCHEMA))]
-    done: list[Partition] = []
+    steps: list[Partition] = []
     for i in range(draw(st.integers(0, 6))):
-        chosen = draw(st.integers(0, len(leaves) - 1))
+        place = draw(st.integers(0, len(leaves) - 1))
         dimension = draw(st.integers(0, 1))
         point = draw(VALUES[dimension])
-        partition_id, parent, region = leaves[chosen]
+        partition_id, parent, region = leaves[place]
         whole = region.ranges[dimension]
         if whole.contains(point) and point != whole.min:
-            del leaves[chosen]
-            done.append(Partition(partition_id, region, parent, is_leaf=False))
+            del leaves[place]
+            steps.append(Partition(partition_id, region, parent, is_leaf=False))
             for side, part in zip("lr", split_region(region, dimension, point), strict=True):
                 leaves.append((PartitionId(f"{side}{i}"), partition_id, part))
-    return done + [Partition(i, region, parent) for i, parent, region in leaves]
+    return steps + [Partition(i, region, parent) for i, parent, region in leaves]
 
 
 bounds = st.tuples(*(st.tuples(v, v).map(sorted) for v in VALUES))
@@ -57,7 +57,7 @@ bounds = st.tuples(*(st.tuples(v, v).map(sorted) for v in VALUES))
 
 @settings(max_examples=80, deadline=None)
 @given(trees(), st.lists(regions(), min_size=1, max_size=3), st.lists(bounds, max_size=6))
-def test_descent_and_file_choice_agree_with_brute_force(tree, asked, boxes):
+def test_descent_and_file_choice_agree_with_brute_force(tree, requested, boxes):
     files = [
         DataFile(f"f{i}", 1, 1, tuple(b[0] for b in box), tuple(b[1] for b in box))
         for i, box in enumerate(boxes)
@@ -69,13 +69,15 @@ def test_descent_and_file_choice_agree_with_brute_force(tree, asked, boxes):
         store.commit_or_raise(AddFiles("job", START_MS, new))
         with store.reading() as state:
             assert list(state.partitions.all()) == tree
-            expected = [p for p in tree if p.is_leaf and any(p.region.overlaps(r) for r in asked)]
-            found = state.partitions.leaves_overlapping(asked)
-            assert sorted(found, key=lambda p: p.id) == sorted(expected, key=lambda p: p.id)
-            mins = [tuple(r.min for r in p.region.ranges) for p in found]
+            expected = [
+                p for p in tree if p.is_leaf and any(p.region.overlaps(r) for r in requested)
+            ]
+            result = state.partitions.leaves_overlapping(requested)
+            assert sorted(result, key=lambda p: p.id) == sorted(expected, key=lambda p: p.id)
+            mins = [tuple(r.min for r in p.region.ranges) for p in result]
             assert mins == sorted(mins)
             leaf = next(p for p in tree if p.is_leaf)
-            for region in asked:
+            for region in requested:
                 assert [f.path for f in state.files.leaf_files(leaf.id, region)] == [
                     f.path for f in files if region.overlaps_bounds(f.smallest_key, f.largest_key)
                 ]
@@ -96,11 +98,11 @@ def test_references_are_summed_by_partition_and_found_by_file(table):
     table.ingest("c", partition="left")
     table.assign("job", "a", "b")
     with table.store.reading() as state:
-        everything = list(state.files.references())
-        wanted = [r for r in everything if r.path in {"b", "c"}]
-        found = state.files.file_references(["c", "not there", "b"])
-        assert sorted(found, key=lambda r: r.path) == sorted(wanted, key=lambda r: r.path)
-        assert len(wanted) == 2
+        all_rows = list(state.files.references())
+        expected = [r for r in all_rows if r.path in {"b", "c"}]
+        result = state.files.file_references(["c", "not there", "b"])
+        assert sorted(result, key=lambda r: r.path) == sorted(expected, key=lambda r: r.path)
+        assert len(expected) == 2
         assert sorted(state.files.partition_totals()) == sorted([("left", 10, 1), ("root", 20, 2)])
     with table.store.reading(2) as state:
         assert list(state.files.partition_totals()) == []
@@ -110,11 +112,11 @@ def test_the_change_feed_gives_every_file_once_in_bounded_pages(table):
     table.ingest("a", "b")
     table.ingest("c")
     table.ingest("d")
-    pages, after = [], 0
+    pages, current = [], 0
     with table.store.reading() as state:
-        while page := state.files.ingested_after(after, 2):
+        while page := state.files.ingested_after(current, 2):
             pages.append([f.path for _, f in page])
-            after = page[-1][0]
+            current = page[-1][0]
     assert pages == [["a", "b"], ["c", "d"]]
 
 

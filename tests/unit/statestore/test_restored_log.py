@@ -12,9 +12,9 @@ from tests.tables.state_table import StateTable
 @pytest.fixture
 def table(tmp_path: Path) -> StateTable:
     """Its log is elsewhere, as on AWS."""
-    made = StateTable(tmp_path, "remote").initialise()
-    made.ingest("kept")
-    return made
+    data_table = StateTable(tmp_path, "remote").initialise()
+    data_table.ingest("kept")
+    return data_table
 
 
 def restore(table: StateTable, lose: Callable[[], object]) -> None:

@@ -56,8 +56,8 @@ def compaction(table, job_id, *inputs, output="out", partition=ROOT, keys=(0, 9)
     return CommitCompaction(job_id, partition, inputs, file, table.clock.now_ms)
 
 
-def push(path, *to):
-    return PushDownReferences((ReferenceMove(path, ROOT, to),))
+def push(path, *references):
+    return PushDownReferences((ReferenceMove(path, ROOT, references),))
 
 
 # rule 1: exactly once
@@ -199,16 +199,16 @@ def test_a_push_down_to_a_partition_not_below_or_inside_another_target_is_refuse
     table.ingest("a")
     table.split(ROOT, 5, LEFT, RIGHT)
     table.split(LEFT, 2, "ll", "lr")
-    for to in [((ROOT, 10),), ((LEFT, 5), (PartitionId("ll"), 2), (RIGHT, 5))]:
-        assert "not below it" in table.commit(push("a", *to)).reason
+    for references in [((ROOT, 10),), ((LEFT, 5), (PartitionId("ll"), 2), (RIGHT, 5))]:
+        assert "not below it" in table.commit(push("a", *references)).reason
 
 
 def test_a_moot_push_down_is_skipped_and_an_assigned_reference_left_alone(table):
     table.ingest("a", "b")
     table.split(ROOT, 5, LEFT, RIGHT)
     table.assign("job", "a")
-    to = ((LEFT, 5), (RIGHT, 5))
-    both = PushDownReferences(tuple(ReferenceMove(p, ROOT, to) for p in ("a", "b")))
+    references = ((LEFT, 5), (RIGHT, 5))
+    both = PushDownReferences(tuple(ReferenceMove(p, ROOT, references) for p in ("a", "b")))
     assert table.commit(both).status is Status.APPLIED
     assert table.commit(replace(both, id="again")).status is Status.ALREADY_DONE
     with table.store.reading() as state:
@@ -291,8 +291,8 @@ def test_a_run_older_than_the_bar_never_commits(table):
     assert table.commit(BarRuns(bar_ms - 1)).status is Status.ALREADY_DONE
     assert "barred" in table.commit(job).reason
     assert "barred" in table.commit(compacted).reason
-    named = new_data_path("t", ROOT, bar_ms - 1)
-    assert "barred" in table.ingest(named).reason
+    names = new_data_path("t", ROOT, bar_ms - 1)
+    assert "barred" in table.ingest(names).reason
     with table.another_store().reading() as state:
         assert state.run_bar_ms == bar_ms
 
@@ -551,13 +551,16 @@ def test_children_that_do_not_tile_their_parent_are_refused(table):
 def levels(table, depth):
     with table.store.reading() as state:
         region = state.partitions.get(ROOT).region
-    parent, found = ROOT, []
+    parent, results = ROOT, []
     for level in range(1, depth + 1):
         below, region = split_region(region, 0, level)
         left, right = PartitionId(f"l{level}"), PartitionId(f"r{level}")
-        found += [Partition(left, below, parent), Partition(right, region, parent, level == depth)]
+        results += [
+            Partition(left, below, parent),
+            Partition(right, region, parent, level == depth),
+        ]
         parent = right
-    return SplitPartition(ROOT, tuple(found))
+    return SplitPartition(ROOT, tuple(results))
 
 
 def test_several_levels_are_split_at_once_but_not_more_than_eight(table):
@@ -644,9 +647,9 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
     ]
     assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)
-    decoded = decode_entry(LogEntry(1, len(transactions), 0, "w", body))
-    assert [d.transaction for d in decoded] == transactions
-    assert [d.fingerprint for d in decoded] == [encode(t).fingerprint for t in transactions]
+    content = decode_entry(LogEntry(1, len(transactions), 0, "w", body))
+    assert [d.transaction for d in content] == transactions
+    assert [d.fingerprint for d in content] == [encode(t).fingerprint for t in transactions]
 
 
 def test_a_table_without_state_is_reported(tmp_path):
@@ -672,5 +675,5 @@ def test_a_change_of_processing_from_before_iterators_can_be_read():
     line = (
         '{"kind":"change_processing","version":1,"id":"i","filters":null,"aggregations":"sum(n)"}'
     )
-    (decoded,) = decode_entry(LogEntry(1, 1, 0, "w", line))
-    assert decoded.transaction == ChangeProcessing(None, "sum(n)", id="i")
+    (content,) = decode_entry(LogEntry(1, 1, 0, "w", line))
+    assert content.transaction == ChangeProcessing(None, "sum(n)", id="i")

@@ -29,8 +29,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(500 if len(self.puts) == 1 else 200)
 
     def do_GET(self) -> None:
-        found = self.objects.get(self.path)
-        self._answer(404 if found is None else 200, found or b"")
+        result = self.objects.get(self.path)
+        self._answer(404 if result is None else 200, result or b"")
 
     def _answer(self, status: int, content: bytes = b"") -> None:
         self.send_response(status)

@@ -132,10 +132,10 @@ print(code.load(CodeKind.ITERATOR, "Whole").__name__)
 """
 
     def run(_: int) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
-        return done.stdout.strip()
+        return process.stdout.strip()
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(run, range(3))) == ["Whole"] * 3

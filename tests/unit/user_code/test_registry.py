@@ -55,9 +55,9 @@ def test_a_damaged_wheel_is_refused_or_whole_whichever_byte_is_damaged(
     content = packed.getvalue()
     outcomes = set()
     for place in range(0, len(content), 3):
-        damaged = content[:place] + bytes([content[place] ^ 0x91]) + content[place + 1 :]
+        damaged_content = content[:place] + bytes([content[place] ^ 0x91]) + content[place + 1 :]
         try:
-            outcomes.add(read_wheel(plain.name, damaged).entry_points[0].name)
+            outcomes.add(read_wheel(plain.name, damaged_content).entry_points[0].name)
         except InvalidRequestError:
             outcomes.add("")
     assert outcomes == {"", "Whole"}
@@ -201,9 +201,9 @@ def test_another_content_under_the_same_name_is_read_again(tmp_path: Path, code:
     path = make_wheel(tmp_path)
     code.registry.add([path])
     first = code.registry.wheels()
-    there = tmp_path / "instance" / "code" / path.name
+    present = tmp_path / "instance" / "code" / path.name
     other = make_wheel(tmp_path / "other", iterators={"Other": "my_code:Whole"})
-    os.replace(other, there)
+    os.replace(other, present)
     assert code.registry.wheels() != first
     assert code.registry.find(CodeKind.ITERATOR, "Other")
 

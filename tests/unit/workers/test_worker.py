@@ -36,10 +36,10 @@ class BusyQueue:
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers = list(answers)
-        self.asked = 0
+        self.receive_count = 0
 
     def extend(self, *_: Any) -> None:
-        self.asked += 1
+        self.receive_count += 1
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
             raise answer
@@ -49,16 +49,16 @@ def test_a_queue_that_did_not_answer_is_asked_again() -> None:
     queue = BusyQueue(UnavailableError("busy"))
     with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         deadline = time.monotonic() + 10
-        while queue.asked < 3 and time.monotonic() < deadline:
+        while queue.receive_count < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert queue.asked >= 3
+    assert queue.receive_count >= 3
 
 
 def test_a_message_that_is_lost_is_not_asked_for_again() -> None:
     queue = BusyQueue(StateMovedOnError("gone"))
     with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         time.sleep(0.2)
-    assert queue.asked == 1
+    assert queue.receive_count == 1
 
 
 def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None:
@@ -77,12 +77,14 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
         raise UnavailableError("no answer")
 
     queue = Queue()
-    with closing(open_local_instance(tmp_path / "instance")) as opened:
+    with closing(open_local_instance(tmp_path / "instance")) as instance:
         tables = SimpleNamespace(get=unavailable)
-        known = with_ports(opened, jobs={"queue": lambda _: queue}, tables={"index": tables})
+        instance_with_queue = with_ports(
+            instance, jobs={"queue": lambda _: queue}, tables={"index": tables}
+        )
         policies = {QueueName.SPLITTING: RetryPolicy((), (10.0, 120.0))}
         settings = WorkerSettings("split", (QueueName.SPLITTING,), retry_policies=policies)
-        worker = Worker(known, "t", threading.Event(), settings)
+        worker = Worker(instance_with_queue, "t", threading.Event(), settings)
         for _ in range(4):
             assert worker.run_one()
     assert given_back == [10.0, 120.0, 120.0, 120.0]
@@ -90,12 +92,12 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
 
 def start_of_next_try(instance: Instance, clock: FakeClock) -> float:
     """Moves the clock to where the worker receives the message again; seconds from before."""
-    begun = clock.now_ms
+    original = clock.now_ms
     (row,) = InstanceDatabase(Path(instance.where) / "instance.db").read(
         "SELECT due_ms FROM messages"
     )
     clock.now_ms = max(clock.now_ms, row["due_ms"])
-    return (clock.now_ms - begun) / 1000
+    return (clock.now_ms - original) / 1000
 
 
 def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
