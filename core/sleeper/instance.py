@@ -16,8 +16,8 @@ from sleeper.jobs.tracker import JobTracker, TaskLauncher, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
+from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
-from sleeper.storage.s3_file import SourceFile
 from sleeper.tables import TableId, TableIndex, TableRef, find_table
 from sleeper.user_code.loading import UserCode
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import (
@@ -38,8 +38,8 @@ from sleeper.query.sql.statement import run_sql
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
+from sleeper.storage.bucket_folder import s3_file
 from sleeper.storage.location import DataRoot
-from sleeper.storage.s3_file import s3_file
 from tests.tables.data_table import LONG_SCHEMA, OBJECTS_PER_FILE, DataTable
 from tests.tables.watched_ports import TABLE_ID
 

@@ -42,7 +42,7 @@ from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema
 from sleeper.splitting.find import find_partitions_to_split
-from sleeper.splitting.run import SplitResult, split_partition
+from sleeper.splitting.service import SplitResult, split_partition
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.collection import CollectFiles

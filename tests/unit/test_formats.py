@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.bulk_export.run import EXPORT_JOBS
+from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.datafiles.arrow import arrow_schema

@@ -16,7 +16,7 @@ import pytest
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.values import gchq_names
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "core" / "sleeper"

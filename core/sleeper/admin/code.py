@@ -14,8 +14,7 @@ from sleeper.properties.table import (
 )
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.schema.model import Schema
-from sleeper.user_code.name import BUILT_IN, CodeKind
-from sleeper.user_code.wheel import Wheel
+from sleeper.user_code.wheel import BUILT_IN, CodeKind, Wheel
 
 assert COMPACTION_STRATEGY.default_from is not None
 _DEFAULTS = {
@@ -99,7 +98,7 @@ def check_iterator(instance: Instance, table: str, schema: Schema, call: Iterato
     if find_spec("pyarrow") is None:
         return
     # Arrow takes a second to load, and most tables have no iterator.
-    from sleeper.datafiles.merge.bound_iterator import TableIterators
+    from sleeper.datafiles.merge.processing import TableIterators
 
     bound = TableIterators(table, instance.code).bind(call)
     if bound is not None:

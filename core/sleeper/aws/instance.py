@@ -69,6 +69,7 @@ from sleeper.properties.instance import (
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import Bucket, MissingBucketError, is_s3_url, open_bucket
+from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import (
     LOCAL_SCHEME,
     DataRoot,
@@ -76,7 +77,6 @@ from sleeper.storage.location import (
     readable_buckets,
     s3_source,
 )
-from sleeper.storage.s3_file import SourceFile
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry

@@ -29,8 +29,8 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.transaction import Status
+from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
-from sleeper.storage.s3_file import SourceFile
 
 logger = logging.getLogger(__name__)
 _ROWS_PER_LEAF_MIN = 1_000

@@ -28,7 +28,7 @@ from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.schema.model import Key, Schema
-from sleeper.storage.s3_file import SourceFile
+from sleeper.storage.bucket_folder import SourceFile
 
 _FOOTERS_AT_ONCE = 16
 _SPLITS_PER_TASK = 4

@@ -3,15 +3,28 @@
 `start_bulk_import` checks a message, stores it for the driver, submits a run and records it as
 accepted. After a crash in between, the redelivered message has the same run id, under which a
 platform starts nothing twice. The driver records the rest in the tracker.
+
+The persistent cluster runs spark-submit on its main node (`run_persistent_import`). A message is
+complete when its driver has ended, successfully or not. If the driver did not record its end in
+the tracker, this process does. If this process stops, the message returns and its next receiver
+submits the job again. The job's id prevents duplicate rows.
 """
 
 import logging
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns, open_platform
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.bulk_import.watch import (
+    AcceptedRun,
+    BulkImportRuns,
+    is_end_recorded,
+    open_platform,
+    record_end,
+)
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.ingest_job import INGEST_JOBS, add_id
@@ -19,17 +32,21 @@ from sleeper.jobs.queue import Message
 from sleeper.jobs.spark_platform import (
     PlatformJob,
     PlatformName,
+    RunOutcome,
+    RunState,
     run_id_of,
     spark_settings,
+    yarn_command,
 )
 from sleeper.jobs.status import JobState
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import LenientText, OptionalText
-from sleeper.properties.deployed import CONFIG_BUCKET
+from sleeper.properties.deployed import CONFIG_BUCKET, EMR_IMAGE
 from sleeper.properties.instance import REGION
 from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
 
 logger = logging.getLogger(__name__)
+
 
 _ACTIVE = {JobState.ACCEPTED, JobState.RUNNING, JobState.FINISHED}
 
@@ -145,3 +162,63 @@ _REQUESTS = JsonCodec(SparkRequest, camel_case)
 def parse_spark_request(body: str) -> SparkRequest:
     """Parses a message. InvalidRequestError names the invalid member."""
     return _REQUESTS.parse(body, "bulk import message")
+
+
+_SECONDS_TO_STOP = 10
+_ERROR_BYTES = 2_000
+
+
+def run_persistent_import(instance: Instance, message: Message) -> None:
+    """Submits a message's job, waits for its end and ensures that the tracker records it.
+
+    InvalidRequestError if it can never run. The job is then recorded as rejected.
+    """
+    job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
+    table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
+    run_id = run_id_of(table_id, job.id, f"{message.message_id}#{message.receives}")
+    reference = f"spark-submit sleeper-{run_id}"
+    run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id)
+    tracker = RunTracker(instance.jobs.tracker, instance.clock, run)
+    try:
+        job_request = platform_job(instance, PlatformName.PERSISTENT_EMR, message, run)
+    except InvalidRequestError as error:
+        tracker.reject(error)
+        raise
+    command = yarn_command(job_request, instance.properties().get(EMR_IMAGE) or "")
+    tracker.accept(reference, len(job.files))
+    outcome = _run_command(command)
+    accepted = AcceptedRun(run_id, table_id, job.id, reference)
+    if not is_end_recorded(instance, accepted):
+        record_end(instance, accepted, outcome)
+
+
+def _run_command(command: tuple[str, ...]) -> RunOutcome:
+    """Runs the command to its end. An interrupt ends the command too."""
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            )
+        except OSError as error:
+            raise UnavailableError(f"cannot run {command[0]}: {error}") from error
+        try:
+            status = process.wait()
+        finally:
+            _end(process)
+        if status == 0:
+            return RunOutcome(RunState.SUCCEEDED)
+        errors.seek(max(errors.tell() - _ERROR_BYTES, 0))
+        last = errors.read().decode(errors="replace").strip()
+    logger.warning("spark-submit ended with status %d: %s", status, last)
+    return RunOutcome(RunState.FAILED, f"exit status {status}: {last}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

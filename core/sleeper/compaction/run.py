@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob, Lease
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.bound_iterator import TableIterators, format_key
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.merge.processing import ProcessingStep, TableIterators, format_key
 from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
 from sleeper.datafiles.verification import find_damage
 from sleeper.datafiles.write.file import FileSettings

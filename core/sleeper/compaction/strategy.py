@@ -1,7 +1,7 @@
 """Selection of the files to compact together.
 
 A strategy groups the unassigned files of one leaf. Each group of two or more files becomes a
-job. Strategies are registered by name (`sleeper.user_code.name`), like those of users.
+job. Strategies are registered by name (`sleeper.user_code.wheel`), like those of users.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from sleeper.properties.table import (
 from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.file_queries import PartitionFile
 from sleeper.user_code.loading import UserCode
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 
 
 @dataclass(frozen=True, slots=True)

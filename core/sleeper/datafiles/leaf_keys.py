@@ -13,7 +13,7 @@ from math import prod
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.sidecars.file_check import verify_end
+from sleeper.datafiles.sidecars.checksum import verify_end
 from sleeper.datafiles.sidecars.sketches import (
     KeySketch,
     distinct_inside,

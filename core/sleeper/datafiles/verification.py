@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
-from sleeper.datafiles.sidecars.file_check import check_bytes, find_fault
+from sleeper.datafiles.merge.sort import is_ascending
+from sleeper.datafiles.sidecars.checksum import check_bytes, checksum_from_bytes, find_fault
 from sleeper.datafiles.sidecars.key_filter import KeyFilter, hash_rows, key_filter_from_bytes
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined

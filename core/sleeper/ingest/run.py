@@ -40,8 +40,8 @@ from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status
+from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.location import DataRoot
-from sleeper.storage.s3_file import S3File, SourceFile
 
 OnRows = Callable[[int], None]
 

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 from collections.abc import Callable, Iterable, Sequence
 
 from sleeper.storage.bucket import Bucket, is_s3_url
+from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import LOCAL_SCHEME, readable_buckets, s3_source
-from sleeper.storage.s3_file import SourceFile
 
 _SPILL_FOLDER = "spill"
 _CODE_FOLDER = "code"

@@ -11,9 +11,9 @@ from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.engine.session import EngineSettings, limit_footer_cache, open_session
-from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.datafiles.remote.extracts import Extractor
-from sleeper.datafiles.sidecars.file_check import VerifiedFiles
+from sleeper.datafiles.sidecars.checksum import VerifiedFiles
 from sleeper.errors import UnavailableError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.properties import instance as engine_properties

@@ -1,13 +1,26 @@
-"""The rows of a query, as a stream."""
+"""The rows of a query as a stream, its time limit, and interruptible reading of its batches.
 
+The engine's own stream blocks in native code, which neither Ctrl-C nor a time limit can
+interrupt. So an event loop in another thread awaits the batches, and the caller waits for that
+thread. A cancelled plan and its memory are freed when the engine next yields, which is every few
+batches.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import pyarrow as pa
+from datafusion import RecordBatch, RecordBatchStream
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.instance import QUERY_ROWS_MAX
+from sleeper.properties.instance import QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 from sleeper.query.hold import VersionHold
 
 _SECONDS_UNTIL_HOLD = 2.0
@@ -98,3 +111,86 @@ def prepend_batch(
 def _release_in_background(holds: tuple[VersionHold, ...]) -> None:
     for hold in holds:
         hold.release_in_background()
+
+
+_STOP_CHECK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The time by which a query must end. 0 `seconds` means no limit.
+
+    `property_name` is the name of the property that sets the limit. `stop_event` cancels the query.
+    """
+
+    seconds: int = 0
+    start_seconds: float = 0.0
+    property_name: str = QUERY_SECONDS_MAX.name
+    stop_event: threading.Event | None = None
+
+    @classmethod
+    def from_now(cls, seconds: int) -> "TimeLimit":
+        """Returns a limit that starts now."""
+        return cls(seconds, time.monotonic())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The remaining time; `None` without a limit."""
+        if not self.seconds:
+            return None
+        return max(0.0, self.start_seconds + self.seconds - time.monotonic())
+
+    @property
+    def seconds_until_check(self) -> float | None:
+        """The time until the next check; `None` if none is needed."""
+        left = self.seconds_left
+        if self.stop_event is None:
+            return left
+        return _STOP_CHECK_SECONDS if left is None else min(left, _STOP_CHECK_SECONDS)
+
+    def check(self) -> None:
+        """Raises `InvalidRequestError` if the limit is exceeded or the query was cancelled."""
+        if self.stop_event is not None and self.stop_event.is_set():
+            raise InvalidRequestError("the query was cancelled")
+        if self.seconds_left == 0.0:
+            raise InvalidRequestError(self.reason())
+
+    def reason(self) -> str:
+        """Returns the error message of a query that exceeds the limit."""
+        return f"the query takes more than {self.seconds} s, the maximum of {self.property_name}"
+
+
+def read_stream(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of a stream. InvalidRequestError if the limit is exceeded."""
+    while (batch := _next(stream, limit)) is not None:
+        yield batch.to_pyarrow()
+
+
+def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
+    limit.check()
+    waiting = asyncio.run_coroutine_threadsafe(_next_or_none(stream), _event_loop())
+    try:
+        while True:
+            done, _ = concurrent.futures.wait([waiting], limit.seconds_until_check)
+            if done:
+                return waiting.result()
+            limit.check()
+    except BaseException:
+        waiting.cancel()
+        raise
+
+
+async def _next_or_none(stream: RecordBatchStream) -> RecordBatch | None:
+    try:
+        return await anext(stream)
+    except StopAsyncIteration:
+        # A future cannot raise StopAsyncIteration.
+        return None
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Returns the process's loop, which never ends, because cancelled plans end on it."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="query-batches", daemon=True).start()
+    return loop

@@ -9,9 +9,8 @@ from functools import lru_cache
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge.bound_iterator import BoundIterator, TableIterators
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.merge.processing import BoundIterator, ProcessingStep, TableIterators
 from sleeper.datafiles.remote.extracts import Extract
 from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
@@ -19,11 +18,10 @@ from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import prune_plan
 from sleeper.query.plan import LeafPlan, QueryPlan, check_size, plan_query, total_bytes
 from sleeper.query.request import Query, check_query
-from sleeper.query.result import QueryResult, prepend_batch
+from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema

@@ -2,14 +2,13 @@
 
 from functools import partial
 
-from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, find_restriction
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
 from sleeper.query.engine import QueryTable
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
-from sleeper.query.result import QueryResult
+from sleeper.query.result import QueryResult, TimeLimit
 from sleeper.query.run import run_query
 from sleeper.query.sql.explain import SqlExplanation, explain_sql
 from sleeper.query.sql.statement import TableOpeners, run_sql

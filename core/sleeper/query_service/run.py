@@ -34,7 +34,6 @@ from sleeper.properties.instance import (
 )
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import release_hold, renew_hold
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import (
     LeafQueryMessage,
@@ -42,6 +41,7 @@ from sleeper.query.messages.leaf import (
     parse_leaf_query_message,
 )
 from sleeper.query.messages.query import QueryMessage
+from sleeper.query.result import TimeLimit
 from sleeper.query.run import parse_schema, run_query
 from sleeper.query.service import make_query_table
 from sleeper.query_service.frames import (

@@ -42,7 +42,7 @@ from sleeper.query_service.frames import frame_sender, results_folder
 from sleeper.query_service.plan import Subquery
 from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables import find_table
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from starlette.websockets import WebSocket
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.jobs.queue import LOCAL_SENDER
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import (
     QUERY_TYPE,
@@ -27,6 +26,7 @@ from sleeper.query.messages.query import (
     read_query_id,
     replace_connections,
 )
+from sleeper.query.result import TimeLimit
 from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.service import open_query, read_schema
 from sleeper.serve.bodies import describe_problem

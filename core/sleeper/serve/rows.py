@@ -10,8 +10,8 @@ from sleeper.partitions.json import key_value_from_json, make_range, region_or_n
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
+from sleeper.query.result import TimeLimit
 from sleeper.query.service import open_query, read_schema
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema

@@ -29,7 +29,7 @@ from sleeper.properties.instance import (
     SERVE_SECONDS_MAX,
     SERVE_WAITING_MAX,
 )
-from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import TimeLimit
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
-from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import TimeLimit
 from sleeper.query.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 

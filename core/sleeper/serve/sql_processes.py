@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sleeper import errors
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
-from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import TimeLimit
 
 _IDLE_MAX = 2
 _CHECK_SECONDS = 0.1

@@ -28,7 +28,7 @@ from sleeper.retries import retry_as_job
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.storage.bucket import is_s3_url
-from sleeper.storage.s3_file import s3_file
+from sleeper.storage.bucket_folder import s3_file
 
 _APP_NAME = "sleeper bulk import"
 _INTERRUPTED = 130

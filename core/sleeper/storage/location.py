@@ -23,14 +23,15 @@ from sleeper.properties.values import InstanceProperties
 from sleeper.storage.bucket import Bucket, open_bucket, split_s3_url
 from sleeper.storage.bucket_folder import (
     ObjectFile,
+    S3File,
     create_object,
     delete_objects,
+    s3_file,
     store_errors,
     upload,
     upload_file,
 )
 from sleeper.storage.disk import make_folder, sync_folder
-from sleeper.storage.s3_file import S3File, s3_file
 
 
 class DataRoot:

@@ -28,9 +28,8 @@ from sleeper.errors import (
     UserCodeError,
     classify_error,
 )
-from sleeper.user_code.name import CodeKind, EntryPoint
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
-from sleeper.user_code.wheel import Wheel, hash_content
+from sleeper.user_code.wheel import CodeKind, EntryPoint, Wheel, hash_content
 
 _UNPACKING = "unpacking-"
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)

@@ -15,8 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from sleeper.errors import InvalidRequestError, NotFoundError, classify_error
-from sleeper.user_code.name import BUILT_IN, CodeKind, EntryPoint
-from sleeper.user_code.wheel import Wheel, read_wheel
+from sleeper.user_code.wheel import BUILT_IN, CodeKind, EntryPoint, Wheel, read_wheel
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Reading and validation of a wheel, without running its code.
+"""Names of user code, and reading and validation of a wheel without running its code.
 
 The format is PEP 427's: a zip with the modules, and a folder `.dist-info` with METADATA,
 WHEEL, RECORD and entry_points.txt.
@@ -15,13 +15,72 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import PurePosixPath
 
 from packaging.tags import Tag, sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from sleeper.errors import InvalidRequestError
-from sleeper.user_code.name import NAME_EXPECTED, CodeKind, EntryPoint, is_code_name
+from sleeper.properties.value_kind import CLASS_NAME
+
+NAME_EXPECTED = "a letter, then letters, digits and underscores, at most 100 together"
+
+
+class CodeKind(Enum):
+    """The kind of a registered object; the value is the group of its entry points."""
+
+    ITERATOR = "sleeper.iterators"
+    STRATEGY = "sleeper.compaction_strategies"
+
+    @property
+    def noun(self) -> str:
+        """The readable form, such as `iterator`."""
+        return {"ITERATOR": "iterator", "STRATEGY": "compaction strategy"}[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """A registered name, and the module and attribute of its object."""
+
+    kind: CodeKind
+    name: str
+    module: str
+    attribute: str
+
+    @property
+    def place(self) -> str:
+        """The value of the entry point."""
+        return f"{self.module}:{self.attribute}"
+
+
+def is_code_name(text: str) -> bool:
+    """Returns whether the text is a valid name."""
+    return CLASS_NAME.fullmatch(text) is not None
+
+
+BUILT_IN = (
+    EntryPoint(CodeKind.ITERATOR, "AgeOffByField", "sleeper.iterators.builtin", "AgeOffByField"),
+    EntryPoint(
+        CodeKind.ITERATOR, "LatestBySortKey", "sleeper.iterators.builtin", "LatestBySortKey"
+    ),
+    EntryPoint(CodeKind.ITERATOR, "RowSecurity", "sleeper.iterators.builtin", "RowSecurity"),
+    EntryPoint(CodeKind.ITERATOR, "SumByKey", "sleeper.iterators.builtin", "SumByKey"),
+    EntryPoint(
+        CodeKind.STRATEGY,
+        "BasicCompactionStrategy",
+        "sleeper.compaction.strategy",
+        "basic_groups",
+    ),
+    EntryPoint(
+        CodeKind.STRATEGY,
+        "SizeRatioCompactionStrategy",
+        "sleeper.compaction.strategy",
+        "size_ratio_groups",
+    ),
+)
+"""What comes with the product. Wheels cannot register these names again."""
+
 
 _FILES_MAX = 10_000
 _UNPACKED_BYTES_MAX = 512 * 1024**2

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 
 from sleeper.bulk_export.service import run_bulk_export_message
-from sleeper.bulk_import.persistent import run_persistent_import
+from sleeper.bulk_import.start import run_persistent_import
 from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
 from sleeper.ingest.service import run_ingest_message

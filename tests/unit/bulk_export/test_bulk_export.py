@@ -12,8 +12,13 @@ import pytest
 
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.bulk_export import service
-from sleeper.bulk_export.run import EXPORT_JOBS, BulkExportJob, BulkExportResult
-from sleeper.bulk_export.service import export_table, run_bulk_export_message
+from sleeper.bulk_export.service import (
+    EXPORT_JOBS,
+    BulkExportJob,
+    BulkExportResult,
+    export_table,
+    run_bulk_export_message,
+)
 from sleeper.errors import (
     DataError,
     InvalidRequestError,

@@ -10,7 +10,7 @@ from sleeper.compaction.strategy import FileSize, StrategySettings
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles
 from sleeper.user_code.loading import BUILT_IN_CODE
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 from tests.tables.data_table import DataTable
 from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable

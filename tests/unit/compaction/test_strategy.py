@@ -16,7 +16,7 @@ from sleeper.compaction.strategy import (
 )
 from sleeper.errors import InvalidRequestError
 from sleeper.user_code.loading import BUILT_IN_CODE
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 
 
 def files(*rows: int) -> list[FileSize]:

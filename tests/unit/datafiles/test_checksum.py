@@ -11,8 +11,9 @@ from sleeper.datafiles.sidecars.checksum import (
     checksum_from_bytes,
     checksum_in_sections,
     compute_digest,
+    read_checksum,
+    verify_bytes,
 )
-from sleeper.datafiles.sidecars.file_check import read_checksum, verify_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files import CHECKSUM_SUFFIX, DataFile

@@ -16,7 +16,7 @@ from datafusion import SessionConfig, SessionContext, col
 from datafusion import functions as f
 from datasketches import PyStringsSerDe
 
-from sleeper.datafiles.engine.predicate import key_order
+from sleeper.datafiles.engine.expression import key_order
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 ID = pa.schema([("id", pa.int64())])
@@ -92,7 +92,7 @@ def test_parquet_footer_arrow_cannot_select_row_groups_of_a_footer():
 
 
 def test_predicate_long_lists_prune_nothing(session: SessionContext, tmp_path: Path):
-    """engine/predicate.py, apache/datafusion#8609"""
+    """engine/expression.py, apache/datafusion#8609"""
     path = write_parquet(tmp_path / "data.parquet", list(range(1000)), row_group_size=100)
     session.register_parquet("t", path.as_uri(), schema=ID)
 
@@ -106,7 +106,7 @@ def test_predicate_long_lists_prune_nothing(session: SessionContext, tmp_path: P
 
 
 def test_key_order_null_order_of_a_file_must_match(session: SessionContext, tmp_path: Path):
-    """engine/predicate.py `key_order`, no upstream issue found"""
+    """engine/expression.py `key_order`, no upstream issue found"""
     schema = Schema((Field("id", PrimitiveType.LONG),))
     path = write_parquet(tmp_path / "data.parquet", [1, 2])
     order = [col("id").sort(ascending=True, nulls_first=True)]
@@ -122,7 +122,7 @@ def test_key_order_null_order_of_a_file_must_match(session: SessionContext, tmp_
 def test_float_extremes_depend_on_row_order(
     session: SessionContext, values: list[float], maximum: float
 ):
-    """engine/float_extremes.py, apache/datafusion#24432 and #13415"""
+    """engine/expression.py, apache/datafusion#24432 and #13415"""
     frame = session.from_arrow(pa.table({"key": [1] * len(values), "value": values}))
     result = frame.aggregate([col("key")], [f.max(col("value")).alias("value")])
     assert result.to_pydict()["value"] == pytest.approx([maximum], nan_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.bulk_export.run import EXPORT_JOBS
+from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.file_requests import SUBMISSIONS

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.merge.bound_iterator import TableIterators
-from sleeper.user_code.name import CodeKind
+from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.user_code.wheel import CodeKind
 
 Batches = Iterator[pa.RecordBatch]
 

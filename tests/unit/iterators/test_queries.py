@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 
-from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.errors import DataError, InvalidRequestError, UserCodeError
 from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing

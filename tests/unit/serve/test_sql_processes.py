@@ -16,7 +16,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
@@ -154,7 +154,7 @@ def test_killed_process_is_reported_and_replaced(processes: SqlProcesses) -> Non
 def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> None:
     program = (
         "import os, sys, psutil\n"
-        "from sleeper.query.interruption import TimeLimit\n"
+        "from sleeper.query.result import TimeLimit\n"
         "from sleeper.serve.sql_processes import SqlProcesses\n"
         "made = SqlProcesses(sys.argv[1], 10**9)\n"
         "made.open('SELECT value FROM generate_series(1, 1000000000)', TimeLimit(), 'local')\n"

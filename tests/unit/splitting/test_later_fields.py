@@ -18,7 +18,7 @@ from sleeper.query.request import Query
 from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.run import SplitStatus
+from sleeper.splitting.service import SplitStatus
 from tests.tables.data_table import DataTable
 from tests.unit.conftest import MakeTable
 

@@ -13,7 +13,7 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.find import find_partitions_to_split
-from sleeper.splitting.run import SplitResult, SplitStatus
+from sleeper.splitting.service import SplitResult, SplitStatus
 from sleeper.statestore.transactions.partition_split import MarkUnsplittable, SplitPartition
 from tests.tables.data_table import DataTable
 from tests.tables.watched_ports import Killed

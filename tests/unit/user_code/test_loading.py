@@ -11,8 +11,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError, UnavailableError, UserCodeError
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
-from sleeper.user_code.name import BUILT_IN, CodeKind
-from sleeper.user_code.wheel import Wheel
+from sleeper.user_code.wheel import BUILT_IN, CodeKind, Wheel
 from tests.wheels import make_wheel
 
 
@@ -124,7 +123,7 @@ def test_processes_that_unpack_at_once_all_succeed(tmp_path: Path, code: UserCod
 from pathlib import Path
 from sleeper.local.folder import CodeFolder
 from sleeper.user_code.loading import UserCode
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.wheel import CodeKind
 from sleeper.user_code.registry import Registry
 folder = Path({str(folder)!r})
 code = UserCode(Registry(CodeFolder(folder)), folder / "unpacked")

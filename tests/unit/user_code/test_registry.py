@@ -10,8 +10,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.user_code.loading import UserCode
-from sleeper.user_code.name import CodeKind
-from sleeper.user_code.wheel import read_wheel
+from sleeper.user_code.wheel import CodeKind, read_wheel
 from tests.wheels import ITERATOR_HEAD, make_wheel
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.local.instance import create_local_instance
-from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
 from sleeper.workers.runner import WorkerPool
 

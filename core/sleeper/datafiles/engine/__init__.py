@@ -5,8 +5,7 @@
 | `errors` | exceptions without types |
 | `scan` | tables of one path; missing files as empty tables |
 | `parquet_footer` | footers that abort the process; footers of some row groups |
-| `predicate` | pruning by long lists; recursion over expressions |
-| `float_extremes` | minimum and maximum of floats that depend on row order |
+| `expression` | pruning by long lists; recursion; extremes of floats that depend on row order |
 
 Each module cites the upstream issue. `tests/unit/datafiles/test_engine_canaries.py` fails when
 upstream has corrected a defect.

@@ -20,7 +20,7 @@ from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import engine_url, new_table_name
 from sleeper.errors import DataError, SleeperError, StateMovedOnError
 from sleeper.storage.bucket import Bucket, is_s3_url
-from sleeper.storage.s3_file import s3_file
+from sleeper.storage.bucket_folder import s3_file
 
 # Tags of protobuf fields of the plan message (field 1, a scan) and the scan message (field 2, a
 # path), both length-delimited.

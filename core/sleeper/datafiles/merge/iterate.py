@@ -16,11 +16,15 @@ from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.predicate import key_order
+from sleeper.datafiles.engine.expression import key_order
 from sleeper.datafiles.engine.session import new_table_name
-from sleeper.datafiles.merge.bound_iterator import BoundIterator, format_key
-from sleeper.datafiles.merge.key_runs import first_descent, run_starts
-from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
+from sleeper.datafiles.merge.processing import (
+    BoundIterator,
+    ProcessingStep,
+    apply_steps,
+    format_key,
+)
+from sleeper.datafiles.merge.sort import first_descent, run_starts
 from sleeper.errors import UserCodeError
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.schema.model import Schema

@@ -18,7 +18,7 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.predicate import column, key_order, regions_predicate
+from sleeper.datafiles.engine.expression import column, key_order, regions_predicate
 from sleeper.datafiles.engine.scan import stream_batches
 from sleeper.datafiles.engine.session import (
     EngineSettings,

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from sleeper.datafiles.engine.parquet_footer import MAGIC
 from sleeper.datafiles.remote.file_end import FileEnd, read_file_end, read_range, select_row_groups
-from sleeper.datafiles.sidecars.checksum import compute_digest
-from sleeper.datafiles.sidecars.file_check import damage_error, verify_bytes
+from sleeper.datafiles.sidecars.checksum import compute_digest, damage_error, verify_bytes
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema

@@ -16,8 +16,7 @@ from sleeper.datafiles.engine.parquet_footer import (
     footer_length,
     split_footer,
 )
-from sleeper.datafiles.sidecars.checksum import Section, compute_digest
-from sleeper.datafiles.sidecars.file_check import damage_error, read_checksum
+from sleeper.datafiles.sidecars.checksum import Section, compute_digest, damage_error, read_checksum
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region

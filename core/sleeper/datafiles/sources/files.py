@@ -34,8 +34,8 @@ from sleeper.errors import (
     did_you_mean,
 )
 from sleeper.schema.model import Field, Schema, type_name
+from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.disk import sync_folder
-from sleeper.storage.s3_file import S3File, SourceFile
 
 # Errors of fsync for pipes and terminals.
 _NO_DISK = (errno.EINVAL, errno.ENOTSUP)

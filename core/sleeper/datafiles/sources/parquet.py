@@ -33,7 +33,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.storage.s3_file import S3File, SourceFile
+from sleeper.storage.bucket_folder import S3File, SourceFile
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
 """Arrow's errors for a damaged file. Names that are not UTF-8 raise ValueError."""

@@ -21,7 +21,7 @@ from sleeper.datafiles.sources.files import Columns, RowChecker, combined
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
-from sleeper.storage.s3_file import S3File, SourceFile
+from sleeper.storage.bucket_folder import S3File, SourceFile
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 _ANY_KEY = Field("\n", PrimitiveType.LONG)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
-from sleeper.datafiles.merge.key_runs import is_ascending
+from sleeper.datafiles.merge.sort import is_ascending
 from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hash_rows
 from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
 from sleeper.errors import DataError

@@ -25,7 +25,7 @@ from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, Pa
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.predicate import column
+from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, engine_url
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.errors import StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SPLITTING_FILES_MAX
@@ -22,9 +22,9 @@ from sleeper.query.hold import (
     SharedHold,
     take_shared_hold,
 )
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
+from sleeper.query.result import TimeLimit
 from sleeper.query.run import (
     RESTARTS,
     make_steps,

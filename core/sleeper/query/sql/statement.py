@@ -11,7 +11,7 @@ from datafusion import DataFrame, SessionConfig, SessionContext
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, create_session
-from sleeper.datafiles.sidecars.file_check import check_bytes
+from sleeper.datafiles.sidecars.checksum import check_bytes
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -23,9 +23,8 @@ from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.interruption import TimeLimit, read_stream
 from sleeper.query.plan import check_size
-from sleeper.query.result import QueryResult, prepend_batch
+from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
 from sleeper.query.run import RESTARTS, parse_schema
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
 from sleeper.query.sql.tables import NEWEST, AsOf, IteratedRows, register_table

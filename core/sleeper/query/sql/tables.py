@@ -16,14 +16,14 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.predicate import column, regions_predicate
+from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
+from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
 from sleeper.query.table_plan import ScanGroup, TablePlan
