@@ -1,6 +1,6 @@
-"""Ranges and regions, half-open."""
+"""Ranges and regions, half-open, and their sets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -125,3 +125,60 @@ def key_of_region(schema: Schema, region: Region) -> Key | None:
 def holds_one_value(field: Field, within: Range) -> bool:
     """Returns whether the range of the field holds exactly its smallest value."""
     return next_key_value(field, within.min) == within.max
+
+
+def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
+    """Returns the same keys in ascending regions; overlapping ranges of one field are joined."""
+    ascending = sorted(set(regions), key=lambda r: [x.min for x in r.ranges])
+    if not ascending or len(ascending[0].ranges) > 1:
+        return ascending
+    joined: list[Range] = []
+    for (within,) in (r.ranges for r in ascending):
+        last = joined[-1] if joined else None
+        # Adjacent ranges stay separate, because single keys prune best.
+        if last is None or (last.max is not None and not precedes(within.min, last.max)):
+            joined.append(within)
+        elif last.max is not None and (within.max is None or precedes(last.max, within.max)):
+            joined[-1] = Range(last.min, within.max)
+    return [Region((r,)) for r in joined]
+
+
+def join_regions(regions: Iterable[Region]) -> list[Region]:
+    """Returns the same keys in fewer regions: adjacent regions of one field are joined."""
+    ascending = sorted(regions, key=lambda r: [x.min for x in r.ranges])
+    if not ascending or len(ascending[0].ranges) > 1:
+        return ascending
+    joined: list[Range] = []
+    for (within,) in (r.ranges for r in ascending):
+        if joined and joined[-1].max == within.min:
+            joined[-1] = Range(joined[-1].min, within.max)
+        else:
+            joined.append(within)
+    return [Region((r,)) for r in joined]
+
+
+def covers(regions: Sequence[Region], box: Region) -> bool:
+    """Returns whether the regions together contain all of the box."""
+    left = [box]
+    for region in regions:
+        left = [piece for whole in left for piece in _without(whole, region)]
+        if not left:
+            return True
+    return False
+
+
+def _without(whole: Region, region: Region) -> list[Region]:
+    """Returns the parts of a region outside another."""
+    both = whole.intersect(region)
+    if both is None:
+        return [whole]
+    pieces = []
+    ranges = list(whole.ranges)
+    for place, (outer, inner) in enumerate(zip(whole.ranges, both.ranges, strict=True)):
+        before, after = ranges[:place], ranges[place + 1 :]
+        if precedes(outer.min, inner.min):
+            pieces.append(Region((*before, Range(outer.min, inner.min), *after)))
+        if inner.max is not None and inner.max != outer.max:
+            pieces.append(Region((*before, Range(inner.max, outer.max), *after)))
+        ranges[place] = inner
+    return pieces

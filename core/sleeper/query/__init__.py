@@ -6,7 +6,7 @@ rows. *Running* merges the files of each leaf and returns the rows, leaf after l
 stream of Arrow batches. A SQL statement reads every table that it names at one version.
 
 One query passes through `service` (opens the table, applies the caller's restriction), `run`,
-`plan`, `key_filters` and `result`; a statement through `service`, `sql.statement`, `table_plan`
+`plan`, `key_filters` and `result`; a statement through `service`, `sql.statement`, `plan`
 and `result`.
 
 Invariants: a query returns exactly the rows committed up to its version. A short query takes no

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.files import DataFile
-from sleeper.partitions.region import Range, Region
-from sleeper.query.plan import _contains, _overlapping, disjoint_regions
+from sleeper.partitions.region import Range, Region, disjoint_regions
+from sleeper.query.plan import _contains, _overlapping
 
 small = st.integers(-6, 6)
 ranges = st.tuples(small, st.none() | small).filter(lambda r: r[1] is None or r[0] < r[1])

@@ -4,8 +4,7 @@ import pytest
 
 from sleeper.cli.arguments import parse_key, parse_range
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.region import Range, Region
-from sleeper.query.plan import disjoint_regions
+from sleeper.partitions.region import Range, Region, disjoint_regions
 from sleeper.query.request import (
     Query,
     check_query,

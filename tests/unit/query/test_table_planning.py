@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.files import DataFile
-from sleeper.partitions.region import Range, Region
-from sleeper.query.table_plan import bounds_region, covers, join_regions, plan_table
+from sleeper.partitions.region import Range, Region, covers, join_regions
+from sleeper.query.plan import bounds_region, plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable
 

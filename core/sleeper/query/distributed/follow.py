@@ -15,11 +15,11 @@ from sleeper.clock import Clock
 from sleeper.errors import NotFoundError
 from sleeper.files import DataFile
 from sleeper.instance import OpenTable
-from sleeper.partitions.region import Region
+from sleeper.partitions.region import Region, disjoint_regions
 from sleeper.query.distributed.plan import Part, parts_of_leaves
 from sleeper.query.distributed.read import Read, TableRead
 from sleeper.query.hold import VersionHold
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, disjoint_regions
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query, check_query
 from sleeper.query.run import parse_schema
 from sleeper.statestore.reading.table_state import TableState

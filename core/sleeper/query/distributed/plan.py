@@ -10,9 +10,8 @@ from typing import TypeVar
 from sleeper.datafiles.leaf_keys import LeafKeys, split_points
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, plan_leaves
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, bounds_region, plan_leaves
 from sleeper.query.request import Query
-from sleeper.query.table_plan import bounds_region
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore

@@ -23,7 +23,7 @@ from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.plan import check_size
+from sleeper.query.plan import TablePlan, check_size, plan_table
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
 from sleeper.query.run import RESTARTS, parse_schema
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
@@ -38,7 +38,6 @@ from sleeper.query.sql.text import (
     remove_folders,
     statement_errors,
 )
-from sleeper.query.table_plan import TablePlan, plan_table
 from sleeper.retries import retry
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket import Bucket
