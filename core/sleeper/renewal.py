@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Self
 
 from sleeper.errors import SleeperError
@@ -10,6 +11,7 @@ from sleeper.errors import SleeperError
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Renewal:
     """Calls an action every period in a daemon thread, from `start` to `cancel`.
 
@@ -18,27 +20,19 @@ class Renewal:
     Leaving a `with` block waits for a running action, for `join_seconds` if given.
     """
 
-    def __init__(
-        self,
-        name: str,
-        action: Callable[[], object],
-        period_seconds: float | Callable[[], float],
-        *,
-        first_seconds: float | None = None,
-        ends_on: type[SleeperError] | tuple[type[SleeperError], ...] = (),
-        join_seconds: float | None = None,
-        extra: dict[str, object] | None = None,
-    ) -> None:
-        self._name = name
-        self._action = action
-        self._period_seconds = period_seconds
-        self._first_seconds = first_seconds
-        self._ends_on = ends_on
-        self._join_seconds = join_seconds
-        self._extra = extra
+    name: str
+    action: Callable[[], object]
+    period_seconds: float | Callable[[], float]
+    _: KW_ONLY
+    first_seconds: float | None = None
+    ends_on: type[SleeperError] | tuple[type[SleeperError], ...] = ()
+    join_seconds: float | None = None
+    extra: dict[str, object] | None = None
+    error: SleeperError | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.error: SleeperError | None = None
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def start(self) -> None:
         """Starts the thread. The first call comes after `first_seconds`, or else a period."""
@@ -54,21 +48,21 @@ class Renewal:
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
-        self._thread.join(self._join_seconds)
+        self._thread.join(self.join_seconds)
 
     def _run(self) -> None:
-        wait_seconds = self._period() if self._first_seconds is None else self._first_seconds
+        wait_seconds = self._period() if self.first_seconds is None else self.first_seconds
         while not self._ended.wait(wait_seconds):
             try:
-                self._action()
-            except self._ends_on as error:
+                self.action()
+            except self.ends_on as error:
                 self.error = error
-                logger.warning("%s ended: %s", self._name, error, extra=self._extra)
+                logger.warning("%s ended: %s", self.name, error, extra=self.extra)
                 return
             except SleeperError as error:
-                logger.warning("%s failed, retrying: %s", self._name, error, extra=self._extra)
+                logger.warning("%s failed, retrying: %s", self.name, error, extra=self.extra)
             wait_seconds = self._period()
 
     def _period(self) -> float:
-        period = self._period_seconds
+        period = self.period_seconds
         return period() if callable(period) else period

@@ -104,24 +104,13 @@ class Follower:
 class CollectionQueries(VersionReader):
     def unreferenced(self, before_ms: int, limit: int) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first."""
-        rows = self.rows(
-            "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
-            " WHERE unreferenced IS NOT NULL AND unreferenced_time <= :before"
-            " AND collecting IS NULL ORDER BY unreferenced_time LIMIT :limit",
-            before=before_ms,
-            limit=limit,
+        return self._unreferenced(
+            "collecting IS NULL AND unreferenced_time <= :before", before=before_ms, limit=limit
         )
-        return [_collectable(row) for row in rows]
 
     def collecting(self, limit: int) -> list[CollectableFile]:
         """Returns files between the two steps of their collection, whose objects may exist."""
-        rows = self.rows(
-            "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
-            " WHERE unreferenced IS NOT NULL AND collecting IS NOT NULL"
-            " ORDER BY unreferenced_time LIMIT :limit",
-            limit=limit,
-        )
-        return [_collectable(row) for row in rows]
+        return self._unreferenced("collecting IS NOT NULL", limit=limit)
 
     def holds(self) -> list[Hold]:
         """Returns every hold, also expired ones, oldest version first."""
@@ -132,7 +121,11 @@ class CollectionQueries(VersionReader):
         """Returns name, cursor key and start of every follower."""
         return self.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
 
-
-def _collectable(row: tuple[str, str, int, int, int]) -> CollectableFile:
-    path, sidecars, size, number, time_ms = row
-    return CollectableFile(path, sidecars_from_column(sidecars), size, number, time_ms)
+    def _unreferenced(self, condition: str, **parameters: int) -> list[CollectableFile]:
+        rows = self.rows(
+            "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
+            f" WHERE unreferenced IS NOT NULL AND {condition}"
+            " ORDER BY unreferenced_time LIMIT :limit",
+            **parameters,
+        )
+        return [CollectableFile(path, sidecars_from_column(s), *more) for path, s, *more in rows]

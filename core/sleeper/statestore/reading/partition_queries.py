@@ -34,38 +34,27 @@ class PartitionQueries(VersionReader):
 
     def all(self) -> Iterator[Partition]:
         """Returns every partition, parents before children."""
-        sql = f"SELECT {self._columns} WHERE p.added <= :n ORDER BY p.key"
-        return map(_partition, self.stream(sql))
+        return self._partitions("p.added <= :n", "p.key")
 
     def leaves(self) -> Iterator[Partition]:
         """Returns every leaf, in key order."""
-        return map(
-            _partition,
-            self.stream(
-                f"SELECT {self._columns} WHERE {current('p', 'split')} ORDER BY {self._order}"
-            ),
-        )
+        return self._partitions(current("p", "split"), self._order)
 
     def get(self, partition_id: PartitionId) -> Partition:
         """Returns the partition. NotFoundError if there is none."""
-        found = self.row(
-            f"SELECT {self._columns} WHERE p.id = :id AND p.added <= :n", id=partition_id
+        found = next(
+            self._partitions("p.id = :id AND p.added <= :n", "p.key", id=partition_id), None
         )
         if found is None:
             raise NotFoundError(
                 f"no partition {partition_id} in the table at version {self.version}"
             )
-        return _partition(found)
+        return found
 
     def children(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the children in key order; empty for a leaf."""
-        found = self.rows(
-            f"SELECT {self._columns} WHERE p.added <= :n"
-            " AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
-            f" ORDER BY {self._order}",
-            id=partition_id,
-        )
-        return [_partition(row) for row in found]
+        is_child = "p.added <= :n AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
+        return list(self._partitions(is_child, self._order, id=partition_id))
 
     def ancestors(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the ancestors, nearest first; empty for the root."""
@@ -148,11 +137,12 @@ class PartitionQueries(VersionReader):
     def _select(self) -> str:
         return f"p.id, parent.id, p.split, :n, {range_columns(self.dimensions)}"
 
-    @property
-    def _columns(self) -> str:
-        return (
-            f"{self._select} FROM partitions p LEFT JOIN partitions parent ON parent.key = p.parent"
+    def _partitions(self, condition: str, order: str, **parameters: str) -> Iterator[Partition]:
+        sql = (
+            f"SELECT {self._select} FROM partitions p LEFT JOIN partitions parent"
+            f" ON parent.key = p.parent WHERE {condition} ORDER BY {order}"
         )
+        return map(_partition, self.stream(sql, **parameters))
 
     @property
     def _order(self) -> str:
