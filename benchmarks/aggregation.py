@@ -28,7 +28,7 @@ from sleeper.local.trackers import LocalJobTracker
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, processing_to_json
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment

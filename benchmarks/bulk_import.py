@@ -14,7 +14,7 @@ from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.bulk_import.service import bulk_import_paths
 from sleeper.opening import create_instance, open_instance
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session
 

@@ -19,7 +19,7 @@ from sleeper.clock import system_clock
 from sleeper.files import DataFile, new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable

@@ -17,7 +17,7 @@ from sleeper.clock import system_clock
 from sleeper.files import DataFile, new_data_path
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.partitions.partition import ROOT_PARTITION_ID
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.commit_message import create_commit_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.tables import TableRef

@@ -22,7 +22,7 @@ from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.properties.instance import MERGE_MEMORY_BYTES
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import (

@@ -16,7 +16,7 @@ from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.ingest.run import IngestTable, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.properties.instance import SORT_MEMORY_BYTES
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 

@@ -16,7 +16,7 @@ from sleeper.compaction.plan import create_compaction_jobs
 from sleeper.files import DataFile, new_data_path
 from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.tables import TableId

@@ -23,7 +23,7 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_poin
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot

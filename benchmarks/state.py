@@ -19,7 +19,7 @@ from sleeper.files import DataFile, new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.partitions.region import key_region
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import FOLD_FORMAT_VERSION, Fold
 from sleeper.statestore.rows import insert_file

@@ -34,8 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import FieldType, PrimitiveType, Schema
+from sleeper.schema.model import FieldType, PrimitiveType, Schema, schema_from_json
 
 UNKNOWN_AIRCRAFT = "unknown"
 

@@ -42,8 +42,7 @@ from sleeper.query.result import QueryResult
 from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
-from sleeper.schema.json import schema_from_json, schema_to_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 from sleeper.workers.runner import RunStatus, run_instance
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from sleeper.reports.tables import (
     describe_files,
     describe_tables,
 )
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
+from sleeper.schema.model import Field, ListType, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.reading.newest_queries import Follower, Hold
 from sleeper.tables import TableId, TableRef, TableState

@@ -6,8 +6,7 @@ from sleeper.files import DataFile
 from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
 from sleeper.partitions.region import Range, Region
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit_message_from_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile

@@ -17,7 +17,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.query.request import make_range_region
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,

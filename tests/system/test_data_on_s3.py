@@ -35,7 +35,7 @@ from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from sleeper.storage.bucket_folder import s3_file

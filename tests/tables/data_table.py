@@ -39,8 +39,7 @@ from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.text import processing_to_json
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, Key, PrimitiveType, Schema
+from sleeper.schema.model import Field, Key, PrimitiveType, Schema, schema_to_json
 from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.service import SplitResult, split_partition
 from sleeper.statestore.store import StateStore

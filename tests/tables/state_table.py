@@ -20,8 +20,7 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema
+from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.snapshots import SnapshotStore

@@ -23,8 +23,7 @@ from sleeper.query.messages.destination import RESULTS_DESTINATION
 from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
 from sleeper.query.messages.query import make_query, parse_query_message
 from sleeper.query.rows.json_text import json_lines
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.commit_message import commit_message_from_json, decode_transactions
 from sleeper.statestore.transactions.codec import KINDS, decode_line
 

@@ -42,7 +42,7 @@ from sleeper.properties.values import (
     instance_properties,
     table_properties,
 )
-from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.schema.model import schema_from_json, schema_to_json
 from sleeper.tables import check_table_name
 
 _ANY_ID = "00000000"

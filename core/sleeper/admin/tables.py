@@ -40,8 +40,14 @@ from sleeper.properties.table import (
     TABLE_ID,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
-from sleeper.schema.json import schema_from_json, schema_to_json
-from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
+from sleeper.schema.model import (
+    INT_RANGES,
+    KeyValue,
+    PrimitiveType,
+    Schema,
+    schema_from_json,
+    schema_to_json,
+)
 from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
 from sleeper.statestore.transactions.table_definition import AcceptTime, InitialiseTable
 from sleeper.tables import (

@@ -27,7 +27,7 @@ from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
 from sleeper.properties.values import InstanceProperties, instance_properties
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 from sleeper.storage.bucket import open_bucket
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUS
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 
 
 def bulk_import_paths(

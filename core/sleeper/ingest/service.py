@@ -37,7 +37,7 @@ from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 
 
 def ingest_paths(

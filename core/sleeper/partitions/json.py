@@ -3,9 +3,12 @@
 import base64
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import JsonCodec, Member, MismatchError, camel_case
+from sleeper.lenient_json import LenientFlag, to_flag, to_whole_number
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import (
     INT_RANGES,
@@ -14,15 +17,12 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
     check_key_value,
-    flag,
     next_key_value,
     precedes,
     smallest_key_value,
-    whole_number,
 )
 
 _ENCODED_MEMBER = "stringsBase64Encoded"
-_RANGE_MEMBERS = ("min", "minInclusive", "max", "maxInclusive")
 
 
 class EmptyRangeError(InvalidRequestError):
@@ -52,9 +52,10 @@ def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
     """Yields each row key field, its range as JSON, and whether strings are base64."""
     if not isinstance(raw, dict):
         raise InvalidRequestError(f"region must be a JSON object, not {raw!r}")
-    encoded = flag(raw.get(_ENCODED_MEMBER, True))
-    if not isinstance(encoded, bool):
-        raise InvalidRequestError(f"region member {_ENCODED_MEMBER} must be true or false")
+    try:
+        encoded = to_flag(raw.get(_ENCODED_MEMBER, True))
+    except MismatchError as error:
+        raise InvalidRequestError(f'region: "{_ENCODED_MEMBER}"{error.problem}') from None
     names = [f.name for f in schema.row_keys]
     for name in raw:
         if name != _ENCODED_MEMBER and name not in names:
@@ -124,38 +125,28 @@ def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -
     return check_key_value(field, raw)
 
 
+@dataclass(frozen=True, slots=True)
+class _RawRange:
+    min: Annotated[Any, Member(optional=True)] = None
+    min_inclusive: LenientFlag = True
+    max: Annotated[Any, Member(optional=True)] = None
+    max_inclusive: LenientFlag = False
+
+
+_RANGES = JsonCodec(_RawRange, camel_case, ("min", "minInclusive", "max", "maxInclusive"))
+
+
 def _range(field: Field, raw: Any, encoded: bool) -> Range:
-    if raw is None:
-        return make_range(field, None, None)
-    if not isinstance(raw, dict):
-        raise InvalidRequestError(
-            f"range of field {field.name!r} must be an object with min and max"
-        )
-    for name in raw:
-        if name not in _RANGE_MEMBERS:
-            raise InvalidRequestError(
-                f"range of field {field.name!r} has an unknown member {name!r} "
-                f"(expected {', '.join(_RANGE_MEMBERS)})"
-            )
-    return make_range(
-        field,
-        _end(field, raw.get("min"), encoded),
-        _end(field, raw.get("max"), encoded),
-        _inclusive(field, raw, "minInclusive", True),
-        _inclusive(field, raw, "maxInclusive", False),
-    )
+    ends = _RANGES.from_json({} if raw is None else raw, f"range of field {field.name!r}")
+    low, high = _end(field, ends.min, encoded), _end(field, ends.max, encoded)
+    return make_range(field, low, high, ends.min_inclusive, ends.max_inclusive)
 
 
 def _end(field: Field, raw: Any, encoded: bool) -> KeyValue | None:
     if raw is None:
         return None
     if field.type in INT_RANGES:
-        raw = whole_number(raw)
+        # Other values are errors of the field.
+        with contextlib.suppress(MismatchError):
+            raw = to_whole_number(raw)
     return key_value_from_json(field, raw, encoded)
-
-
-def _inclusive(field: Field, raw: dict[str, Any], name: str, default: bool) -> bool:
-    value = flag(raw.get(name, default))
-    if not isinstance(value, bool):
-        raise InvalidRequestError(f"range of field {field.name!r}: {name} must be true or false")
-    return value

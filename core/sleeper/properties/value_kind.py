@@ -14,8 +14,7 @@ from sleeper.processing.text import (
     parse_aggregations,
     parse_filters,
 )
-from sleeper.schema.json import schema_from_json, schema_to_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)

@@ -23,8 +23,7 @@ from sleeper.query.plan import LeafPlan, QueryPlan, check_size, plan_query, tota
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.explain import SqlExplanation, explain_sql
 from sleeper.query.sql.statement import TableOpeners, run_sql
 from sleeper.query.sql.tables import NEWEST, AsOf
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json
 
 
 def open_query(

@@ -31,7 +31,7 @@ from sleeper.query_service.plan import (
     plan_subqueries,
     query_hold_id,
 )
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 from sleeper.statestore.store import StateStore
 
 logger = logging.getLogger(__name__)

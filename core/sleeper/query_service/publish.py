@@ -16,8 +16,7 @@ from sleeper.query.messages.query import QueryMessage
 from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.rows.output import write_parquet
 from sleeper.query_service.frames import Location, results_folder, results_path
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_to_json
 from sleeper.storage.location import DataRoot
 
 FRAME_BYTES_MAX = 120 * 1024

@@ -1,14 +1,13 @@
-"""Field types, fields and the schema, and the lenient conversions of JSON values.
+"""Field types, fields and the schema, with their JSON (docs/formats.md, "Schema JSON")."""
 
-The conversions are those of Gson (docs/formats.md, "Message conventions"). Each returns other
-values unchanged, for the caller to reject.
-"""
-
-import re
+import dataclasses
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError
+from sleeper.lenient_json import is_unicode
 
 KeyValue = int | str | bytes
 """A value of a key field: int for IntType and LongType, str, or bytes."""
@@ -39,22 +38,58 @@ class DecimalType:
     scale: int
 
 
+def _to_element_type(raw: Any) -> Any:
+    if isinstance(raw, dict) and not raw.keys().isdisjoint(("ListType", "MapType")):
+        raise MismatchError(raw, "a type without elements")
+    return _to_type(raw)
+
+
+def _to_type(raw: Any) -> Any:
+    if isinstance(raw, str) and raw in _PRIMITIVES:
+        return _PRIMITIVES[raw]
+    name, body = next(iter(raw.items())) if isinstance(raw, dict) and len(raw) == 1 else ("", raw)
+    if name not in _COMPOSED:
+        raise MismatchError(raw, f"one of {', '.join([*_PRIMITIVES, *_COMPOSED])}")
+    found = _COMPOSED[name].decode(body)
+    if isinstance(found, DecimalType) and not (
+        1 <= found.precision <= _DECIMAL_PRECISION_MAX and 0 <= found.scale <= found.precision
+    ):
+        expected = f"precision 1 to {_DECIMAL_PRECISION_MAX} and scale 0 to precision"
+        raise MismatchError(body, expected)
+    return found
+
+
+def _type_to_json(kind: Any) -> Any:
+    if isinstance(kind, PrimitiveType):
+        return kind.value
+    name = type(kind).__name__
+    return {name: _COMPOSED[name].to_json(kind)}
+
+
+ElementType = Annotated[PrimitiveType | DecimalType, Conversion(_to_element_type, _type_to_json)]
+
+
 @dataclass(frozen=True, slots=True)
 class ListType:
     """A list whose elements are never null."""
 
-    element: PrimitiveType | DecimalType
+    element: Annotated[ElementType, Member("elementType")]
 
 
 @dataclass(frozen=True, slots=True)
 class MapType:
     """A map whose keys and values are never null."""
 
-    key: PrimitiveType | DecimalType
-    value: PrimitiveType | DecimalType
+    key: Annotated[ElementType, Member("keyType")]
+    value: Annotated[ElementType, Member("valueType")]
 
 
 FieldType = PrimitiveType | DecimalType | ListType | MapType
+_PRIMITIVES = {each.value: each for each in PrimitiveType}
+_DECIMAL_PRECISION_MAX = 38
+_COMPOSED: dict[str, JsonCodec[Any]] = {
+    each.__name__: JsonCodec(each) for each in (ListType, MapType, DecimalType)
+}
 
 KEY_TYPES = frozenset(
     {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.BYTE_ARRAY}
@@ -70,17 +105,21 @@ class Field:
     """One column. Only value fields may be nullable."""
 
     name: str
-    type: FieldType
-    nullable: bool = False
+    type: Annotated[FieldType, Conversion(_to_type, _type_to_json)]
+    nullable: Annotated[bool, Member(optional=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The fields of a table. Raises InvalidRequestError if they form no valid schema."""
 
-    row_keys: tuple[Field, ...]
-    sort_keys: tuple[Field, ...] = ()
-    values: tuple[Field, ...] = ()
+    row_keys: Annotated[tuple[Field, ...], Member("rowKeyFields")]
+    sort_keys: Annotated[tuple[Field, ...], Member("sortKeyFields", optional=True)] = (
+        dataclasses.field(default_factory=tuple)
+    )
+    values: Annotated[tuple[Field, ...], Member("valueFields", optional=True)] = dataclasses.field(
+        default_factory=tuple
+    )
 
     def __post_init__(self) -> None:
         if not self.row_keys:
@@ -118,6 +157,19 @@ class Schema:
                 return field
         names = ", ".join(f.name for f in self.fields)
         raise InvalidRequestError(f"no field {name!r} in the schema, which has: {names}")
+
+
+_CODEC = JsonCodec(Schema)
+
+
+def schema_from_json(text: str) -> Schema:
+    """Parses schema JSON; InvalidRequestError names the member that is wrong."""
+    return _CODEC.parse(text, "schema")
+
+
+def schema_to_json(schema: Schema) -> str:
+    """Returns compact schema JSON; `nullable` is left out when false."""
+    return _CODEC.format(schema)
 
 
 def type_name(field_type: FieldType) -> str:
@@ -175,28 +227,3 @@ def next_key_value(field: Field, value: KeyValue) -> KeyValue | None:
     if isinstance(value, int):
         return value + 1 if value < INT_RANGES[field.type][1] else None  # type: ignore[index]
     return value + "\0" if isinstance(value, str) else value + b"\0"
-
-
-# A float holds every whole number up to here exactly.
-_EXACT_MAX = 2**53
-_WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
-_FLAGS = {"true": True, "false": False}
-
-
-def whole_number(raw: object) -> object:
-    """Converts `5.0`, `"5"` or `"5.0"` to an int."""
-    if isinstance(raw, float) and raw.is_integer() and abs(raw) <= _EXACT_MAX:
-        return int(raw)
-    if isinstance(raw, str) and (match := _WHOLE_NUMBER.fullmatch(raw)):
-        return int(match[1])
-    return raw
-
-
-def flag(raw: object) -> object:
-    """Converts `"true"` or `"False"` to a bool."""
-    return _FLAGS.get(raw.lower(), raw) if isinstance(raw, str) else raw
-
-
-def is_unicode(text: str) -> bool:
-    """Returns whether the text has no unpaired surrogate, which UTF-8 cannot encode."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)

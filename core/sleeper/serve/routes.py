@@ -19,7 +19,7 @@ from sleeper.query_service.service import submit_query
 from sleeper.reports.access import check_query_access, check_report_access
 from sleeper.reports.output import ReportKind, json_rows
 from sleeper.reports.service import report, report_table
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import (

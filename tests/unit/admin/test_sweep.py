@@ -17,7 +17,7 @@ from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables import TableId
 

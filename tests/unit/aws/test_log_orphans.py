@@ -16,7 +16,7 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.properties.table import NAME, SCHEMA, TABLE_ID
 from sleeper.properties.values import instance_properties, table_properties
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore

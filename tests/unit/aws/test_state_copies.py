@@ -10,7 +10,7 @@ from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.errors import UnavailableError
 from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower

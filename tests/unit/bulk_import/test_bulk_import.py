@@ -36,7 +36,6 @@ from sleeper.partitions.partition import (
     tree_from_split_points,
 )
 from sleeper.partitions.region import whole_region
-from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -45,6 +44,7 @@ from sleeper.schema.model import (
     MapType,
     PrimitiveType,
     Schema,
+    schema_to_json,
 )
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot

@@ -11,8 +11,7 @@ from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json
 
 
 def main(schema_json: str, folder: str) -> None:

@@ -21,8 +21,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    schema_to_json,
+)
 from tests.seeds import choose_seed
 from tests.unit.datafiles.test_engine_canaries import replace_column_type
 

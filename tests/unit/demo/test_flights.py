@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from demo.flights import PreparedData, prepare, read_source, report
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 
 SOURCES = {
     "flights": "flights.csv.zip",

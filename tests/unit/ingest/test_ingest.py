@@ -19,8 +19,7 @@ from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, inge
 from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction

@@ -70,7 +70,7 @@ def test_a_region_reads_encoded_strings_and_inclusive_ends() -> None:
         ({"n": {"mn": 5}}, "unknown member 'mn'"),
         ({"n": {"min": 2**31 - 1, "minInclusive": False}}, "holds nothing"),
         ({"k": {"min": "%%%"}}, "not base64"),
-        ({"k": {"minInclusive": "yes"}}, "minInclusive must be true or false"),
+        ({"k": {"minInclusive": "yes"}}, '"minInclusive" is .yes. .expected true or false'),
         ([], "JSON object"),
     ],
 )

@@ -16,7 +16,7 @@ from sleeper.properties.values import (
     table_properties,
     table_properties_from_text,
 )
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}],"sortKeyFields":[],"valueFields":[]}'
 DOCS = Path(__file__).parents[3] / "docs" / "properties.md"

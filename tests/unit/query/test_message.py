@@ -151,7 +151,10 @@ def test_invalid_message_is_refused_with_its_query_id():
         ({"n": {"min": "1e3"}}, "field 'n'"),
         ({"n": {"min": 2.0**63}}, "field 'n'"),
         ({"n": {"min": float("inf")}}, "field 'n'"),
-        ({"n": {"min": 5, "minInclusive": "yes"}}, "minInclusive must be true or false"),
+        (
+            {"n": {"min": 5, "minInclusive": "yes"}},
+            '"minInclusive" is .yes. .expected true or false',
+        ),
         ({"n": {"min": 5, "max": 1}, "name": {"min": "?"}}, "base64"),
         ({"n": {"min": "a", "max": None}}, "field 'n'"),
         ({"n": {"min": 2**31, "max": None}}, "does not fit"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.schema.model import schema_from_json, schema_to_json
 
 KNOWN = st.sampled_from(
     [

@@ -3,7 +3,6 @@
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -11,6 +10,8 @@ from sleeper.schema.model import (
     MapType,
     PrimitiveType,
     check_key_value,
+    schema_from_json,
+    schema_to_json,
 )
 
 EXAMPLE = (
@@ -42,9 +43,13 @@ def test_sort_and_value_lists_may_be_missing() -> None:
     ("text", "reason"),
     [
         ("{", "not JSON"),
-        ("[]", "JSON object"),
-        ("{}", "no row key field"),
-        ('{"rowKeyFields":[{"name":"a"}]}', "unknown type None"),
+        ("[]", "expected an object"),
+        ("{}", '"rowKeyFields" is missing'),
+        ('{"rowKeyFields":[]}', "no row key field"),
+        (
+            '{"rowKeyFields":[{"name":"a"}]}',
+            r'"rowKeyFields\[0\].type" is missing .expected one of IntType',
+        ),
         ('{"rowKeyFields":[{"name":"a","type":"TextType"}]}', "TextType"),
         ('{"rowKeyFields":[{"name":"a","type":"FloatType"}]}', "key field 'a' has type FloatType"),
         ('{"rowKeyFields":[{"name":"a","type":"IntType","nullable":true}]}', "cannot be nullable"),

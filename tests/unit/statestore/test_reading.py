@@ -12,8 +12,7 @@ from sleeper.files import DataFile
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId, split_region
 from sleeper.partitions.region import Range, Region, whole_region
-from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from tests.clock import START_MS, FakeClock

@@ -13,7 +13,7 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
-from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import schema_to_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode

@@ -12,8 +12,7 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, bounds_region, plan_leaves
 from sleeper.query.request import Query
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import KeyValue, Schema
+from sleeper.schema.model import KeyValue, Schema, schema_from_json
 from sleeper.statestore.store import StateStore
 from sleeper.storage.location import DataRoot
 

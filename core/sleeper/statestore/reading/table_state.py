@@ -6,8 +6,7 @@ from functools import cached_property
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
-from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import is_jump, jump_error
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries

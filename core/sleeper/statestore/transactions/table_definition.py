@@ -15,7 +15,7 @@ from sleeper.processing.text import (
     processing_from_json,
     processing_to_json,
 )
-from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import DAY_MS, Fold, create_keyed_tables
 from sleeper.statestore.rows import insert_partition
 from sleeper.statestore.transactions.compaction_jobs import forget_job
