@@ -68,10 +68,10 @@ def remove_wheel(instance: Instance, name: str) -> str:
     NotFoundError if the wheel is unknown, InvalidRequestError if one of its names is in use.
     """
     registry = instance.code.registry
-    if name in registry.unusable():
+    if name in registry.invalid_files():
         registry.remove(name)
         return name
-    wheel = registry.named(name)
+    wheel = registry.get(name)
     for point in wheel.entry_points:
         users = _find_users(instance, point.kind, point.name)
         if users:

@@ -270,7 +270,7 @@ def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
     iterator = merge.step.iterator
     if iterator is not None and output is not None and not merge.is_inside(output):
         raise iterator.failure(
-            f"it gave row keys from {format_key(output.smallest_key)} to "
-            f"{format_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
-            "do not have"
+            f"row keys from {format_key(output.smallest_key)} to "
+            f"{format_key(output.largest_key)} are outside partition "
+            f"{merge.partition.id}"
         )

@@ -118,11 +118,13 @@ class Selector:
         free = {file.path for file in files}
         for group in groups:
             if len(group) < 2:
-                raise self._failure(partition_id, f"it gave a group of {len(group)} files")
+                raise self._failure(
+                    partition_id, f"group of {len(group)} files (expected at least 2)"
+                )
             for path in group:
                 if path not in free:
                     raise self._failure(
-                        partition_id, f"it gave file {path}, which it was not given or gave before"
+                        partition_id, f"file {path} is not a candidate, or is in two groups"
                     )
                 free.remove(path)
         return groups

@@ -125,7 +125,7 @@ class LeafKeys:
     ) -> None:
         self.region = region
         self.files = sorted(files, key=lambda f: (-f.rows, f.path))
-        self._looked_at, self._others = self.files[:files_max], self.files[files_max:]
+        self._read_files, self._others = self.files[:files_max], self.files[files_max:]
         self._schema = schema
         self._root, self._read = root, read or root.read
         self._sketches: dict[str, Sequence[KeySketch] | None] = {}
@@ -134,17 +134,17 @@ class LeafKeys:
 
     def estimate(self, dimension: int) -> LeafEstimate:
         """Returns the estimate for the dimension, by sketches where they apply, else by samples."""
-        seen = [(file, self._keys(file, dimension)) for file in self._looked_at]
+        seen = [(file, self._keys(file, dimension)) for file in self._read_files]
         return estimate_leaf(self.region, seen, self._others)
 
     def sampled(self) -> LeafEstimate:
         """Returns the estimate by samples of the files, without sketches."""
-        seen = [(file, self._sampled(file)) for file in self._looked_at]
+        seen = [(file, self._sampled(file)) for file in self._read_files]
         return estimate_leaf(self.region, seen, self._others)
 
     def _keys(self, file: DataFile, dimension: int) -> FileKeys:
         sketches = self._sketches_of(file)
-        if sketches is None or not _tells(file, self.region, dimension):
+        if sketches is None or not _describes(file, self.region, dimension):
             return self._sampled(file)
         return keys_of_sketches(file, self.region, sketches)
 
@@ -168,7 +168,7 @@ class LeafKeys:
         return self._sketches[file.path]
 
 
-def _tells(file: DataFile, region: Region, dimension: int) -> bool:
+def _describes(file: DataFile, region: Region, dimension: int) -> bool:
     """Returns whether the sketch of the dimension describes the file's rows in the region.
 
     It describes all rows of the file, so the other fields of all rows must be in the region.

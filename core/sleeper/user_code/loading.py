@@ -33,7 +33,7 @@ from sleeper.user_code.wheel import CodeKind, EntryPoint, Wheel, hash_content
 
 _UNPACKING = "unpacking-"
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
-# Modules are the whole process's.
+# All threads of a process share its modules.
 _import_lock = threading.RLock()
 
 
@@ -49,7 +49,7 @@ class UserCode:
         """Returns the object of that name.
 
         InvalidRequestError if the name is not registered; UserCodeError if its code cannot
-        be imported; UnavailableError if the disk does not take it.
+        be imported; UnavailableError if the disk refuses it.
         """
         point, wheel = self.registry.find(kind, name)
         key = ("" if wheel is None else wheel.sha256, point)
@@ -57,7 +57,7 @@ class UserCode:
             if key not in self._loaded:
                 if wheel is not None:
                     self._make_importable(wheel)
-                self._loaded[key] = _imported(point, wheel)
+                self._loaded[key] = _import(point, wheel)
             return self._loaded[key]
 
     def _make_importable(self, wheel: Wheel) -> None:
@@ -89,7 +89,7 @@ class UserCode:
         place = folder / wheel.sha256
         if place.exists():
             if not os.access(place, os.R_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "it cannot be read", str(place))
+                raise PermissionError(errno.EACCES, "the folder is not readable", str(place))
             return place
         folder.mkdir(parents=True, exist_ok=True)
         whole = Path(mkdtemp(prefix=_UNPACKING, dir=folder))
@@ -112,7 +112,7 @@ class UserCode:
         """Returns the content of the checked wheel, whose file may have been replaced."""
         content = self.registry.read(wheel)
         if hash_content(content) != wheel.sha256:
-            raise UnavailableError(f"{wheel.file_name} is replaced just now; try again")
+            raise UnavailableError(f"{wheel.file_name} was replaced during loading; try again")
         return content
 
 
@@ -146,7 +146,7 @@ def _forget(entry: str) -> None:
             del sys.modules[name]
 
 
-def _imported(point: EntryPoint, wheel: Wheel | None) -> Any:
+def _import(point: EntryPoint, wheel: Wheel | None) -> Any:
     where = f"{point.kind.noun} {point.name!r} ({point.place}"
     where += ")" if wheel is None else f" of {wheel.file_name})"
     try:
@@ -157,7 +157,7 @@ def _imported(point: EntryPoint, wheel: Wheel | None) -> Any:
         ) from error
     found = getattr(module, point.attribute, None)
     if not callable(found):
-        what = "nothing of that name is in the module" if found is None else "it is not callable"
+        what = "the module has no such attribute" if found is None else "the object is not callable"
         raise InvalidRequestError(f"{where}: {what}")
     return found
 
@@ -172,11 +172,11 @@ class _NoWheels:
         raise NotFoundError(f"no wheel {file_name}")
 
     def write(self, file_name: str, content: bytes) -> None:  # noqa: ARG002
-        raise InvalidRequestError(f"no wheels are kept here: {file_name}")
+        raise InvalidRequestError(f"this instance has no wheel store: {file_name}")
 
     def delete(self, file_name: str) -> None:
         raise NotFoundError(f"no wheel {file_name}")
 
 
 BUILT_IN_CODE = UserCode(Registry(_NoWheels()), Path())
-"""Only what comes with the product."""
+"""The built-in iterators and strategies."""

@@ -56,13 +56,13 @@ class Registry:
 
     def wheels(self) -> list[Wheel]:
         """Returns every wheel, by file name. Files that are no valid wheel are ignored."""
-        return [wheel for wheel in self._looked_at().values() if wheel is not None]
+        return [wheel for wheel in self._refresh().values() if wheel is not None]
 
-    def unusable(self) -> list[str]:
-        """Returns the ignored files."""
-        return [each.file_name for each, wheel in self._looked_at().items() if wheel is None]
+    def invalid_files(self) -> list[str]:
+        """Returns the names of files that are no valid wheel."""
+        return [each.file_name for each, wheel in self._refresh().items() if wheel is None]
 
-    def _looked_at(self) -> dict[StoredWheel, Wheel | None]:
+    def _refresh(self) -> dict[StoredWheel, Wheel | None]:
         with self._lock:
             before = self._read
             self._read = {
@@ -75,7 +75,7 @@ class Registry:
         try:
             return read_wheel(stored.file_name, self._store.read(stored.file_name))
         except (InvalidRequestError, NotFoundError) as error:
-            logger.warning("a wheel is left out: %s", error)
+            logger.warning("invalid wheel ignored: %s", error)
             return None
 
     def read(self, wheel: Wheel) -> bytes:
@@ -87,8 +87,8 @@ class Registry:
 
         InvalidRequestError lists the registered names.
         """
-        of_kind = [point for point in BUILT_IN if point.kind is kind]
-        for point in of_kind:
+        points = [point for point in BUILT_IN if point.kind is kind]
+        for point in points:
             if point.name == name:
                 return point, None
         for wheel in self.wheels():
@@ -96,8 +96,8 @@ class Registry:
                 if (point.kind, point.name) == (kind, name):
                     return point, wheel
                 if point.kind is kind:
-                    of_kind.append(point)
-        known = ", ".join(sorted(point.name for point in of_kind))
+                    points.append(point)
+        known = ", ".join(sorted(point.name for point in points))
         raise InvalidRequestError(f"no {kind.noun} {name!r} is registered; there are {known}")
 
     def add(self, paths: Iterable[Path]) -> list[Wheel]:
@@ -105,7 +105,7 @@ class Registry:
 
         InvalidRequestError if one is invalid.
         """
-        there = self.wheels()
+        present = self.wheels()
         new: list[tuple[Wheel, bytes]] = []
         for path in paths:
             try:
@@ -115,30 +115,30 @@ class Registry:
                     error, f"{path} cannot be read: {error.strerror}", InvalidRequestError
                 ) from error
             wheel = read_wheel(path.name, content)
-            if wheel in there:
+            if wheel in present:
                 continue
-            check_beside(wheel, [*there, *(each for each, _ in new)])
-            check_surroundings(wheel)
+            check_conflicts(wheel, [*present, *(each for each, _ in new)])
+            check_environment(wheel)
             new.append((wheel, content))
         for wheel, content in new:
             self._store.write(wheel.file_name, content)
         return [wheel for wheel, _ in new]
 
-    def named(self, name: str) -> Wheel:
+    def get(self, name: str) -> Wheel:
         """Returns the wheel of that file or project name, or NotFoundError."""
         wheels = self.wheels()
         for wheel in wheels:
             if name == wheel.file_name or canonicalize_name(name) == wheel.project:
                 return wheel
-        there = ", ".join(wheel.project for wheel in wheels) or "none"
-        raise NotFoundError(f"no wheel {name!r} is added; there are: {there}")
+        known = ", ".join(wheel.project for wheel in wheels) or "none"
+        raise NotFoundError(f"no wheel {name!r} is added; there are: {known}")
 
     def remove(self, file_name: str) -> None:
         """Removes the file. Processes that have loaded it keep it until their work is done."""
         self._store.delete(file_name)
 
 
-def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
+def check_conflicts(wheel: Wheel, others: Iterable[Wheel]) -> None:
     """Raises InvalidRequestError if a name, module or project of the wheel is taken."""
     built_in = {(point.kind, point.name) for point in BUILT_IN}
     for point in wheel.entry_points:
@@ -150,7 +150,7 @@ def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
     for other in others:
         if other.project == wheel.project:
             raise InvalidRequestError(
-                f"{wheel.file_name}: {other.file_name} is there already; remove it first"
+                f"{wheel.file_name}: {other.file_name} already exists; remove it first"
             )
         taken = {(point.kind, point.name) for point in other.entry_points}
         for point in wheel.entry_points:
@@ -165,7 +165,7 @@ def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
             )
 
 
-def check_surroundings(wheel: Wheel) -> None:
+def check_environment(wheel: Wheel) -> None:
     """Raises InvalidRequestError if a module is shadowed or a requirement is missing."""
     wheels = unpacked_on_path()
     path = [entry for entry in sys.path if entry not in wheels]
@@ -175,7 +175,7 @@ def check_surroundings(wheel: Wheel) -> None:
         is_real = installed is not None and installed.origin is not None
         if module in sys.stdlib_module_names or is_real:
             raise InvalidRequestError(
-                f"{wheel.file_name}: a module {module!r} is installed here; call it otherwise"
+                f"{wheel.file_name}: a module {module!r} is installed here; rename it"
             )
     for need in wheel.needs:
         missing = _missing(need)
@@ -198,6 +198,6 @@ def _missing(need: str) -> str | None:
     try:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
-        return "it is not installed here, and wheels are not installed for others"
+        return "not installed here; Sleeper does not install requirements of wheels"
     fits = requirement.specifier.contains(version, prereleases=True)
     return None if fits else f"{version} is installed here"

@@ -98,11 +98,11 @@ def returns_text(files: Files, settings: StrategySettings) -> Any:
         (returns_none, "TypeError: 'NoneType' object is not iterable"),
         (
             returns_unknown,
-            "it gave file elsewhere.parquet, which it was not given or gave before",
+            "file elsewhere.parquet is not a candidate, or is in two groups",
         ),
-        (returns_overlap, "it gave file .*, which it was not given or gave before"),
-        (returns_duplicate, "it gave file .*, which it was not given or gave before"),
-        (returns_one_file, "it gave a group of 1 files"),
+        (returns_overlap, "file .* is not a candidate, or is in two groups"),
+        (returns_duplicate, "file .* is not a candidate, or is in two groups"),
+        (returns_one_file, "group of 1 files"),
         (returns_text, "AttributeError: 'str' object has no attribute 'path'"),
     ],
 )

@@ -69,11 +69,11 @@ def test_a_wheel_that_is_replaced_between_its_check_and_its_unpacking_is_not_unp
         return read(wheel)
 
     monkeypatch.setattr(code.registry, "read", replaced)
-    with pytest.raises(UnavailableError, match="is replaced just now"):
+    with pytest.raises(UnavailableError, match="was replaced during loading"):
         code.load(CodeKind.ITERATOR, "A")
     assert code.load(CodeKind.ITERATOR, "A").version == 2
     (unpacked,) = (tmp_path / "instance" / "code" / "unpacked").iterdir()
-    assert unpacked.name == code.registry.named("my_own").sha256
+    assert unpacked.name == code.registry.get("my_own").sha256
 
 
 def test_code_that_cannot_be_imported_fails_with_its_name(tmp_path: Path, code: UserCode) -> None:
@@ -90,8 +90,8 @@ def test_code_that_cannot_be_imported_fails_with_its_name(tmp_path: Path, code: 
     for name, kind, reason in (
         ("Bad", UserCodeError, r"'Bad' \(my_bad:X of my_code-1.*ModuleNotFoundError: No module"),
         ("Exit", UserCodeError, "cannot be imported: SystemExit"),
-        ("Gone", InvalidRequestError, "nothing of that name"),
-        ("One", InvalidRequestError, "it is not callable"),
+        ("Gone", InvalidRequestError, "no such attribute"),
+        ("One", InvalidRequestError, "the object is not callable"),
     ):
         with pytest.raises(kind, match=reason):
             code.load(CodeKind.ITERATOR, name)
@@ -108,7 +108,7 @@ def test_a_wheel_that_replaces_another_is_loaded_in_its_place(
 
     code.registry.add([wheel("1.0")])
     old = code.load(CodeKind.ITERATOR, "A")
-    code.registry.remove(code.registry.named("my-code").file_name)
+    code.registry.remove(code.registry.get("my-code").file_name)
     with pytest.raises(InvalidRequestError, match="no iterator 'A'"):
         code.load(CodeKind.ITERATOR, "A")
     code.registry.add([wheel("2.0")])

@@ -79,7 +79,7 @@ def test_a_damaged_wheel_in_the_folder_leaves_the_others_usable(
     bad.write_bytes(content)
     (folder / "no_file-1.0-py3-none-any.whl").mkdir()
     assert code.registry.wheels() == [good]
-    assert code.registry.unusable() == [bad.name]
+    assert code.registry.invalid_files() == [bad.name]
     assert code.load(CodeKind.ITERATOR, "Whole").__name__ == "Whole"
 
 
@@ -87,10 +87,10 @@ def test_adding_the_same_again_changes_nothing(tmp_path: Path, code: UserCode) -
     path = make_wheel(tmp_path)
     assert len(code.registry.add([path])) == 1
     assert code.registry.add([path]) == []
-    code.registry.remove(code.registry.named("my_code").file_name)
+    code.registry.remove(code.registry.get("my_code").file_name)
     assert code.registry.wheels() == []
     with pytest.raises(NotFoundError, match="no wheel 'my_code' is added; there are: none"):
-        code.registry.named("my_code")
+        code.registry.get("my_code")
 
 
 def test_of_two_wheels_both_are_added_or_none(tmp_path: Path, code: UserCode) -> None:
@@ -104,7 +104,7 @@ def test_of_two_wheels_both_are_added_or_none(tmp_path: Path, code: UserCode) ->
 def test_names_modules_and_projects_are_one_wheels_only(tmp_path: Path, code: UserCode) -> None:
     code.registry.add([make_wheel(tmp_path)])
     for folder, other, reason in (
-        ("a", make_wheel(tmp_path / "a", version="2.0"), "my_code-1.0-.*is there already"),
+        ("a", make_wheel(tmp_path / "a", version="2.0"), "my_code-1.0-.*already exists"),
         (
             "b",
             make_wheel(tmp_path / "b", "b", {"b": ""}, {"Whole": "b:X"}),
@@ -125,7 +125,7 @@ def test_wheels_that_cannot_load_here_are_refused(tmp_path: Path, code: UserCode
     for path, reason in (
         (make_wheel(tmp_path, "a", {"json": ""}, {"A": "json:X"}), "module 'json' is installed"),
         (make_wheel(tmp_path, "b", {"pyarrow": ""}, {"A": "pyarrow:X"}), "'pyarrow' is installed"),
-        (make_wheel(tmp_path, "c", needs=("no-such-thing>=1",)), "it is not installed here"),
+        (make_wheel(tmp_path, "c", needs=("no-such-thing>=1",)), "not installed here"),
         (make_wheel(tmp_path, "d", needs=("pyarrow<1",)), r"needs pyarrow<1: \d+.* is installed"),
         (tmp_path / "none-1.0-py3-none-any.whl", "No such file"),
     ):
@@ -213,8 +213,8 @@ def test_a_file_that_is_no_wheel_does_not_affect_others(
     code.registry.add([make_wheel(tmp_path)])
     (tmp_path / "instance" / "code" / "a-1.0-py3-none-any.whl").write_text("put here by hand")
     assert code.load(CodeKind.ITERATOR, "Whole")
-    assert code.registry.unusable() == ["a-1.0-py3-none-any.whl"]
+    assert code.registry.invalid_files() == ["a-1.0-py3-none-any.whl"]
     assert [r.message for r in caplog.records] == [
-        "a wheel is left out: a-1.0-py3-none-any.whl is no zip that can be read: "
+        "invalid wheel ignored: a-1.0-py3-none-any.whl is no zip that can be read: "
         "File is not a zip file"
     ]

@@ -231,16 +231,18 @@ class _OutputCheck:
     def add(self, batch: object, key: Key | None) -> None:
         """Raises UserCodeError if the batch is invalid or cannot follow those before it."""
         if not isinstance(batch, pa.RecordBatch):
-            raise self._bound.failure(f"it gave a {type(batch).__name__}, no RecordBatch", key)
+            raise self._bound.failure(
+                f"invalid output: {type(batch).__name__} (expected RecordBatch)", key
+            )
         if not batch.schema.equals(self._kind):
             raise self._bound.failure(_describe_schema_fault(batch.schema, self._kind), key)
         try:
             batch.validate()
         except pa.ArrowInvalid as error:
-            raise self._bound.failure(f"it gave a broken batch: {error}", key) from error
+            raise self._bound.failure(f"invalid batch: {error}", key) from error
         for field, values in zip(self._kind, batch.columns, strict=True):
             if not field.nullable and values.null_count:
-                raise self._bound.failure(f"it gave a null in field {field.name!r}", key)
+                raise self._bound.failure(f"null in field {field.name!r}", key)
         if batch.num_rows:
             self._check_order(batch)
 
@@ -258,16 +260,16 @@ class _OutputCheck:
             before = batch if wrong else self._last
             last = read_key(before, self._keys, wrong - 1)
             raise self._bound.failure(
-                f"it gave this row after {format_key(last)}: rows must stay in key order", key
+                f"row follows key {format_key(last)} (expected rows in key order)", key
             )
         self._last = batch.slice(batch.num_rows - 1).select(self._keys)
 
 
 def _describe_schema_fault(actual: pa.Schema, expected: pa.Schema) -> str:
     if actual.names != expected.names:
-        return f"it gave columns {', '.join(actual.names)}: expected {', '.join(expected.names)}"
+        return f"columns {', '.join(actual.names)} (expected {', '.join(expected.names)})"
     for got, field in zip(actual, expected, strict=True):
         if not got.equals(field):
             null = " that may be null" if got.nullable and not field.nullable else ""
-            return f"it gave field {field.name!r} as {got.type}{null}: expected {field.type}"
-    return "it gave another schema"
+            return f"field {field.name!r} is {got.type}{null} (expected {field.type})"
+    return "the schema of the batch differs from the table's"
