@@ -83,94 +83,86 @@ def collect_garbage(
 
     A dry run changes nothing and lists the files.
     """
-    batch = properties.get(COLLECTION_BATCH_SIZE)
-    delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
     with store.reading() as state:
         report = CollectionReport(state.horizon, state.horizon)
+    delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
+    batch = properties.get(COLLECTION_BATCH_SIZE)
+    collector = _Collector(store, delete, clock, delay_ms, batch, report)
     if dry_run:
-        _preview(store, delay_ms, clock, report)
+        collector.preview()
         return report
-    _finish_earlier(store, batch, delete, report)
-    _collect(store, delay_ms, batch, delete, clock, report)
+    collector.finish_earlier()
+    collector.collect()
     if report.files:
         logger.info("garbage collected", extra={"table": table_id, "files": report.files})
     return report
 
 
-def _finish_earlier(
-    store: StateStore, batch: int, delete: DeleteObjects, report: CollectionReport
-) -> None:
-    while True:
-        with store.reading() as state:
-            files = state.collection.collecting(batch)
-        if not files:
-            return
-        _delete(store, files, delete, report)
-        report.finished += len(files)
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    store: StateStore
+    delete: DeleteObjects
+    clock: Clock
+    delay_ms: int
+    batch: int
+    report: CollectionReport
 
+    def finish_earlier(self) -> None:
+        """Finishes a collection that was interrupted between its steps."""
+        while True:
+            with self.store.reading() as state:
+                files = state.collection.collecting(self.batch)
+            if not files:
+                return
+            self._delete(files)
+            self.report.finished += len(files)
 
-def _collect(
-    store: StateStore,
-    delay_ms: int,
-    batch: int,
-    delete: DeleteObjects,
-    clock: Clock,
-    report: CollectionReport,
-) -> None:
-    refusals = 0
-    while True:
-        claims, waiting = _read_collectable(store, delay_ms, batch, clock)
+    def collect(self) -> None:
+        refusals = 0
+        while True:
+            claims, files = self._find_collectable(self.batch)
+            if not files:
+                return
+            horizon = max(f.unreferenced for f in files)
+            paths = tuple(f.path for f in files)
+            (outcome,) = self.store.commit(CollectFiles(paths, horizon, claims.cursors))
+            if outcome.refused:
+                # A hold or follower has been created since.
+                refusals += 1
+                if refusals == _REFUSALS_MAX:
+                    raise ConflictError(f"nothing could be collected: {outcome.reason}")
+                continue
+            self.report.horizon_after = max(self.report.horizon_after, horizon)
+            if outcome.number is None:
+                # Another collector has them; the next collection finishes its remainder.
+                return
+            self._delete(files)
+
+    def preview(self) -> None:
+        """Reports the files that a collection would delete."""
+        everything, report = 2**63 - 1, self.report
+        _, files = self._find_collectable(everything)
+        with self.store.reading() as state:
+            left = state.collection.collecting(everything)
+        report.horizon_after = max([report.horizon_before, *(f.unreferenced for f in files)])
+        report.finished = len(left)
+        report.files = len(left) + len(files)
+        report.bytes = sum(f.bytes for f in left + files)
+        report.paths = [f.path for f in left + files]
+
+    def _find_collectable(self, limit: int) -> tuple[Claims, list[CollectableFile]]:
+        now_ms = self.clock()
+        claims = find_claims(self.store, now_ms)
+        with self.store.reading() as state:
+            waiting = state.collection.unreferenced(now_ms - self.delay_ms, limit)
         files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
-        report.blocker = claims.lowest if len(files) < len(waiting) else None
-        if not files:
-            return
-        horizon = max(f.unreferenced for f in files)
-        paths = tuple(f.path for f in files)
-        (outcome,) = store.commit(CollectFiles(paths, horizon, claims.cursors))
-        if outcome.refused:
-            # A hold or follower has been created since.
-            refusals += 1
-            if refusals == _REFUSALS_MAX:
-                raise ConflictError(f"nothing could be collected: {outcome.reason}")
-            continue
-        report.horizon_after = max(report.horizon_after, horizon)
-        if outcome.number is None:
-            # Another collector has them; the next collection finishes its remainder.
-            return
-        _delete(store, files, delete, report)
+        self.report.blocker = claims.lowest if len(files) < len(waiting) else None
+        return claims, files
 
-
-def _read_collectable(
-    store: StateStore, delay_ms: int, batch: int, clock: Clock
-) -> tuple[Claims, list[CollectableFile]]:
-    now_ms = clock()
-    claims = find_claims(store, now_ms)
-    with store.reading() as state:
-        return claims, state.collection.unreferenced(now_ms - delay_ms, batch)
-
-
-def _delete(
-    store: StateStore,
-    files: Sequence[CollectableFile],
-    delete: DeleteObjects,
-    report: CollectionReport,
-) -> None:
-    # Sidecars first: the name of the data file identifies its sidecars.
-    delete([f.path + suffix for f in files for suffix in f.sidecars] + [f.path for f in files])
-    store.commit_or_raise(FilesCollected(tuple(f.path for f in files)))
-    report.files += len(files)
-    report.bytes += sum(f.bytes for f in files)
-
-
-def _preview(store: StateStore, delay_ms: int, clock: Clock, report: CollectionReport) -> None:
-    everything = 2**63 - 1
-    claims, waiting = _read_collectable(store, delay_ms, everything, clock)
-    files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
-    report.blocker = claims.lowest if len(files) < len(waiting) else None
-    with store.reading() as state:
-        left = state.collection.collecting(everything)
-    report.horizon_after = max([report.horizon_before, *(f.unreferenced for f in files)])
-    report.finished = len(left)
-    report.files = len(left) + len(files)
-    report.bytes = sum(f.bytes for f in left + files)
-    report.paths = [f.path for f in left + files]
+    def _delete(self, files: Sequence[CollectableFile]) -> None:
+        # Sidecars first: the name of the data file identifies its sidecars.
+        sidecars = [f.path + suffix for f in files for suffix in f.sidecars]
+        self.delete(sidecars + [f.path for f in files])
+        self.store.commit_or_raise(FilesCollected(tuple(f.path for f in files)))
+        self.report.files += len(files)
+        self.report.bytes += sum(f.bytes for f in files)
