@@ -83,7 +83,8 @@ class Property(Generic[T]):
 class Catalogue:
     """Declarations in their order, each name once."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self._by_name: dict[str, Property[Any]] = {}
 
     def add(self, declaration: Property[T]) -> Property[T]:
@@ -105,5 +106,5 @@ class Catalogue:
         return iter(self._by_name.values())
 
 
-INSTANCE_PROPERTIES = Catalogue()
-TABLE_PROPERTIES = Catalogue()
+INSTANCE_PROPERTIES = Catalogue(Scope.INSTANCE)
+TABLE_PROPERTIES = Catalogue(Scope.TABLE)

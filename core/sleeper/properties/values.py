@@ -94,7 +94,7 @@ def instance_properties(values: Mapping[str, str]) -> InstanceProperties:
     InvalidRequestError if a name is unknown, a value is invalid, or values conflict. Names of
     gchq/sleeper without effect here are kept, with a warning.
     """
-    properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES, "instance"))
+    properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES))
     _check_together(properties)
     return properties
 
@@ -106,7 +106,7 @@ def instance_properties_from_text(text: str) -> InstanceProperties:
 
 def table_properties(values: Mapping[str, str], instance: InstanceProperties) -> TableProperties:
     """Returns validated table properties. Errors are those of `instance_properties`."""
-    return TableProperties(_checked(values, TABLE_PROPERTIES, "table"), instance)
+    return TableProperties(_checked(values, TABLE_PROPERTIES), instance)
 
 
 def table_properties_from_text(text: str, instance: InstanceProperties) -> TableProperties:
@@ -130,7 +130,7 @@ def declared(name: str) -> Property[object]:
     """Returns the declaration of that name. InvalidRequestError suggests a similar name."""
     found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
     if found is None:
-        raise InvalidRequestError(_unknown(name, "known"))
+        raise _unknown_error(name, "property", INSTANCE_PROPERTIES, TABLE_PROPERTIES)
     return found
 
 
@@ -142,14 +142,14 @@ def check_set_by_user(names: Mapping[str, str]) -> None:
             raise InvalidRequestError(f"property {name} is set by the {found.set_by.value}")
 
 
-def _checked(values: Mapping[str, str], catalogue: Catalogue, what: str) -> dict[str, str]:
+def _checked(values: Mapping[str, str], catalogue: Catalogue) -> dict[str, str]:
     kept = {name: value.strip() for name, value in values.items() if value.strip()}
     for name, value in kept.items():
         declaration = catalogue.find(name)
         if declaration is not None:
             declaration.parse(value)
         elif not _is_ignored(name):
-            raise InvalidRequestError(_unknown(name, what))
+            raise _unknown_error(name, f"{catalogue.scope.value} property", catalogue)
     return kept
 
 
@@ -159,13 +159,9 @@ def _is_ignored(name: str) -> bool:
     return not is_declared and name in gchq_names()
 
 
-def _unknown(name: str, what: str) -> str:
-    known = {
-        "instance": INSTANCE_PROPERTIES.names(),
-        "table": TABLE_PROPERTIES.names(),
-    }.get(what, INSTANCE_PROPERTIES.names() + TABLE_PROPERTIES.names())
-    kind = "property" if what == "known" else f"{what} property"
-    return f"{name!r} is no {kind}{did_you_mean(name, known)}"
+def _unknown_error(name: str, kind: str, *catalogues: Catalogue) -> InvalidRequestError:
+    known = [known for catalogue in catalogues for known in catalogue.names()]
+    return InvalidRequestError(f"{name!r} is no {kind}{did_you_mean(name, known)}")
 
 
 def _typed(values: Mapping[str, str], declaration: Property[T], default: T | None) -> T:
