@@ -1,8 +1,7 @@
-"""Iterators: Python over Arrow batches, in the merge. Their protocol, and some to use and to read.
+"""Iterators: Python over Arrow batches, in the merge. Their protocol, and built-in ones.
 
-A `RowIterator` is a class of a user's wheel, or of this package. The merge gives it sorted
-batches of whole groups, takes sorted batches of the same schema from it, and checks them.
-What must hold of an iterator of a table, so that no answer depends on what was compacted
-when: what it makes of some rows, put together with what it makes of others, it makes into
-the same as of all rows at once.
+A `RowIterator` is a class of a user's wheel, or of this package. The merge passes sorted batches
+of whole groups to it, and checks the sorted batches of the same schema that it returns. The
+result of a table's iterator must not depend on which rows were compacted together before:
+`f(f(a) + f(b))` equals `f(a + b)`.
 """

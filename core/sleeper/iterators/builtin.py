@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 
 class SumByKey:
-    """Rows equal in row and sort key become one, each value field their sum, which wraps.
+    """Sums the value fields of rows with equal row and sort keys. Sums wrap.
 
-    Value fields are int32 and int64, and nulls count for nothing. For a table and for a query.
-    It takes no config.
+    Value fields are int32 or int64, and nulls are ignored. For tables and queries. It has no
+    config.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ def _sums(column: pa.Array, starts: np.ndarray) -> pa.Array:
 
 
 class AgeOffByField:
-    """Config `field,millis`: leaves out rows whose time is so long ago. A null time stays.
+    """Config `field,millis`: removes rows whose time is older. Keeps rows with a null time.
 
-    The field is an int64 of milliseconds since 1970, or a timestamp. For a table and for a
-    query. Which rows it leaves out does not depend on other rows, and none comes back later.
+    The field is an int64 of milliseconds since 1970, or a timestamp. For tables and queries: the
+    removal of a row does not depend on other rows, and no row returns later.
     """
 
     def __init__(
@@ -75,9 +75,7 @@ class AgeOffByField:
         config: str,
     ) -> None:
         self._field, self._age_ms = _age_config(config)
-        if self._field not in schema.names:
-            raise ValueError(f"no field {self._field!r}; there are {', '.join(schema.names)}")
-        self._kind = schema.field(self._field).type
+        self._kind = _field_type(schema, self._field)
         if not (pa.types.is_int64(self._kind) or pa.types.is_timestamp(self._kind)):
             raise ValueError(f"field {self._field!r} is {self._kind}: expected a long or timestamp")
         self._oldest = pa.scalar(None, self._kind)
@@ -101,6 +99,12 @@ class AgeOffByField:
             yield batch.filter(pc.fill_null(pc.greater(times, self._oldest), True))
 
 
+def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
+    if name not in schema.names:
+        raise ValueError(f"no field {name!r}; there are {', '.join(schema.names)}")
+    return schema.field(name).type
+
+
 def _age_config(config: str) -> tuple[str, int]:
     field, comma, age = config.rpartition(",")
     age = age.strip()
@@ -110,11 +114,10 @@ def _age_config(config: str) -> tuple[str, int]:
 
 
 class LatestBySortKey:
-    """Of each row key, the row with the largest sort key.
+    """Keeps the row with the largest sort key of each row key.
 
-    Of several rows with that sort key, one: two rows with equal keys but other values give an
-    answer that depends on their order, so keys should be unique. For a table and for a query.
-    It takes no config, and needs a sort key.
+    Of several rows with that sort key it keeps one, which depends on their order, so keys should
+    be unique. For tables and queries. It has no config, and needs a sort key.
     """
 
     def __init__(
@@ -133,8 +136,7 @@ class LatestBySortKey:
         return ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # A batch ends with a whole group, but its row key may go on in the next: whether its
-        # last row is the latest is known then.
+        # A batch ends with a whole group, but the next batch may continue its row key.
         last: pa.RecordBatch | None = None
         for batch in batches:
             rows = batch if last is None else _joined(last, batch)
@@ -169,9 +171,7 @@ class RowSecurity:
         config: str,
     ) -> None:
         self._field, self._held = _security_config(config)
-        if self._field not in schema.names:
-            raise ValueError(f"no field {self._field!r}; there are {', '.join(schema.names)}")
-        kind = schema.field(self._field).type
+        kind = _field_type(schema, self._field)
         is_list = pa.types.is_list(kind) and pa.types.is_string(kind.value_type)
         if not is_list and not pa.types.is_string(kind):
             raise ValueError(

@@ -9,15 +9,14 @@ import pyarrow as pa
 class RowIterator(Protocol):
     """Rows in, rows out: filtered, combined, redacted, in a table's merges or in one query.
 
-    The class is registered under a name, and its own name does not matter. An object of it is
-    made for each run over some keys: for each leaf that a query reads, for each compaction
-    job. It is called once.
+    The class is registered under a name, and its own name does not matter. Each run over some
+    keys, such as a leaf in a query or a compaction job, creates an object and calls it once.
 
-    *What it may rely on.* Batches have exactly the columns of `schema`, which are the table's
+    *Guarantees of its input.* Batches have exactly the columns of `schema`, which are the table's
     fields in order, or fewer value fields if the class has `required_fields`. Rows ascend by
-    row key, then sort key. Rows that are equal in both, a *group*, are in one batch. All rows
-    of a row key that the run has come in one run, though perhaps over many batches, so a last
-    row may be carried over to the next batch.
+    row key, then sort key. A *group*, the rows that are equal in both, is in one batch. All rows
+    of a row key are in one run, but maybe in several batches, so the iterator may keep a last
+    row until the next batch.
 
     *Guarantees of every iterator.* Each output batch has exactly the schema, without nulls in
     fields that are not nullable. Rows are in key order, also across batches, and row keys are
