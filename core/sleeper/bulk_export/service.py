@@ -196,17 +196,12 @@ def run_bulk_export_message(
     instance: Instance, message: Message, task_id: str | None = None
 ) -> BulkExportResult:
     """Runs the export of a message. Records an invalid message as rejected under its own id."""
-    try:
+    kind = JobKind.BULK_EXPORT
+    with track_run(instance, kind, TableId(""), message.message_id).reject_errors():
         job = EXPORT_JOBS.parse(message.body, message.message_id)
-    except InvalidRequestError as error:
-        track_run(instance, JobKind.BULK_EXPORT, TableId(""), message.message_id).reject(error)
-        raise
-    table = find_job_table(instance, JobKind.BULK_EXPORT, job)
-    try:
+    table = find_job_table(instance, kind, job)
+    with track_run(instance, kind, table.ref.id, job.id).reject_errors():
         check_export_access(table, message.sender)
-    except InvalidRequestError as error:
-        track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
-        raise
     return _run(instance, job, instance.storage.exports(), task_id)
 
 

@@ -1,7 +1,8 @@
 """Tracking of runs: acceptance, start, result, failure and rejection of every kind of job."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -97,6 +98,18 @@ class RunTracker:
         reasons = (str(error)[:_REASON_CHARACTERS_MAX],)
         self.tracker.record(self.run.event(JobStep.REJECTED, self.clock(), reasons=reasons))
 
+    @contextmanager
+    def reject_errors(self) -> Iterator[None]:
+        """Records the job as rejected if the block finds its request invalid or its table missing.
+
+        Raises InvalidRequestError then.
+        """
+        try:
+            yield
+        except (InvalidRequestError, NotFoundError) as error:
+            self.reject(error)
+            raise InvalidRequestError(str(error)) from error
+
     def accept(self, platform_run: str, inputs: int) -> None:
         """Records that a platform accepted the run under that name."""
         run = self.run
@@ -145,21 +158,17 @@ def parse_file_job(instance: Instance, message: Message, kind: JobKind) -> Inges
     it is as old as the ids of committed jobs that the state keeps (it waited in a queue or among
     dead letters): its commit could not be recognized as a repetition.
     """
-    try:
+    with track_run(instance, kind, _UNKNOWN_TABLE, message.message_id).reject_errors():
         job = INGEST_JOBS.parse(message.body, message.message_id)
         instance.storage.sources.check_message(job.files)
-    except InvalidRequestError as error:
-        track_run(instance, kind, _UNKNOWN_TABLE, message.message_id).reject(error)
-        raise
     age_ms = instance.clock() - message.sent_ms
-    if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
-        too_old = InvalidRequestError(
-            f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs are "
-            f"kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
-        )
-        table_id = unknown_table_id(job.table_name, job.table_id)
-        track_run(instance, kind, table_id, job.id).reject(too_old)
-        raise too_old
+    table_id = unknown_table_id(job.table_name, job.table_id)
+    with track_run(instance, kind, table_id, job.id).reject_errors():
+        if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
+            raise InvalidRequestError(
+                f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs "
+                f"are kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
+            )
     return job
 
 
@@ -176,12 +185,10 @@ class TableJob(Protocol):
 
 def find_job_table(instance: Instance, kind: JobKind, job: TableJob) -> OpenTable:
     """Returns the table of a job. InvalidRequestError, recorded as a rejection, if none exists."""
-    try:
-        return OpenTable(instance, find_table(instance.tables.index, job.table_name, job.table_id))
-    except (NotFoundError, InvalidRequestError) as error:
-        table_id = unknown_table_id(job.table_name, job.table_id)
-        track_run(instance, kind, table_id, job.id).reject(error)
-        raise InvalidRequestError(str(error)) from error
+    table_id = unknown_table_id(job.table_name, job.table_id)
+    with track_run(instance, kind, table_id, job.id).reject_errors():
+        ref = find_table(instance.tables.index, job.table_name, job.table_id)
+    return OpenTable(instance, ref)
 
 
 def unknown_table_id(table_name: str | None, table_id: str | None) -> TableId:
