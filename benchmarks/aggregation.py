@@ -117,7 +117,7 @@ def _job(state: StateStore, inputs: Path, paths: list[str]) -> CompactionJob:
     state.commit_or_raise(AddFiles("inputs", now, additions))
     claim = JobAssignment("job", ROOT_PARTITION_ID, tuple(paths), now + _LEASE_MS)
     state.commit_or_raise(AssignFiles((claim,)))
-    return CompactionJob("job", _TABLE, ROOT_PARTITION_ID, tuple(paths), now)
+    return CompactionJob("job", _TABLE, ROOT_PARTITION_ID, tuple(paths), created_ms=now)
 
 
 def _task(folder: Path, given: RepeatedRows) -> Task:

@@ -71,9 +71,9 @@ def test_a_subquery_that_exceeds_the_query_s_rows_fails(query_tracker: Tracked):
 
 def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
     tracker = make_query(query_tracker, "a")
-    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
+    with pytest.raises(QueryIdTakenError, match="'q' belongs to another query"):
         tracker.begin("q", QueryPin("other", "0123abcd", 9, 2000))
-    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
+    with pytest.raises(QueryIdTakenError, match="'q' belongs to another query"):
         tracker.fail("q", "other", "no")
     assert (state(tracker), tracker.query("q").error) == (RUNNING, None)
 

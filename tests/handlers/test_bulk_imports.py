@@ -179,14 +179,14 @@ POISON = {
     body(platformSpec=[]): '"platformSpec" is [] (expected an object)',
     body(className=[1]): '"className" is [1] (expected text)',
     body(sparkConf={"spark.jars": "s3://b/evil.jar"}): "may not set 'spark.jars'",
-    body(sparkConf={"spark.driver.extraJavaOptions": "-Dx"}): "only what sizes a job",
-    body(sparkConf={"spark.executorEnv.PYTHONPATH": "x"}): "only what sizes a job",
-    body(sparkConf={"spark.yarn.dist.files": "x"}): "only what sizes a job",
-    body(sparkConf={"spark.submit.pyFiles": "x"}): "only what sizes a job",
-    body(sparkConf={"spark.pyspark.python": "x"}): "only what sizes a job",
-    body(sparkConf={"other": "x"}): "only what sizes a job",
-    body(sparkConf={"spark.executor.memory": "1G --conf spark.jars=x"}): "no number, size or word",
-    body(sparkConf={"spark.executor.cores": "many"}): "'many' is no number",
+    body(sparkConf={"spark.driver.extraJavaOptions": "-Dx"}): "only settings that size a job",
+    body(sparkConf={"spark.executorEnv.PYTHONPATH": "x"}): "only settings that size a job",
+    body(sparkConf={"spark.yarn.dist.files": "x"}): "only settings that size a job",
+    body(sparkConf={"spark.submit.pyFiles": "x"}): "only settings that size a job",
+    body(sparkConf={"spark.pyspark.python": "x"}): "only settings that size a job",
+    body(sparkConf={"other": "x"}): "only settings that size a job",
+    body(sparkConf={"spark.executor.memory": "1G --conf spark.jars=x"}): "not a number, size",
+    body(sparkConf={"spark.executor.cores": "many"}): "'many' is not a number",
 }
 
 

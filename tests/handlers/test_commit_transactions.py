@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.admin.tables import delete_table
 from sleeper.clock import system_clock
-from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.job import parse_compaction_job
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import StateMovedOnError, UnavailableError
@@ -391,7 +391,7 @@ def test_a_compaction_is_committed_by_the_committer(aws: Lambda) -> None:
     add_rows(aws.instance, "t", 3)
     compact_table(aws.instance, "t", full=True)
     (message,) = aws.instance.jobs.queue(QueueName.COMPACTION).receive()
-    job_id = compaction_job_from_json(message.body).id
+    job_id = parse_compaction_job(message.body).id
     assert run_compaction_message(aws.instance, message.body, "task") == (3, 3)
     assert job(aws, ref, job_id).state is JobState.FINISHED
     assert len(files(aws, ref)) == 2

@@ -353,7 +353,7 @@ def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance,
     assert len(results(instance, "q1")) == 4
     refusals = instance.queries.tracker().query(message_id)
     assert refusals.state is QueryState.FAILED
-    assert "query id 'q1' is another query's" in (refusals.error or "")
+    assert "query id 'q1' belongs to another query" in (refusals.error or "")
     assert instance.jobs.queue(QueueName.QUERY).counts().unfinished == 0
     (letter,) = instance.jobs.dead_letters(QueueName.QUERY).list()
     assert json.loads(letter.body)["regions"] == regions

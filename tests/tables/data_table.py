@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.compaction.job import CompactionJob, compaction_job_from_json
+from sleeper.compaction.job import CompactionJob, parse_compaction_job
 from sleeper.compaction.plan import CreationReport, create_compaction_jobs
 from sleeper.compaction.run import CompactionResult, CompactionSettings, run_compaction
 from sleeper.datafiles.arrow import arrow_schema
@@ -296,7 +296,7 @@ class DataTable(TableBuilder):
         self.ticks()
 
     def sent_jobs(self) -> list[CompactionJob]:
-        return [compaction_job_from_json(m) for m in self.messages]
+        return [parse_compaction_job(m) for m in self.messages]
 
     def run(self, job: CompactionJob, lease_seconds: float = 3600) -> CompactionResult:
         settings = CompactionSettings(
@@ -309,7 +309,7 @@ class DataTable(TableBuilder):
         results: list[CompactionResult | SleeperError] = []
         while self.messages:
             try:
-                results.append(self.run(compaction_job_from_json(self.messages[0])))
+                results.append(self.run(parse_compaction_job(self.messages[0])))
             except SleeperError as error:
                 results.append(error)
             self.messages.pop(0)

@@ -11,7 +11,7 @@ import pytest
 
 from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
-from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.job import parse_compaction_job
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.jobs.file_requests import SUBMISSIONS
 from sleeper.jobs.ingest_job import INGEST_JOBS
@@ -62,7 +62,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Query messages": _query,
     "Results destinations": lambda body: RESULTS_DESTINATION.decode(json.loads(body)),
     "Leaf query messages": _leaf_query,
-    "Compaction messages": compaction_job_from_json,
+    "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),
 }

@@ -23,8 +23,8 @@ from sleeper.jobs.query_tracker import (
     QueryPin,
     QueryState,
     QueryStatus,
-    state_of_query,
-    too_many_rows,
+    derive_query_state,
+    format_rows_error,
 )
 from sleeper.properties.deployed import RECENT, TIME_TO_LIVE
 
@@ -144,7 +144,7 @@ class DynamoQueryTracker:
         except RefusedError as refused:
             # The subquery was finished before, or the query was removed or has too many rows.
             if room is not None and _QUERY_WRITE in refused.items:
-                return self.finish(query_id, sub_query_id, 0, too_many_rows(rows_max))
+                return self.finish(query_id, sub_query_id, 0, format_rows_error(rows_max))
         return self._end_query(query_id)
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
@@ -205,7 +205,7 @@ class DynamoQueryTracker:
         if item is None or "subQueries" not in item or _state(item).is_finished:
             return None
         counts = (item.get(name, 0) for name in ("finishedSubQueries", "failedSubQueries"))
-        state = state_of_query(item["subQueries"], *counts)
+        state = derive_query_state(item["subQueries"], *counts)
         if not state.is_finished:
             return None
         try:

@@ -34,7 +34,7 @@ from sleeper.jobs.spark_platform import (
     PlatformName,
     RunOutcome,
     RunState,
-    run_id_of,
+    make_run_id,
     spark_settings,
     yarn_command,
 )
@@ -70,7 +70,7 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
         table_id,
         job.id,
         JobKind.BULK_IMPORT,
-        run_id_of(table_id, job.id, message.message_id),
+        make_run_id(table_id, job.id, message.message_id),
     )
     tracker = RunTracker(instance.jobs.tracker, instance.clock, run)
     runs = BulkImportRuns(instance, name)
@@ -175,7 +175,7 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
     """
     job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
     table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
-    run_id = run_id_of(table_id, job.id, f"{message.message_id}#{message.receives}")
+    run_id = make_run_id(table_id, job.id, f"{message.message_id}#{message.receives}")
     reference = f"spark-submit sleeper-{run_id}"
     run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id)
     tracker = RunTracker(instance.jobs.tracker, instance.clock, run)

@@ -1,12 +1,13 @@
 """Compaction jobs: the message (docs/formats.md, "Compaction messages") and the lease of a run."""
 
-import json
 import secrets
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Self
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.json_codec import Conversion, JsonCodec, Member, camel_case
+from sleeper.lenient_json import StrictText, to_strict_text
 from sleeper.partitions.partition import PartitionId
 from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
@@ -24,46 +25,31 @@ class CompactionJob:
     queue, and is empty in messages of more than 1,000 files.
     """
 
-    id: str
-    table_id: TableId
-    partition_id: PartitionId
-    inputs: tuple[str, ...]
-    created_ms: int
+    id: Annotated[StrictText, Member("jobId")]
+    table_id: Annotated[TableId, Conversion(to_strict_text)]
+    partition_id: Annotated[PartitionId, Conversion(to_strict_text)]
+    inputs: Annotated[tuple[str, ...], Member("inputFiles", optional=True)] = field(
+        default_factory=tuple
+    )
+    created_ms: int = field(kw_only=True)
 
     def to_json(self) -> str:
         """Returns the message's body."""
-        raw = {
-            "jobId": self.id,
-            "tableId": self.table_id,
-            "partitionId": self.partition_id,
-            "inputFiles": list(self.inputs) if len(self.inputs) <= _INPUTS_SENT_MAX else [],
-            "createdMs": self.created_ms,
-        }
-        return json.dumps(raw, separators=(",", ":"))
+        sent = self if len(self.inputs) <= _INPUTS_SENT_MAX else replace(self, inputs=())
+        return _CODEC.format(sent)
+
+
+_CODEC = JsonCodec(CompactionJob, camel_case)
+
+
+def parse_compaction_job(body: str) -> CompactionJob:
+    """Parses a message. InvalidRequestError if it is not a compaction job."""
+    return _CODEC.parse(body, "compaction message")
 
 
 def new_compaction_job_id() -> str:
     """Returns a random id. Ids of released jobs are never reused."""
     return secrets.token_hex(12)
-
-
-def compaction_job_from_json(body: str) -> CompactionJob:
-    """Parses a message. InvalidRequestError if it is not a compaction job."""
-    try:
-        raw = json.loads(body)
-        inputs = tuple(str(path) for path in raw.get("inputFiles", ()))
-        texts = [raw[name] for name in ("jobId", "tableId", "partitionId")]
-        if not all(isinstance(text, str) and text for text in texts):
-            raise TypeError("ids must be text")
-        job_id, table_id, partition_id = texts
-        return CompactionJob(
-            job_id, TableId(table_id), PartitionId(partition_id), inputs, int(raw["createdMs"])
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidRequestError(
-            f"not a compaction job: {body[:200]!r}: expected jobId, tableId, partitionId, "
-            f"inputFiles and createdMs ({error!r})"
-        ) from error
 
 
 _LOST = (DataError, InvalidRequestError, NotFoundError, StateMovedOnError)

@@ -179,7 +179,9 @@ def find_undispatched(
         while batch := list(islice(assigned, _JOBS_PER_BATCH)):
             unknown = set(tracker.unknown(table_id, [job.id for job in batch]))
             undispatched += (
-                CompactionJob(j.id, table_id, j.partition_id, j.inputs, j.assigned_time_ms)
+                CompactionJob(
+                    j.id, table_id, j.partition_id, j.inputs, created_ms=j.assigned_time_ms
+                )
                 for j in batch
                 if j.id in unknown
             )
@@ -223,7 +225,9 @@ def assign(
     with store.reading() as state:
         now_ms = state.moment(clock())
     jobs = [
-        CompactionJob(new_compaction_job_id(), table_id, s.partition_id, s.inputs, now_ms)
+        CompactionJob(
+            new_compaction_job_id(), table_id, s.partition_id, s.inputs, created_ms=now_ms
+        )
         for s in selections
     ]
     claims = [JobAssignment(j.id, j.partition_id, j.inputs, now_ms + lease_ms) for j in jobs]

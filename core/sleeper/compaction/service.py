@@ -1,6 +1,6 @@
 """Runs the compaction jobs of messages."""
 
-from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.job import parse_compaction_job
 from sleeper.compaction.run import CompactionSettings, run_compaction
 from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.instance import Instance, OpenTable
@@ -15,7 +15,7 @@ def run_compaction_message(
     instance: Instance, body: str, task_id: str | None = None
 ) -> tuple[int, int]:
     """Runs the job of a message. Returns the numbers of rows read and written."""
-    job = compaction_job_from_json(body)
+    job = parse_compaction_job(body)
     table = OpenTable(instance, find_table(instance.tables.index, None, job.table_id))
     properties = table.properties()
     settings = CompactionSettings(

@@ -16,7 +16,7 @@ ERROR_CHARACTERS_MAX = 4000
 
 
 class QueryState(Enum):
-    """What has become of a query or a subquery. A subquery is never PARTIALLY_FAILED."""
+    """The state of a query or a subquery. Only a query can be PARTIALLY_FAILED."""
 
     QUEUED = "QUEUED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -26,22 +26,22 @@ class QueryState(Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it stays so."""
+        """Whether the state is final."""
         return self not in {QueryState.QUEUED, QueryState.IN_PROGRESS}
 
 
 class QueryIdTakenError(InvalidRequestError):
-    """A query's id is another query's already."""
+    """The id belongs to another query."""
 
     def __init__(self, query_id: str) -> None:
-        super().__init__(f"query id {query_id!r} is another query's already")
+        super().__init__(f"query id {query_id!r} belongs to another query")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPin:
-    """What the query is, and what it reads: kept from its first delivery on.
+    """The identity of a query and the version it reads, fixed by its first delivery.
 
-    `fingerprint` distinguishes its message from another query's with the same id.
+    `fingerprint` distinguishes its message from that of another query with the same id.
     """
 
     fingerprint: str
@@ -63,8 +63,11 @@ class QueryStatus:
     table_id: str | None = None
 
 
-def state_of_query(subqueries: int, finished: int, failed: int) -> QueryState:
-    """By how many subqueries there are, how many are finished, and how many of those failed."""
+def derive_query_state(subqueries: int, finished: int, failed: int) -> QueryState:
+    """Returns the state of a query from the numbers of its subqueries.
+
+    `failed` subqueries are finished too.
+    """
     if finished < subqueries:
         return QueryState.IN_PROGRESS
     if not failed:
@@ -72,30 +75,30 @@ def state_of_query(subqueries: int, finished: int, failed: int) -> QueryState:
     return QueryState.FAILED if failed == subqueries else QueryState.PARTIALLY_FAILED
 
 
-def too_many_rows(rows_max: int) -> str:
-    """Why a subquery failed that others left no rows for."""
+def format_rows_error(rows_max: int) -> str:
+    """Returns the error of a subquery whose rows exceed the limit of its query."""
     return (
-        f"the query gives more than {rows_max} rows in all its parts, which "
-        f"{QUERY_MESSAGE_ROWS_MAX.name} does not allow"
+        f"the query returns more than {rows_max} rows in all its parts, the limit of "
+        f"{QUERY_MESSAGE_ROWS_MAX.name}"
     )
 
 
 class QueryTracker(Protocol):
-    """What becomes of queries. Each call may come twice, at any time.
+    """Records the progress of queries. Each call is idempotent, and may be repeated at any time.
 
-    A finished query or subquery stays as it is.
+    A finished query or subquery does not change.
     """
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
-        """Records a query as queued; returns the pin that counts, which is the first one.
+        """Records a query as queued. Returns the pin of its first delivery.
 
-        None if it is finished. QueryIdTakenError if the id is another query's.
+        None if the query is finished. QueryIdTakenError if the id belongs to another query.
         """
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
-        """Records subqueries as queued unless they are recorded, then the query in progress.
+        """Records new subqueries as queued, then the query as in progress.
 
-        They are the same each time. Without any the query is completed.
+        Each call has the same subqueries. Without subqueries, the query is completed.
         """
 
     def start(self, query_id: str, sub_query_id: str) -> bool:
@@ -109,36 +112,36 @@ class QueryTracker(Protocol):
         error: str | None = None,
         rows_max: int = 0,
     ) -> QueryStatus | None:
-        """Ends a subquery, counted once. The query's status if that ended the query.
+        """Records the end of a subquery, once. Returns the query's status if that ended the query.
 
-        With a maximum other than 0, one whose rows make the query's more than that is failed.
+        A subquery fails if the query's rows exceed `rows_max`; 0 is no limit.
         """
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
-        """Ends a query that cannot be run. Its status, or None if it is finished.
+        """Records the failure of a query. Returns its status, None if it was finished.
 
-        QueryIdTakenError if the id is another query's, which stays as it is.
+        QueryIdTakenError if the id belongs to another query, which does not change.
         """
 
 
 class QueryHistory(Protocol):
-    """What is known of queries."""
+    """Reads the recorded queries."""
 
     def query(self, query_id: str) -> QueryStatus:
-        """The query, or NotFoundError."""
+        """Returns the query. NotFoundError if it is unknown."""
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
-        """Its subqueries, by id."""
+        """Returns the subqueries, ordered by id."""
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
-        """The queries that came last, newest first."""
+        """Returns the most recent queries, newest first."""
 
     def remove_before(self, time_ms: int) -> int:
-        """Forgets queries that came before, and their subqueries. Returns how many queries."""
+        """Deletes queries recorded before, with their subqueries. Returns the number of queries."""
 
 
 class QueryRecords(QueryTracker, QueryHistory, Protocol):
-    """Both."""
+    """Records and reads queries."""
 
 
 @dataclass(frozen=True, slots=True)

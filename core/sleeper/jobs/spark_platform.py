@@ -19,11 +19,11 @@ from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.values import InstanceProperties
 
 _MIB = 1024**2
-# As existing messages have them: Spark's name after that of the property.
+# Prefixes in messages of gchq/sleeper, before the name of the Spark setting.
 _OLDER_PREFIXES = ("sleeper.bulk.import.emr.serverless.", "sleeper.bulk.import.emr.")
 _VALUE = re.compile(r"[A-Za-z0-9._:%+-]{1,200}")
-# What sizes a job or bounds its tries and waits. None of these loads code, reads a file, runs a
-# command, or says who the job is.
+# Settings that size a job or limit its retries and timeouts. None of these loads code, reads a
+# file, runs a command, or sets the identity of the job.
 _ALLOWED = re.compile(
     r"spark\.("
     r"(driver|executor)\.(cores|memory|memoryOverhead|memoryOverheadFactor)"
@@ -47,7 +47,7 @@ _ALLOWED = re.compile(
     r"|storage\.level"
     r")"
 )
-# A task's sort, and Arrow's batches on their way between Spark and it.
+# A task sorts in memory, and holds the Arrow batches that it exchanges with Spark.
 _TIMES_TASK_MEMORY = 2
 _PYTHON_MIB = 1024
 
@@ -105,23 +105,23 @@ class SparkPlatform(Protocol):
         """Returns the outcome. NotFoundError if the platform no longer knows the run."""
 
 
-def run_id_of(table_id: str, job_id: str, message_id: str) -> str:
+def make_run_id(table_id: str, job_id: str, message_id: str) -> str:
     """Returns the id of a message's run, which is the same for every delivery."""
     return hashlib.sha256(f"{table_id}#{job_id}#{message_id}".encode()).hexdigest()[:32]
 
 
 def spark_settings(
-    platform: PlatformName, properties: InstanceProperties, wanted: Mapping[str, str]
+    platform: PlatformName, properties: InstanceProperties, requested: Mapping[str, str]
 ) -> dict[str, str]:
-    """The instance's settings of Spark, overridden by a message's.
+    """Returns the instance's Spark settings, overridden by those of a message.
 
-    InvalidRequestError for one that a message may not set.
+    InvalidRequestError if a message may not set one of them.
     """
     serverless = platform is PlatformName.EMR_SERVERLESS
     defaults = SPARK_ON_SERVERLESS if serverless else SPARK_ON_CLUSTERS
     settings = {name: str(properties.get(prop)) for name, prop in defaults.items()}
     settings |= {"spark.dynamicAllocation.enabled": "true"}
-    settings |= dict(_checked(name, value) for name, value in wanted.items())
+    settings |= dict(_checked(name, value) for name, value in requested.items())
     if "spark.executor.memoryOverhead" not in settings:
         overhead = _overhead_mib(settings["spark.executor.cores"], properties)
         settings["spark.executor.memoryOverhead"] = f"{overhead}m"
@@ -133,20 +133,22 @@ def _checked(name: str, value: str) -> tuple[str, str]:
         name = name.removeprefix(prefix)
     if not _ALLOWED.fullmatch(name):
         raise InvalidRequestError(
-            f'bulk import message: "sparkConf" may not set {name[:200]!r}: only what sizes a job'
+            f'bulk import message: "sparkConf" may not set {name[:200]!r}: only settings that size '
+            "a job"
         )
     if not _VALUE.fullmatch(value):
         raise InvalidRequestError(
-            f'bulk import message: "sparkConf" {name}: {value[:200]!r} is no number, size or word'
+            f'bulk import message: "sparkConf" {name}: {value[:200]!r} is not a number, size or '
+            "word"
         )
     return name, value
 
 
 def _overhead_mib(cores: str, properties: InstanceProperties) -> int:
-    """What the Python workers of an executor take, beside its JVM: one for each processor."""
+    """Returns the memory of an executor's Python workers, one for each core."""
     if not cores.isdecimal():
         raise InvalidRequestError(
-            f'bulk import message: "sparkConf" spark.executor.cores: {cores!r} is no number'
+            f'bulk import message: "sparkConf" spark.executor.cores: {cores!r} is not a number'
         )
     task_mib = properties.get(BULK_IMPORT_TASK_MEMORY_BYTES) // _MIB
     return _PYTHON_MIB + int(cores) * _TIMES_TASK_MEMORY * task_mib
@@ -161,12 +163,12 @@ _ONE_TRY = {"spark.yarn.maxAppAttempts": "1", "spark.yarn.submit.waitAppCompleti
 
 
 def submit_options(settings: Mapping[str, str]) -> list[str]:
-    """The settings as options, in the order of their names."""
+    """Returns the settings as options, ordered by name."""
     return [part for name in sorted(settings) for part in ("--conf", f"{name}={settings[name]}")]
 
 
 def serverless_settings(job: PlatformJob) -> dict[str, str]:
-    """Settings on EMR Serverless, whose application has the image."""
+    """Returns the settings on EMR Serverless, whose application has the image."""
     variables = {**job.environment, "PYSPARK_PYTHON": PYTHON}
     return {
         **job.spark_conf,
@@ -178,10 +180,10 @@ def serverless_settings(job: PlatformJob) -> dict[str, str]:
 
 
 def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
-    """The command on a node of an EMR cluster. Driver and executors run in the image.
+    """Returns the command for a node of an EMR cluster. Driver and executors run in the image.
 
-    It lasts as long as the job. A driver that died is not started again by YARN: it is told as
-    a failure, and the job may be sent again.
+    The command runs as long as the job. YARN does not restart a driver: its exit is a failure of
+    the job, which may be sent again.
     """
     variables = {
         **job.environment,
@@ -202,11 +204,11 @@ def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
 
 
 def kubernetes_arguments(job: PlatformJob, image: str) -> tuple[str, ...]:
-    """Arguments of spark-submit in a pod, which is the driver. Kubernetes fills in `$(…)`."""
+    """Returns the arguments of spark-submit in the driver's pod. Kubernetes expands `$(…)`."""
     settings = {
         **job.spark_conf,
         **_prefixed("spark.executorEnv.", {**job.environment, "PYSPARK_PYTHON": PYTHON}),
-        # Without an external shuffle service, executors that hold pieces stay.
+        # Without an external shuffle service, executors with shuffle data must not be removed.
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.driver.host": "$(POD_IP)",
         "spark.kubernetes.container.image": image,

@@ -13,8 +13,8 @@ from sleeper.jobs.query_tracker import (
     QueryPin,
     QueryState,
     QueryStatus,
-    state_of_query,
-    too_many_rows,
+    derive_query_state,
+    format_rows_error,
 )
 from sleeper.local.database import InstanceDatabase
 
@@ -120,7 +120,7 @@ class LocalQueryTracker:
             before = _query_row(transaction, query_id)
             room = rows_max - before["row_count"] if before is not None and rows_max else rows
             if error is None and rows > room:
-                rows, error = 0, too_many_rows(rows_max)
+                rows, error = 0, format_rows_error(rows_max)
             state = QueryState.COMPLETED if error is None else QueryState.FAILED
             values = self._values(
                 query_id, sub=sub_query_id, rows=rows, error=_cut(error), state=state.value
@@ -194,7 +194,7 @@ class LocalQueryTracker:
         row = _query_row(transaction, query_id)
         if row is None or row["subqueries"] is None or QueryState(row["state"]).is_finished:
             return None
-        state = state_of_query(row["subqueries"], row["finished"], row["failed"])
+        state = derive_query_state(row["subqueries"], row["finished"], row["failed"])
         if not state.is_finished:
             return None
         transaction.execute(

@@ -22,7 +22,7 @@ from sleeper.jobs.query_tracker import (
     QueryRecords,
     QueryState,
     QueryStatus,
-    too_many_rows,
+    format_rows_error,
 )
 from sleeper.jobs.queue import Message
 from sleeper.properties.instance import (
@@ -224,7 +224,7 @@ def _limited(
     for batch in batches:
         rows += batch.num_rows
         if rows_left is not None and rows > rows_left:
-            raise InvalidRequestError(too_many_rows(rows_max))
+            raise InvalidRequestError(format_rows_error(rows_max))
         yield batch
 
 

@@ -10,7 +10,7 @@ import pytest
 from datafusion import SessionContext
 
 import sleeper.compaction.run as running
-from sleeper.compaction.job import CompactionJob, Lease, compaction_job_from_json
+from sleeper.compaction.job import CompactionJob, Lease, parse_compaction_job
 from sleeper.compaction.run import MergeJob
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.merge.plan import merge_frame
@@ -403,13 +403,13 @@ def test_run_older_than_half_the_orphan_age_is_refused(table: DataTable) -> None
 
 
 def test_message_json_round_trip_and_refusals() -> None:
-    job = CompactionJob("j", TABLE_ID, ROOT, ("a", "b"), 5)
-    assert compaction_job_from_json(job.to_json()) == job
+    job = CompactionJob("j", TABLE_ID, ROOT, ("a", "b"), created_ms=5)
+    assert parse_compaction_job(job.to_json()) == job
     many = replace(job, inputs=tuple(map(str, range(2000))))
-    assert compaction_job_from_json(many.to_json()).inputs == ()
+    assert parse_compaction_job(many.to_json()).inputs == ()
     for body in ("", "[]", "{}", '{"jobId":1,"tableId":"t","partitionId":"p","createdMs":1}'):
-        with pytest.raises(InvalidRequestError, match="not a compaction job"):
-            compaction_job_from_json(body)
+        with pytest.raises(InvalidRequestError, match="compaction message"):
+            parse_compaction_job(body)
 
 
 def test_plan_text_shows_a_sort() -> None:
