@@ -17,6 +17,8 @@ from sleeper.properties.deployed import BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.spark.session import spark_builder
 
+PRELOADED = Path(__file__).with_name("preloaded")
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -25,7 +27,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: `make install` says how to get it")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(PRELOADED), prepend=os.pathsep)
         # Its own: a socket to the launcher that it leaves to the collector.
         warnings.simplefilter("ignore", ResourceWarning)
         session = spark_builder(tmp_path_factory.mktemp("spark")).getOrCreate()

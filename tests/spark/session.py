@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 
 def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
-    """Settings of a session whose files stand below the folder; a task is tried three times."""
+    """Settings of a session whose files stand below the folder; a task is tried twice."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -21,7 +21,7 @@ def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
-    builder = SparkSession.builder.master(f"local[{cores},3]").appName("sleeper-tests")
+    builder = SparkSession.builder.master(f"local[{cores},2]").appName("sleeper-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder

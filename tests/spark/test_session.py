@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
+from tests.spark.conftest import PRELOADED
 
 
 def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
@@ -23,6 +24,16 @@ def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
     rows = result.collect()
     assert sum(r["rows"] for r in rows) == 1000
     assert {r["from"] for r in rows} == {"sleeper.clock"}
+
+
+def test_the_preloaded_libraries_start_no_thread_before_a_fork() -> None:
+    program = "import os, sys; print('sleeper.spark.cluster' in sys.modules)\n"
+    program += "print(len(os.listdir('/proc/self/task')))"
+    # The name of the daemon stands among the arguments, as in those of the daemon.
+    command = [sys.executable, "-c", program, "pyspark.daemon"]
+    environment = {**os.environ, "PYTHONPATH": str(PRELOADED)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "1"]
 
 
 _PROGRAM = """
