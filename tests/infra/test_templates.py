@@ -320,7 +320,7 @@ def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
 
 
 def test_commits_are_received_twenty_times(example: Synthesis) -> None:
-    commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
+    commits = example.find_named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
     assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
 
 
@@ -445,7 +445,7 @@ def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
     # They refuse to start without these, also where the deployment created the network.
     assert deployed_values["sleeper.vpc"] == deployed_values["sleeper.network.vpc.created"]
     assert deployed_values["sleeper.subnets"] == deployed_values["sleeper.task.subnets"]
-    queue = example.named(QUEUE, "QueueName", f"{PREFIX}query-results")
+    queue = example.find_named(QUEUE, "QueueName", f"{PREFIX}query-results")
     assert queue["SqsManagedSseEnabled"]
     for role in ("query", "ingest.by.queue", "ingest.direct", "admin"):
         assert f"sleeper.{role}.role.arn" in deployed_values
