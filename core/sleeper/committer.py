@@ -92,7 +92,9 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
                 _commit_batch(instance, [message], report)
             _delete_messages(instance, [message], report)
         else:
-            logger.warning("no time left", extra={"message_id": message.message_id})
+            logger.warning(
+                "message returned: not enough time left", extra={"message_id": message.message_id}
+            )
             report.failed.append(message.message_id)
             return_message(instance.jobs.queue(QueueName.COMMITS), message, 0)
     return report

@@ -220,7 +220,7 @@ def _conversion_decoder(conversion: Conversion) -> Decoder:
     return decode
 
 
-_SCALARS = {str: "text", int: "a whole number", bool: "true or false", type(None): "null"}
+_SCALARS = {str: "text", int: "an integer", bool: "true or false", type(None): "null"}
 
 
 def _scalar_decoder(scalar: type) -> Decoder:

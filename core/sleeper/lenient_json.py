@@ -62,7 +62,7 @@ def to_whole_number(raw: Any) -> int:
         return int(match[1])
     if isinstance(raw, int) and not isinstance(raw, bool):
         return raw
-    raise MismatchError(raw, "a whole number")
+    raise MismatchError(raw, "an integer")
 
 
 def to_flag(raw: Any) -> bool:

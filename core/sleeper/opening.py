@@ -43,7 +43,7 @@ def _instance_name(where: str | os.PathLike[str] | None) -> str:
     name = os.fspath(where) if where is not None else os.environ.get(INSTANCE_VARIABLE)
     if not name:
         raise InvalidRequestError(
-            "no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
+            "no instance specified: pass --instance with a folder or aws:INSTANCE_ID, "
             f"or set {INSTANCE_VARIABLE}"
         )
     return name

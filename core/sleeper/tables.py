@@ -111,7 +111,7 @@ def rename_table(index: TableIndex, name: str, new_name: str) -> TableRef:
     """Renames the table. ConflictError if the name is taken."""
     check_table_name(new_name)
     if name != new_name and _has_name(index, new_name):
-        raise ConflictError(f"table {new_name!r} exists already")
+        raise ConflictError(f"table {new_name!r} already exists")
     return _change(index, name, lambda table: replace(table, name=new_name))
 
 
@@ -130,10 +130,10 @@ def find_table(index: TableIndex, name: str | None, table_id: str | None) -> Tab
     if name is not None:
         return index.find(name)
     if table_id is None:
-        raise InvalidRequestError("the table is not named: give tableName or tableId")
+        raise InvalidRequestError("the table is missing (expected tableName or tableId)")
     table = index.get(TableId(table_id))
     if table.state is not TableState.ACTIVE:
-        raise NotFoundError(f"no table has id {table_id!r}: it is being deleted")
+        raise NotFoundError(f"table with id {table_id!r} is being deleted")
     return table
 
 
@@ -147,7 +147,7 @@ def _change(index: TableIndex, name: str, change: Callable[[TableRef], TableRef]
             if after.name != name and _has_name(index, after.name):
                 raise
             raise _ChangedError(
-                f"table {name!r} was changed by others {_CONFLICTS_MAX} times in a row"
+                f"table {name!r} was changed by other processes {_CONFLICTS_MAX} times in a row"
             ) from error
         return after
 

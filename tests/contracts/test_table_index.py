@@ -39,7 +39,7 @@ def test_missing_tables_are_not_found(index: Store[TableIndex]) -> None:
 
 def test_names_and_ids_are_unique(index: Store[TableIndex]) -> None:
     index.port.create(A)
-    with pytest.raises(ConflictError, match="table 'apples' exists already"):
+    with pytest.raises(ConflictError, match="table 'apples' already exists"):
         index.port.create(replace(B, name="apples"))
     with pytest.raises(ConflictError, match="0000000a"):
         index.port.create(replace(A, name="other"))
@@ -66,9 +66,9 @@ def test_renaming_keeps_the_id_and_frees_the_old_name(index: Store[TableIndex]) 
 def test_a_table_cannot_take_the_name_of_another(index: Store[TableIndex]) -> None:
     index.port.create(A)
     index.port.create(B)
-    with pytest.raises(ConflictError, match="table 'bananas' exists already"):
+    with pytest.raises(ConflictError, match="table 'bananas' already exists"):
         rename_table(index.port, "apples", "bananas")
-    with pytest.raises(ConflictError, match="table 'bananas' exists already"):
+    with pytest.raises(ConflictError, match="table 'bananas' already exists"):
         index.port.replace(A, replace(A, name="bananas"))
     assert index.port.list() == (A, B)
 

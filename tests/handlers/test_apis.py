@@ -137,7 +137,7 @@ def test_queries_of_a_restricted_table_are_hidden_from_other_callers(
     assert get_json(aws, "/queries/of-others")[0] == 200
     change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
     status, answer = get_json(aws, "/queries/of-others")
-    assert (status, answer["reason"]) == (404, "no query 'of-others' is known")
+    assert (status, answer["reason"]) == (404, "query 'of-others' does not exist")
 
 
 def live(body: str, kind: str = "MESSAGE") -> dict[str, Any]:
@@ -220,5 +220,5 @@ def test_a_restricted_table_refuses_live_queries(table: Instance) -> None:
         table, queries={"send_frame": lambda _connection, frame: frames.append(frame)}
     )
     submit_live_query(listener, HERE.endpoint, HERE.id, json.dumps(QUERY))
-    assert "not open to all" in frames[0]
+    assert "restricts its callers" in frames[0]
     assert not table.jobs.queue(QueueName.QUERY).receive(10)

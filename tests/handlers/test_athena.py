@@ -86,7 +86,7 @@ def test_client_and_server_answer_pings(aws: Lambda, spill_bucket: Bucket) -> No
 
 
 def test_a_refusal_is_raised_with_its_reason(aws: Lambda, spill_bucket: Bucket) -> None:
-    with pytest.raises(NotFoundError, match="no table is called 'events'"):
+    with pytest.raises(NotFoundError, match="no table is named 'events'"):
         aws.call(functions.athena_metadata, request("GetTableRequest"))
     with pytest.raises(InvalidRequestError, match="member '@type' is nothing"):
         aws.call(functions.athena_records, {"query": "SELECT 1"})

@@ -37,7 +37,7 @@ NO_JOBS = {
     message(id="\ud800"): '"id" is',
     message(tableName="t\0"): '"tableName" is',
     message(files=["a\0.parquet"]): '"files[0]" is',
-    message(files=["x" * MESSAGE_BYTES_MAX]): "over the limit of 1,048,576",
+    message(files=["x" * MESSAGE_BYTES_MAX]): "expected at most 1,048,576",
 }
 HOPELESS = {
     message(): "/nowhere.parquet does not exist",

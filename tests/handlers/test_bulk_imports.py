@@ -174,7 +174,7 @@ POISON = {
     "": "not JSON",
     "[]": "expected an object",
     '{"tableName":"t"}': '"files"',
-    body(files=["s3://b/f", "s3://other/f"]): "bucket other is not among those",
+    body(files=["s3://b/f", "s3://other/f"]): "bucket other is not an allowed source",
     body(sparkConf={"spark.executor.cores": [4]}): "sparkConf['spark.executor.cores']",
     body(platformSpec=[]): '"platformSpec" is [] (expected an object)',
     body(className=[1]): '"className" is [1] (expected text)',

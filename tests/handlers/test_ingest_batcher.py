@@ -114,7 +114,7 @@ NEVER = {
     submission("a.parquet", tableName="unknown" * 10_000): "unknownunknown",
     submission("a.parquet", tableName=None, tableId="0a1b2c3d"): "0a1b2c3d",
     submission("/nowhere.parquet"): "/nowhere.parquet does not exist",
-    submission("x" * MESSAGE_BYTES_MAX): "over the limit of 1,048,576",
+    submission("x" * MESSAGE_BYTES_MAX): "expected at most 1,048,576",
 }
 
 

@@ -102,7 +102,7 @@ def test_a_redriven_query_keeps_the_permissions_of_its_first_caller(
     claimed = rewrite_query_body(body("q2", askedBy=[SENDER]), "m8", "AROA1:somebody")
     aws.instance.jobs.queue(QueueName.QUERY).send(claimed)
     aws.take(QueueName.QUERY, functions.plan_query)
-    assert "in another's name" in (aws.instance.queries.tracker().query("q2").error or "")
+    assert "on behalf of another" in (aws.instance.queries.tracker().query("q2").error or "")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_an_invalid_file_is_named_by_its_url(
         source.put("torn.parquet", b"PAR1 and then"): "torn.parquet: not a readable Parquet file",
         source.put("bad.csv", b"n,text\n1,x\ntwo,y\n"): "bad.csv, row 2: field 'n'",
         f"{source.folder}/missing.csv": "missing.csv does not exist, nor any .parquet file",
-        "s3://another/a.parquet": "bucket another is not among those",
+        "s3://another/a.parquet": "bucket another is not an allowed source",
     }
     ports = table._instance
     for path, output in faults.items():

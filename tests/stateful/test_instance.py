@@ -460,7 +460,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def query_as_of(self, pick: int) -> None:
         version = self.version(pick)
         if version < max(1, self.horizon()):
-            with pytest.raises(InvalidRequestError, match="oldest kept"):
+            with pytest.raises(InvalidRequestError, match="oldest readable version"):
                 self.queried(version)
         else:
             assert self.queried(version) == self.model.rows(version)
@@ -484,7 +484,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def every_row_is_there_exactly_once(self) -> None:
         horizon, number = self.horizon(), self.number()
         if horizon > 1:
-            with pytest.raises(InvalidRequestError, match=f"oldest kept is {horizon}"):
+            with pytest.raises(InvalidRequestError, match=f"oldest readable version is {horizon}"):
                 self.check_version(horizon - 1)
         for version in {max(1, horizon), (max(1, horizon) + number) // 2, number}:
             self.check_version(version)

@@ -211,7 +211,7 @@ def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
     local = cities("ingest", "cities", "here.parquet", "--submit")
     assert (local.status, local.stdout) == (1, "")
     assert "here.parquet is not in S3" in local.stderr
-    assert "leave out --submit" in local.stderr
+    assert "omit --submit" in local.stderr
     missing = cities("ingest", "cities", "source/nothing.parquet")
     assert "source/nothing.parquet does not exist on this machine" in missing.stderr
     assert "no table is named 'towns'" in cities("ingest", "towns", "s3://b/k", "--submit").stderr
@@ -224,7 +224,7 @@ def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
     work()
     reasons = {job["job"]: (job["state"], job["reason"]) for job in report(cities, "ingest-jobs")}
     assert reasons["j1"][0] == reasons[message_id][0] == "rejected"
-    assert "bucket other-bucket is not among those that may be read" in str(reasons["j1"][1])
+    assert "bucket other-bucket is not an allowed source" in str(reasons["j1"][1])
     assert "file:///etc/passwd is not in S3" in str(reasons[message_id][1])
     assert reasons["own"][0] == "rejected"
     assert f"{own}/0/data/f.parquet: bucket {own} holds the instance's tables" in str(

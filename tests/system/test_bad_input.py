@@ -89,7 +89,7 @@ BAD = {
     "a value too large in CSV": ("a.csv", text("k,n\na,1\nb,2147483648\n"), "'n'.*2147483648"),
     "text for a number": ("a.csv", text("k,n\na,1\nb,two\n"), "'n'.*two"),
     "a number for text": ("a.parquet", parquet(k=[1, 2], n=[1, 2]), "'k'.*int64"),
-    "a float for a whole number": ("a.jsonl", text('{"k":"a","n":1.5}\n'), "'n'.*1.5"),
+    "a float for an integer": ("a.jsonl", text('{"k":"a","n":1.5}\n'), "'n'.*1.5"),
     "a missing column": ("a.parquet", parquet(k=["a"]), "'n'"),
     "a missing column in CSV": ("a.csv", text("k\na\n"), "'n'"),
     "an extra column in CSV": ("a.csv", text("k,n,m\na,1,2\n"), "'m'"),

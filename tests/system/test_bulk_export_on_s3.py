@@ -86,4 +86,4 @@ def test_a_bucket_without_a_prefix_is_refused(aws: AwsInstance, table: sleeper.T
     command = ["--instance", aws.where, "bulk-export", "t", "--output"]
     result = CliRunner().invoke(app, [*command, f"s3://{aws.source_bucket}"])
     assert result.exit_code == 1
-    assert "names no object of S3: expected s3://bucket/key" in result.stderr
+    assert "is not an S3 object (expected s3://bucket/key)" in result.stderr

@@ -81,7 +81,7 @@ SHAPE = (
     "start-tasks-compaction",
     "garbage-collection",
 )
-# What clients send: whole numbers as INT64, columns in an order of their own.
+# What clients send: integers as INT64, columns in an order of their own.
 UPLOADED = pa.schema(
     [
         ("tags", pa.list_(pa.string())),
@@ -225,7 +225,7 @@ BAD: dict[str, tuple[str, str]] = {
     "missing file": ('{"tableName":"events","files":["uploads/none.parquet"]}', "does not exist"),
     "foreign bucket": (
         '{"tableName":"events","files":["others/a.parquet"]}',
-        "not among those that may be read",
+        "not an allowed source",
     ),
     "over the limit": (
         json.dumps({"id": "j" * 501, "tableName": "events", "files": ["uploads/in/0.parquet"]}),

@@ -136,7 +136,7 @@ def test_sql_reads_nothing_but_tables(server: Serving, statement: str) -> None:
     ("path", "body", "status", "says"),
     [
         ("/tables/nope/query", {}, 404, "nope"),
-        ("/tables/numbers/query", {"ranges": [[9, 3]]}, 400, "holds nothing"),
+        ("/tables/numbers/query", {"ranges": [[9, 3]]}, 400, "is empty"),
         ("/tables/numbers/query", {"keys": ["x"]}, 400, "keys[0]"),
         ("/tables/numbers/query", {"columns": ["nope"]}, 400, "nope"),
         ("/tables/numbers/query", {"columns": []}, 400, "no column"),

@@ -63,7 +63,10 @@ def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, ur
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("s3://another/x.csv", "bucket another is not among those"), ("s3://", "names no object")],
+    [
+        ("s3://another/x.csv", "bucket another is not an allowed source"),
+        ("s3://", "is not an S3 object"),
+    ],
 )
 def test_unreadable_buckets_are_refused_and_tracked(
     instance: Instance, name: str, reason: str

@@ -311,7 +311,7 @@ def test_a_late_subquery_renews_the_hold(instance, table, clock):
         ({"tableName": "nowhere"}, "no table is named 'nowhere'"),
         ({"regions": [{"k": {"mn": 9}}]}, "unknown member 'mn'"),
         ({"regions": [{"k": {"min": "a", "max": None}}]}, "field 'k'"),
-        ({"regions": [{"x": {}}]}, "'x', which is no row key field"),
+        ({"regions": [{"x": {}}]}, "'x', which is not a row key field"),
         ({"regions": None}, '"regions" is None'),
         ({"requestedValueFields": ["w"]}, "no value field 'w'"),
         ({"queryTimeIteratorClassName": "Nothing"}, "'Nothing'"),
@@ -387,7 +387,7 @@ def test_unwritable_results_fail_a_query_after_several_tries(instance, table, mo
         clock.now_ms += 10_000
     status = instance.queries.tracker().query("q1")
     assert status.state is QueryState.FAILED
-    assert "given up after 3 tries: UnavailableError: the bucket refuses" in (status.error or "")
+    assert "gave up after 3 tries: UnavailableError: the bucket refuses" in (status.error or "")
     assert instance.jobs.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
 
 
@@ -402,7 +402,7 @@ def test_a_subquery_fails_after_all_its_workers_died(instance, table, clock):
     work(instance)
     status = instance.queries.tracker().query("q1")
     assert status.state is QueryState.FAILED
-    assert "given up after 3 tries" in (status.error or "")
+    assert "gave up after 3 tries" in (status.error or "")
     assert queue.counts().dead == 0
 
 
@@ -462,10 +462,10 @@ def test_a_caller_sees_only_its_columns_and_rows(instance, table):
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"requestedValueFields": ["label"]}, "field 'label' may not be seen"),
+        ({"requestedValueFields": ["label"]}, "field 'label' is not visible"),
         (
             {"queryTimeIteratorClassName": "RowSecurity", "queryTimeIteratorConfig": "label"},
-            "field 'label' may not be seen",
+            "field 'label' is not visible",
         ),
     ],
 )

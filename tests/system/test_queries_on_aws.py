@@ -99,7 +99,7 @@ def test_a_client_receives_its_rows_from_its_queue(
 @pytest.mark.parametrize(
     ("results", "reason"),
     [
-        ({"destination": "S3", "bucket": "NO"}, "given up after 3 tries"),
+        ({"destination": "S3", "bucket": "NO"}, "gave up after 3 tries"),
         ({"destination": "SQS", "sqsResultsUrl": "http://127.0.0.1:1/1/no.fifo"}, "FIFO"),
     ],
 )

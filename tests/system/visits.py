@@ -27,7 +27,7 @@ STORED = {
     "props": pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)),
     "raw": pa.binary(),
 }
-# What clients send: whole numbers as INT64, columns in an order of their own.
+# What clients send: integers as INT64, columns in an order of their own.
 UPLOADED = pa.schema(
     [
         ("raw", pa.binary()),

@@ -68,20 +68,20 @@ def test_field_names_are_member_names_without_a_rule():
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"width": "4"}, "shape: \"width\" is '4' (expected a whole number)"),
-        ({"width": True}, 'shape: "width" is True (expected a whole number)'),
+        ({"width": "4"}, "shape: \"width\" is '4' (expected an integer)"),
+        ({"width": True}, 'shape: "width" is True (expected an integer)'),
         ({"shapeId": None}, 'shape: "shapeId" is None (expected text)'),
         ({"name": 1}, 'shape: "name" is 1 (expected text)'),
         ({"colour": "green"}, "shape: \"colour\" is 'green' (expected one of red, blue)"),
         (
             {"corners": [[1, 2], [1, "2"]]},
-            "shape: \"corners[1][1]\" is '2' (expected a whole number)",
+            "shape: \"corners[1][1]\" is '2' (expected an integer)",
         ),
         ({"corners": [[1]]}, 'shape: "corners[0]" is [1] (expected a list of 2)'),
         ({"corners": 1}, 'shape: "corners" is 1 (expected a list)'),
         (
             {"key": 1.5},
-            'shape: "key" is 1.5 (expected a whole number or text or an object with base64 as "b")',
+            'shape: "key" is 1.5 (expected an integer or text or an object with base64 as "b")',
         ),
     ],
 )

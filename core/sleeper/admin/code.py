@@ -77,7 +77,7 @@ def remove_wheel(instance: Instance, name: str) -> str:
         if users:
             raise InvalidRequestError(
                 f"{point.kind.noun} {point.name!r} of {wheel.file_name} is in use by "
-                f"{', '.join(users)}: change that first"
+                f"{', '.join(users)}: change the property first"
             )
     registry.remove(wheel.file_name)
     return wheel.file_name

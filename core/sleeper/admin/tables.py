@@ -85,7 +85,7 @@ def create_table(
     except NotFoundError:
         pass
     else:
-        raise ConflictError(f"table {name!r} exists already")
+        raise ConflictError(f"table {name!r} already exists")
     ref = TableRef(new_table_id(), name)
     values = {
         **settings,

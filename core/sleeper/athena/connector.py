@@ -63,7 +63,9 @@ class Connector:
     def check_schema_name(self, name: str) -> str:
         """Returns the name. NotFoundError, listing the schemas, if none has it."""
         if name not in self.schema_names:
-            raise NotFoundError(f"no schema {name!r}: there is {' and '.join(self.schema_names)}")
+            raise NotFoundError(
+                f"unknown schema {name!r} (expected {' or '.join(self.schema_names)})"
+            )
         return name
 
     def table_names(self) -> list[str]:
@@ -82,10 +84,10 @@ class Connector:
         if len(tables) > 1 and not exact:
             names = " and ".join(repr(table.name) for table in tables)
             raise InvalidRequestError(
-                f"Athena has names in lower case only, and {lower!r} may be {names}"
+                f"Athena has only lower-case names, and {lower!r} is ambiguous: {names}"
             )
         if not tables:
-            raise NotFoundError(f"no table is called {name.table_name!r}")
+            raise NotFoundError(f"no table is named {name.table_name!r}")
         return (exact or tables)[0]
 
 
@@ -101,7 +103,9 @@ def fields_by_athena_name(schema: Schema, names: Iterable[str]) -> dict[str, str
     by_athena_name = {}
     for name in names:
         if name.lower() not in fields:
-            raise InvalidRequestError(f"no column {name!r}: there are {', '.join(fields)}")
+            raise InvalidRequestError(
+                f"unknown column {name!r} (expected one of {', '.join(fields)})"
+            )
         by_athena_name[name] = fields[name.lower()]
     return by_athena_name
 
@@ -112,6 +116,6 @@ def _fields_by_lower_name(schema: Schema) -> dict[str, str]:
     ambiguous = [name for name in names if counts[name.lower()] > 1]
     if ambiguous:
         raise InvalidRequestError(
-            "Athena has names in lower case only, and cannot distinguish " + ", ".join(ambiguous)
+            "Athena has only lower-case names, and cannot distinguish " + ", ".join(ambiguous)
         )
     return {name.lower(): name for name in names}

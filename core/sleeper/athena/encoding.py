@@ -35,14 +35,14 @@ def member(raw: Any, name: str, kind: type[T], what: str) -> T:
 
 
 def number_member(raw: Any, name: str, what: str) -> int:
-    """Returns a whole number, which the protocol writes as a number or as text (Java's longs)."""
+    """Returns an integer, which the protocol writes as a number or as text (Java's longs)."""
     value = raw.get(name) if isinstance(raw, dict) else None
     try:
         if isinstance(value, int | str) and not isinstance(value, bool):
             return int(value)
     except ValueError:
         pass
-    raise InvalidRequestError(f"{what}: member {name!r} is {value!r} (expected a whole number)")
+    raise InvalidRequestError(f"{what}: member {name!r} is {value!r} (expected an integer)")
 
 
 def optional_text(raw: Any, name: str, what: str) -> str | None:

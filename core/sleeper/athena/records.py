@@ -141,7 +141,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     try:
         columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(f"the request has other types than the table: {error}") from error
+        raise InvalidRequestError(
+            f"the types of the request differ from those of the table: {error}"
+        ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -136,8 +136,8 @@ def _athena_table(table: OpenTable) -> QueryTable:
     callers = table.properties().get(QUERY_CALLERS)
     if callers and ATHENA_CALLER not in parse_callers(callers):
         raise InvalidRequestError(
-            f"table {table.ref.name!r} is not open to all callers, and {QUERY_CALLERS.name} does "
-            f"not name {ATHENA_CALLER!r}"
+            f"table {table.ref.name!r} restricts its callers, and {QUERY_CALLERS.name} does "
+            f"not list {ATHENA_CALLER!r}"
         )
     return make_query_table(table, ATHENA_CALLER)
 

@@ -100,7 +100,7 @@ def check_version_is_kept(version: int, oldest: int, connector: Connector) -> No
     """StateMovedOnError if the version is below the horizon."""
     if version < oldest:
         raise StateMovedOnError(
-            f"the query's version {version} is not kept any more (the oldest is {oldest}): its "
+            f"the query's version {version} is no longer readable (the oldest is {oldest}): its "
             f"hold of {connector.settings.hold_seconds} seconds expired; run it again, or set "
             "sleeper.athena.hold.seconds higher"
         )

@@ -137,9 +137,7 @@ class GatewayConnections:
         """
         own = self._api_url()
         if own is None or _host(connection.endpoint) != _host(own):
-            raise InvalidRequestError(
-                f"there is no WebSocket of the instance at {connection.endpoint}"
-            )
+            raise InvalidRequestError(f"the instance has no WebSocket at {connection.endpoint}")
         client = aws_client(_SERVICE, "https" + own[own.index(":") :])
         with translate_errors(f"connection {connection.id}"):
             client.post_to_connection(ConnectionId=connection.id, Data=frame.encode())

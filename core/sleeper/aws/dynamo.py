@@ -199,7 +199,7 @@ class DynamoItems:
             raise
         except ConflictError as error:
             raise UnavailableError(
-                f"{self.label}: other writers always changed the items"
+                f"{self.label}: gave up after repeated conflicts with other writers"
             ) from error
 
     def put_write(

@@ -87,7 +87,7 @@ class DynamoFileRequests:
             self._items.transact(updates)
         except RefusedError as error:
             paths = ", ".join(requests[i].path for i in error.items[:5])
-            raise ConflictError(f"in a job already: {paths}") from error
+            raise ConflictError(f"already in a job: {paths}") from error
 
 
 def _expiry(requests: Sequence[FileRequest]) -> Item:

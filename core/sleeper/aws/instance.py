@@ -328,15 +328,15 @@ class AwsSources:
             return path
         if not Path(path).exists():
             raise InvalidRequestError(
-                f"file {path} does not exist on this machine; name a file in S3 s3://bucket/key"
+                f"file {path} does not exist on this machine (for a file in S3, pass s3://bucket/key)"
             )
         return f"{LOCAL_SCHEME}{Path(path).resolve()}"
 
     def check_submitted(self, path: str) -> None:
         if not is_s3_url(path):
             raise InvalidRequestError(
-                f"file {path} is not in S3, where the tasks of an AWS instance read: upload it and "
-                "name it s3://bucket/key, or leave out --submit to ingest it from this machine"
+                f"file {path} is not in S3, and tasks of an AWS instance read only S3: upload it "
+                "and pass s3://bucket/key, or omit --submit to ingest it from this machine"
             )
 
     def check_message(self, names: Iterable[str]) -> None:

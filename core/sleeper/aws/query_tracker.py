@@ -287,7 +287,7 @@ class DynamoQueryTracker:
     def _read(self, query_id: str) -> Item:
         item = self._items.get(_key_of(query_id, WHOLE_QUERY))
         if item is None:
-            raise NotFoundError(f"no query {query_id!r} is known")
+            raise NotFoundError(f"query {query_id!r} does not exist")
         return item
 
     def _read_all(self, query_id: str) -> list[Item]:

@@ -63,8 +63,8 @@ def check_size(queue: str, body: str) -> int:
     size = len(body.encode())
     if size > MESSAGE_BYTES_MAX:
         raise InvalidRequestError(
-            f"queue {queue!r}: a message of {size:,} bytes is over the limit of "
-            f"{MESSAGE_BYTES_MAX:,}"
+            f"queue {queue!r}: a message has {size:,} bytes "
+            f"(expected at most {MESSAGE_BYTES_MAX:,})"
         )
     if not size:
         raise InvalidRequestError(f"queue {queue!r}: a message cannot be empty")
@@ -191,7 +191,7 @@ class SqsQueue:
         """See the port. SQS keeps a message in flight for 12 hours in all."""
         if not self._set_visibility(receipt, seconds):
             raise StateMovedOnError(
-                f"queue {self._name!r}: the message of receipt {receipt[:20]} is not held any more"
+                f"queue {self._name!r}: the message with receipt {receipt[:20]} is no longer held"
             )
 
     def delete(self, receipt: str) -> None:

@@ -69,7 +69,7 @@ def open_platform(properties: InstanceProperties, name: PlatformName) -> SparkPl
                 deployed_value(properties, deployed.EKS_IMAGE),
             )
         case PlatformName.PERSISTENT_EMR:
-            raise InvalidRequestError("the persistent cluster receives its jobs itself")
+            raise InvalidRequestError("the persistent cluster polls its queue itself")
 
 
 def _settings(properties: InstanceProperties) -> ClusterSettings:
@@ -180,7 +180,7 @@ def _mebibytes(memory: str) -> int:
     number, unit = memory[:-1], memory[-1].lower()
     if not number.isdecimal() or unit not in "gm":
         raise InvalidRequestError(
-            f"spark.driver.memory: {memory!r} is not a size (expected such as 8G)"
+            f"spark.driver.memory: {memory!r} is not a size (expected a size such as 8G)"
         )
     return int(number) * (1024 if unit == "g" else 1) + _OVERHEAD_MIB
 

@@ -122,7 +122,7 @@ class DynamoTableIndex:
             writes.append((put, _changed(new)))
         elif new is not None:
             put = self._by_name.put_write(_item(new), "attribute_not_exists(#TableName)")
-            writes.append((put, f"table {new.name!r} exists already"))
+            writes.append((put, f"table {new.name!r} already exists"))
         if old is not None and (new is None or _online_key(old) != _online_key(new)):
             delete = self._by_online.delete_write(_online_key(old), _IS_TABLE, {"TableId": old.id})
             writes.append((delete, _changed(old)))
@@ -134,7 +134,7 @@ class DynamoTableIndex:
         if before is None:
             assert after is not None
             put = self._by_id.put_write(_item(after), "attribute_not_exists(#TableId)")
-            return put, f"a table of id {after.id} exists already"
+            return put, f"a table of id {after.id} already exists"
         values = {name: v for name, v in _item(before).items() if name != "TableId"}
         condition = " AND ".join(f"#{name} = :{name}" for name in values)
         if "State" not in values:

@@ -118,7 +118,7 @@ class DynamoJobTracker:
         """See the port."""
         jobs = fold_jobs(map(_job_event, self._events.read(_job_key(table_id, job_id))))
         if not jobs:
-            raise NotFoundError(f"no job {job_id!r} is known of table {table_id}")
+            raise NotFoundError(f"table {table_id} has no job {job_id!r}")
         return jobs[0]
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ class DynamoTaskTracker:
         """See the port."""
         tasks = fold_tasks(map(_task_event, self._events.read(task_id)))
         if not tasks:
-            raise NotFoundError(f"no task {task_id!r} is known")
+            raise NotFoundError(f"task {task_id!r} does not exist")
         return tasks[0]
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:

@@ -131,7 +131,7 @@ class DynamoTransactionLog:
         if not entries:
             raise _MissingEntryError(
                 f"{self._items.label}: entry {after + 1} is missing, and the head is {head}; if "
-                "this does not pass, the log is damaged"
+                "the error persists, the log is damaged"
             )
         return entries
 

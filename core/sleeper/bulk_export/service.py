@@ -251,7 +251,7 @@ def _hold_version(
         hold.acquire()
     except StateMovedOnError as error:
         raise InvalidRequestError(
-            f"export {export_id}: version {version} is not kept any more: export again under "
+            f"export {export_id}: version {version} is no longer readable: export again under "
             f"another id ({error})"
         ) from error
     try:

@@ -145,7 +145,7 @@ def _parse_value(field: Field, text: str) -> KeyValue:
     try:
         number = int(text)
     except ValueError:
-        raise InvalidRequestError(f"field {field.name!r}: {text!r} is not a whole number") from None
+        raise InvalidRequestError(f"field {field.name!r}: {text!r} is not an integer") from None
     return key_value_from_json(field, number)
 
 

@@ -110,7 +110,7 @@ def gc(
     instance: "Instance",
     name: TableName,
     orphans: Annotated[
-        bool, typer.Option("--orphans", help="Also delete files that failed runs left.")
+        bool, typer.Option("--orphans", help="Also delete files of failed runs.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the files without deleting them.")

@@ -59,7 +59,7 @@ class Lease:
     """Renews the job's lease in the background, at a third of its time, within a `with` block.
 
     Entering renews at once, because the job may have waited long in its queue:
-    StateMovedOnError if it holds no files any more.
+    StateMovedOnError if it no longer holds its files.
     """
 
     def __init__(self, store: StateStore, job_id: str, seconds: float, clock: Clock) -> None:

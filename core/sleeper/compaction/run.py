@@ -81,7 +81,7 @@ def run_compaction(
     `commit` may queue the commit; the default commits here. Every error is recorded in the
     tracker:
 
-    - StateMovedOnError: the job does not hold its files any more. Delete the message.
+    - StateMovedOnError: the job no longer holds its files. Delete the message.
     - DataError: an input is damaged or missing. Delete the message. The files stay assigned
       until the lease expires, which limits retries of a damaged file.
     - UserCodeError: the table's iterator failed. Let the message return. The lease is shortened
@@ -181,7 +181,7 @@ def _plan_merge(
     with store.reading() as state:
         held = state.jobs.get(job.id)
         if held is None:
-            raise StateMovedOnError(f"compaction job {job.id} holds no files any more")
+            raise StateMovedOnError(f"compaction job {job.id} no longer holds its files")
         files = [state.files.get(path) for path in held.inputs]
         inputs = tuple(file for file in files if file is not None)
         partition = state.partitions.get(held.partition_id)
@@ -223,7 +223,7 @@ def _write(
         with store.reading() as state:
             if state.jobs.get(job.id) is None:
                 raise StateMovedOnError(
-                    f"compaction job {job.id} holds no files any more"
+                    f"compaction job {job.id} no longer holds its files"
                 ) from error
         # The job holds its files, so an unreadable or missing one is damage.
         damage = find_damage(merge.schema, merge.inputs, root, settings.engine)
@@ -262,7 +262,7 @@ def _check_rows(merge: MergeJob, rows_read: int) -> None:
     """Checks that no row of whole files was lost. Filters and aggregations prevent the check."""
     expected = merge.row_count
     if merge.step.processing.keeps_rows and expected is not None and rows_read != expected:
-        raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+        raise DataError(f"read {rows_read} rows (expected {expected})")
 
 
 def _check_keys(merge: MergeJob, output: DataFile | None) -> None:

@@ -200,7 +200,7 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
             if pc.any(pc.invert(pc.is_finite(column))).as_py():
-                raise UnfitError("not a whole number")
+                raise UnfitError("not an integer")
             return column.cast(kind)
         case DecimalType() if pa.types.is_integer(column.type):
             return column.cast(pa.decimal128(20, 0)).cast(kind)
@@ -274,7 +274,7 @@ def _parse_integers(column: pa.Array, target: FieldType) -> pa.Array:
     parsed = column.cast(arrow_type(target))
     # Arrow reads 0x10 as 16.
     if pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py():
-        raise UnfitError("expected a whole number in decimal digits")
+        raise UnfitError("expected an integer in decimal digits")
     return parsed
 
 

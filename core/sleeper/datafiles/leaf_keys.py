@@ -194,7 +194,7 @@ def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) 
             rows = _sample(parquet, read, schema, region, sampler)
         points = tuple(tuple(_in_order(values)) for values in sampler.samples())
     except FileNotFoundError as error:
-        raise StateMovedOnError(f"data file {file.path} is gone") from error
+        raise StateMovedOnError(f"data file {file.path} is missing") from error
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise classify_error(
             error, f"data file {file.path} cannot be read: {error}", DataError

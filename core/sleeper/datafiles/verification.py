@@ -237,5 +237,5 @@ def find_damage(
         except (DataError, StateMovedOnError) as cause:
             return DataError(f"data file {file.path}: {cause}")
         if rows != file.rows:
-            return DataError(f"data file {file.path} holds {rows} rows: expected {file.rows}")
+            return DataError(f"data file {file.path} has {rows} rows (expected {file.rows})")
     return None

@@ -142,7 +142,7 @@ def ingest_batches(
     """Ingests Arrow batches, which may exceed memory."""
 
     def gather(unsorted: UnsortedRows) -> None:
-        checker = RowChecker(table.schema, "(rows handed in)", None)
+        checker = RowChecker(table.schema, "(in-memory rows)", None)
         _stage(unsorted, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
     return _run(table, job_id, request, gather, progress or _NO_PROGRESS)

@@ -19,12 +19,12 @@ class SumByKey:
         self, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str], config: str
     ) -> None:
         if config:
-            raise ValueError(f"config {config!r}: it takes none")
+            raise ValueError(f"unexpected config {config!r} (expected none)")
         self._keys = [*row_key, *sort_key]
         self._schema = schema
         for field in schema:
             if field.name not in self._keys and field.type not in (pa.int32(), pa.int64()):
-                raise ValueError(f"field {field.name!r} is {field.type}: only whole numbers add up")
+                raise ValueError(f"field {field.name!r} is {field.type}: expected an integer")
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:  # noqa: ARG004
@@ -101,7 +101,7 @@ class AgeOffByField:
 
 def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
     if name not in schema.names:
-        raise ValueError(f"no field {name!r}; there are {', '.join(schema.names)}")
+        raise ValueError(f"unknown field {name!r} (expected one of {', '.join(schema.names)})")
     return schema.field(name).type
 
 
@@ -124,9 +124,9 @@ class LatestBySortKey:
         self, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str], config: str
     ) -> None:
         if config:
-            raise ValueError(f"config {config!r}: it takes none")
+            raise ValueError(f"unexpected config {config!r} (expected none)")
         if not sort_key:
-            raise ValueError("the table has no sort key: no row is later than another")
+            raise ValueError("the table has no sort key (expected at least one sort key field)")
         self._row_key = row_key
         self._schema = schema
 

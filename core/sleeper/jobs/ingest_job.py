@@ -61,8 +61,8 @@ class MessageCodec(Generic[M]):
         size = len(body.encode(errors="replace"))
         if size > MESSAGE_BYTES_MAX:
             raise InvalidRequestError(
-                f"{self._what} of {size:,} bytes is over the limit of {MESSAGE_BYTES_MAX:,}: "
-                "send several, or a folder instead of its files"
+                f"{self._what} has {size:,} bytes (expected at most {MESSAGE_BYTES_MAX:,}): "
+                "send several messages, or a folder instead of its files"
             )
 
 

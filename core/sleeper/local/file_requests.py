@@ -69,7 +69,7 @@ class LocalFileRequests:
                     (job_id, len(requests), request.table_id, request.id),
                 )
                 if changed.rowcount != 1:
-                    raise ConflictError(f"file {request.path} is in a job already")
+                    raise ConflictError(f"file {request.path} is already in a job")
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
         """See the port."""

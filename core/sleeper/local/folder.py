@@ -243,7 +243,7 @@ def open_instance_folder(folder: Path) -> InstanceFolder:
     """Opens the folder. NotFoundError if it is no instance, DataError if a part is missing."""
     folder = folder.resolve()
     if not (folder / _PROPERTIES_FILE).exists():
-        raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
+        raise NotFoundError(f"{folder} is not an instance: it has no {_PROPERTIES_FILE}")
     if not _has_content(folder / _DATABASE_FILE):
         raise DataError(
             f"{folder / _DATABASE_FILE} does not exist or is empty: it held the instance's table "
@@ -289,7 +289,7 @@ def _check_can_become_instance(folder: Path) -> None:
         raise InvalidRequestError(f"{folder} is a file: expected a folder")
     names = {path.name for path in folder.iterdir()}
     if _PROPERTIES_FILE in names:
-        raise InvalidRequestError(f"{folder} is an instance already")
+        raise InvalidRequestError(f"{folder} is already an instance")
     foreign = [name for name in sorted(names) if not _is_of_creation(name)]
     if foreign:
         raise InvalidRequestError(

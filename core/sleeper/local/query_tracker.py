@@ -160,7 +160,7 @@ class LocalQueryTracker:
         """See the port."""
         rows = self._database.read("SELECT * FROM queries WHERE query_id = ?", (query_id,))
         if not rows:
-            raise NotFoundError(f"no query {query_id!r} is known")
+            raise NotFoundError(f"query {query_id!r} does not exist")
         return _status(rows[0])
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:

@@ -108,7 +108,7 @@ class LocalQueue:
             )
             if held.rowcount == 0:
                 raise StateMovedOnError(
-                    f"queue {self._name!r}: the message of receipt {receipt} is not held any more"
+                    f"queue {self._name!r}: the message with receipt {receipt} is no longer held"
                 )
 
     def delete(self, receipt: str) -> None:

@@ -18,7 +18,7 @@ class LocalTableIndex:
         check_table_name(table.name)
         with self._database.write() as transaction:
             if transaction.execute("SELECT 1 FROM tables WHERE id = ?", (table.id,)).fetchone():
-                raise ConflictError(f"a table of id {table.id} exists already")
+                raise ConflictError(f"a table of id {table.id} already exists")
             self._check_name_free(transaction, table)
             transaction.execute(
                 "INSERT INTO tables (id, name, online, state) VALUES (?, ?, ?, ?)",
@@ -77,7 +77,7 @@ class LocalTableIndex:
             (table.name, table.id),
         ).fetchone()
         if taken and table.state is TableState.ACTIVE:
-            raise ConflictError(f"table {table.name!r} exists already")
+            raise ConflictError(f"table {table.name!r} already exists")
 
 
 def _table(row: sqlite3.Row) -> TableRef:

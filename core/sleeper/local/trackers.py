@@ -59,7 +59,7 @@ class LocalJobTracker:
         """See the port."""
         jobs = self._folded("WHERE table_id = ? AND job_id = ?", (table_id, job_id))
         if not jobs:
-            raise NotFoundError(f"no job {job_id!r} is known of table {table_id}")
+            raise NotFoundError(f"table {table_id} has no job {job_id!r}")
         return jobs[0]
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class LocalTaskTracker:
         """See the port."""
         tasks = self._folded("WHERE task_id = ?", (task_id,))
         if not tasks:
-            raise NotFoundError(f"no task {task_id!r} is known")
+            raise NotFoundError(f"task {task_id!r} does not exist")
         return tasks[0]
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:

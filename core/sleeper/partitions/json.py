@@ -60,7 +60,7 @@ def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
     for name in raw:
         if name != _ENCODED_MEMBER and name not in names:
             raise InvalidRequestError(
-                f"region names {name!r}, which is no row key field; those are {', '.join(names)}"
+                f"region has {name!r}, which is not a row key field (expected {', '.join(names)})"
             )
     for field in schema.row_keys:
         yield field, raw.get(field.name), encoded
@@ -97,7 +97,7 @@ def make_range(
         high = next_key_value(field, maximum)
     if low is None or (high is not None and not precedes(low, high)):
         raise EmptyRangeError(
-            f"range of field {field.name!r} holds nothing: min {minimum!r} "
+            f"range of field {field.name!r} is empty: min {minimum!r} "
             f"({'in' if min_inclusive else 'ex'}clusive), max {maximum!r} "
             f"({'in' if max_inclusive else 'ex'}clusive)"
         )

@@ -41,11 +41,13 @@ def tree_from_split_points(schema: Schema, split_points: Sequence[object]) -> li
     points: list[KeyValue] = [check_key_value(field, p) for p in split_points]
     for before, after in itertools.pairwise(points):
         if not precedes(before, after):
-            raise InvalidRequestError(f"split points must ascend: {after!r} comes after {before!r}")
+            raise InvalidRequestError(
+                f"split points must be in ascending order: {after!r} follows {before!r}"
+            )
     root_region = whole_region(schema)
     if points and points[0] == root_region.ranges[0].min:
         raise InvalidRequestError(
-            f"split point {points[0]!r} is the smallest value: it cuts nothing"
+            f"split point {points[0]!r} is the smallest value of its type (expected a larger one)"
         )
     partitions: list[Partition] = []
     _add_subtree(partitions, ROOT_PARTITION_ID, None, root_region, points)
@@ -72,7 +74,7 @@ def split_region(region: Region, dimension: int, point: KeyValue) -> tuple[Regio
     """Returns the two halves of the region, cut at the point: below it, and from it on."""
     whole = region.ranges[dimension]
     if not whole.contains(point) or point == whole.min:
-        raise InvalidRequestError(f"split point {point!r} does not cut the range {whole}")
+        raise InvalidRequestError(f"split point {point!r} does not divide the range {whole}")
     below, above = Range(whole.min, point), Range(point, whole.max)
     before, after = region.ranges[:dimension], region.ranges[dimension + 1 :]
     return Region((*before, below, *after)), Region((*before, above, *after))

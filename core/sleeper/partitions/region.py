@@ -107,7 +107,7 @@ def key_region(schema: Schema, key: Sequence[KeyValue]) -> Region:
     if len(key) != len(schema.row_keys):
         names = ", ".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
-            f"key {key!r} has {len(key)} values: one per row key field is needed ({names})"
+            f"key {key!r} has {len(key)} values (expected one per row key field: {names})"
         )
     return Region(
         tuple(Range(v, next_key_value(f, v)) for f, v in zip(schema.row_keys, key, strict=True))

@@ -128,8 +128,8 @@ def _check_aggregation(aggregation: Aggregation, schema: Schema) -> None:
     field, op = schema.field(aggregation.field), aggregation.op
     if field in schema.keys:
         raise InvalidRequestError(
-            f"{op.value}({field.name}): {field.name!r} is a key field; rows of equal keys are "
-            "aggregated, in their value fields"
+            f"{op.value}({field.name}): {field.name!r} is a key field; expected a value field, "
+            "because rows with equal keys are aggregated"
         )
     expected = _expected_type(op, field.type)
     if expected is not None:
@@ -163,8 +163,8 @@ def _check_each_value_once(aggregations: tuple[Aggregation, ...], schema: Schema
     left = [f for f in schema.values if f.name not in names]
     if left:
         raise InvalidRequestError(
-            f"no aggregation for field {_names(left)}: rows of equal keys become one, so every "
-            "value field needs one"
+            f"no aggregation for field {_names(left)} (expected one for every value field, because "
+            "rows with equal keys are combined)"
         )
 
 

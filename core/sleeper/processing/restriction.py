@@ -60,7 +60,7 @@ def find_chain_restriction(
     for caller in before:
         if find_restriction(callers, caller, table_name) != NO_RESTRICTION:
             raise InvalidRequestError(
-                f"caller {caller!r} may not ask table {table_name!r} in another's name"
+                f"caller {caller!r} may not query table {table_name!r} on behalf of another"
             )
     return find_restriction(callers, last, table_name)
 
@@ -88,7 +88,7 @@ def visible_columns(
     for name in columns or ():
         if name not in allowed:
             raise InvalidRequestError(
-                f"field {name!r} may not be seen by the caller, who may see: {', '.join(allowed)}"
+                f"field {name!r} is not visible to the caller (visible: {', '.join(allowed)})"
             )
     return allowed if columns is None else columns
 

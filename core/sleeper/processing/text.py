@@ -40,11 +40,12 @@ def parse_filters(text: str) -> tuple[AgeOff, ...]:
     filters = []
     for name, field, argument in _calls(text, "a filter such as ageOff(field,millis)"):
         if name.lower() != "ageoff":
-            raise InvalidRequestError(f"unknown filter {name!r}: there is ageOff(field,millis)")
+            raise InvalidRequestError(f"unknown filter {name!r} (expected ageOff(field,millis))")
         if argument is None or not argument.isascii() or not argument.isdigit():
             raise InvalidRequestError(
-                f"filter ageOff({field}) needs its age in milliseconds, a whole number, "
-                f"found {'nothing' if argument is None else repr(argument[:200])}"
+                f"filter ageOff({field}): invalid age: "
+                f"{'none' if argument is None else repr(argument[:200])} "
+                "(expected an integer, in milliseconds)"
             )
         # Python does not convert texts of thousands of digits.
         digits = argument.lstrip("0") or "0"
@@ -62,7 +63,9 @@ def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
     for name, field, argument in _calls(text, "an aggregation such as sum(field)"):
         op = _OPS.get(name.lower())
         if op is None:
-            raise InvalidRequestError(f"unknown aggregation {name!r}: there are {', '.join(_OPS)}")
+            raise InvalidRequestError(
+                f"unknown aggregation {name!r} (expected one of {', '.join(_OPS)})"
+            )
         if argument is not None:
             raise InvalidRequestError(
                 f"aggregation {name}({field}) takes one field, not {argument[:200]!r}"
@@ -130,7 +133,9 @@ def processing_from_json(text: str) -> Processing:
             raise TypeError("expected an object")
         unknown = raw.keys() - {"filters", "aggregations", "iterator", "iterator_config"}
         if unknown:
-            raise InvalidRequestError(f"processing has {', '.join(sorted(unknown))}, unknown here")
+            raise InvalidRequestError(
+                f"unknown members of processing: {', '.join(sorted(unknown))}"
+            )
         return Processing(
             parse_filters(raw.get("filters", "")),
             parse_aggregations(raw.get("aggregations", "")),

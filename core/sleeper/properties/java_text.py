@@ -74,8 +74,8 @@ def _unescape(text: str, line_number: int) -> str:
             return _SHORT_ESCAPES.get(character, character)
         if not re.fullmatch(r"[0-9A-Fa-f]{4}", digits, re.ASCII):
             raise InvalidRequestError(
-                f"properties line {line_number}: \\u{digits} is no character: four hexadecimal "
-                "digits are expected"
+                f"properties line {line_number}: \\u{digits} is not a character (expected four "
+                "hexadecimal digits)"
             )
         return chr(int(digits, 16))
 

@@ -38,18 +38,18 @@ class ValueKind(Generic[T]):
 
 
 def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
-    """Returns the kind of whole numbers between two inclusive bounds."""
+    """Returns the kind of integers between two inclusive bounds."""
 
     def parse(text: str) -> int:
         if not _INTEGER.fullmatch(text) or not at_least <= int(text) <= at_most:
             raise ValueError(text)
         return int(text)
 
-    return ValueKind(f"a whole number from {at_least} to {at_most}", parse, str)
+    return ValueKind(f"an integer from {at_least} to {at_most}", parse, str)
 
 
 def number_among(*numbers: int) -> ValueKind[int]:
-    """Returns the kind of these whole numbers."""
+    """Returns the kind of these integers."""
     by_text = {str(number): number for number in numbers}
     return ValueKind("one of " + ", ".join(by_text), lambda value: by_text[value], str)
 

@@ -161,7 +161,8 @@ def _is_ignored(name: str) -> bool:
 
 def _unknown_error(name: str, kind: str, *catalogues: Catalogue) -> InvalidRequestError:
     known = [known for catalogue in catalogues for known in catalogue.names()]
-    return InvalidRequestError(f"{name!r} is no {kind}{did_you_mean(name, known)}")
+    article = "an" if kind.startswith("i") else "a"
+    return InvalidRequestError(f"{name!r} is not {article} {kind}{did_you_mean(name, known)}")
 
 
 def _typed(values: Mapping[str, str], declaration: Property[T], default: T | None) -> T:
@@ -195,8 +196,8 @@ def _check_together(properties: InstanceProperties) -> None:
     retries = attempts * properties.get(instance.COMPACTION_VISIBILITY_SECONDS)
     if lease <= retries:
         raise InvalidRequestError(
-            f"property {instance.COMPACTION_LEASE_SECONDS.name} is {lease}: it must outlast the "
-            f"queue's {attempts} tries, {retries} seconds together"
+            f"property {instance.COMPACTION_LEASE_SECONDS.name} is {lease}: it must be longer than "
+            f"the {attempts} attempts of the queue, which take {retries} seconds"
         )
     low = properties.get(_find_default(of_table.BATCHER_JOB_SIZE_MIN))
     high = properties.get(_find_default(of_table.BATCHER_JOB_SIZE_MAX))

@@ -88,7 +88,7 @@ def _checked_key(schema: Schema, key: Sequence[object]) -> tuple[KeyValue, ...]:
     if len(key) != len(schema.row_keys):
         names = ", ".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
-            f"key {key!r} has {len(key)} values: one per row key field is needed ({names})"
+            f"key {key!r} has {len(key)} values (expected one per row key field: {names})"
         )
     return tuple(check_key_value(f, v) for f, v in zip(schema.row_keys, key, strict=True))
 
@@ -97,7 +97,7 @@ def _check_region(region: Region, schema: Schema) -> None:
     if len(region.ranges) != len(schema.row_keys):
         names = ", ".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
-            f"a region has {len(region.ranges)} ranges: one per row key field is needed ({names})"
+            f"a region has {len(region.ranges)} ranges (expected one per row key field: {names})"
         )
     for field, within in zip(schema.row_keys, region.ranges, strict=True):
         check_key_value(field, within.min)
@@ -109,5 +109,5 @@ def _check_region(region: Region, schema: Schema) -> None:
 def _check_order(field: Field, low: KeyValue, high: KeyValue) -> None:
     if not precedes(low, high):
         raise InvalidRequestError(
-            f"range of field {field.name!r} holds nothing: min {low!r}, max {high!r}"
+            f"range of field {field.name!r} is empty: min {low!r}, max {high!r}"
         )

@@ -147,7 +147,7 @@ def run_leaf_query(
         except Exception as failure:
             if tries < runner.tries_max:
                 raise
-            error = f"given up after {tries} tries: {type(failure).__name__}: {failure}"
+            error = f"gave up after {tries} tries: {type(failure).__name__}: {failure}"
     if error is not None:
         logger.warning("subquery %s of %s failed: %s", sub_query_id, query_id, error)
     # A worker that finished the subquery before may have died before it ended the query.
@@ -160,7 +160,7 @@ def run_leaf_query(
 def _check_tries(leaf: LeafQueryMessage, tries: int, tries_max: int) -> None:
     if tries > tries_max:
         raise InvalidRequestError(
-            f"given up after {tries - 1} tries, the last without a result: "
+            f"gave up after {tries - 1} tries, the last without a result: "
             "the subquery may need more memory or time than its worker has"
         )
     if tries > 1 and leaf.query.results.kind is DestinationKind.WEBSOCKET:

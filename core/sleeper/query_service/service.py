@@ -80,14 +80,14 @@ def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
     tries_max = instance.properties().get(QUEUE_RECEIVES_MAX)
     try:
         if message.receives > tries_max:
-            raise InvalidRequestError(f"given up after {tries_max} tries without a result")
+            raise InvalidRequestError(f"gave up after {tries_max} tries without a result")
         return dispatch_query(message.body, message.message_id, dispatcher)
     except FINAL_ERRORS as error:
         refuse_query(message.body, message.message_id, str(error), dispatcher)
     except Exception as error:
         if message.receives < tries_max:
             raise
-        reason = f"given up after {message.receives} tries: {type(error).__name__}: {error}"
+        reason = f"gave up after {message.receives} tries: {type(error).__name__}: {error}"
         refuse_query(message.body, message.message_id, reason, dispatcher)
     return None
 
@@ -107,12 +107,12 @@ def submit_query(instance: Instance, message: QueryMessage, body: str) -> None:
     """Sends a query's message to the queue. NotFoundError if its table does not exist.
 
     The queue's sender is this process rather than the caller, so a caller's restrictions would
-    not apply: InvalidRequestError if the table is not open to all callers.
+    not apply: InvalidRequestError if the table restricts its callers.
     """
     ref = find_table(instance.tables.index, message.table_name, message.table_id)
     if instance.tables.properties.read(ref.id).get(QUERY_CALLERS):
         raise InvalidRequestError(
-            f"table {ref.name!r} is not open to all callers: send the query to the queue yourself"
+            f"table {ref.name!r} restricts its callers: send the query to the query queue directly"
         )
     instance.jobs.queue(QueueName.QUERY).send(body)
 

@@ -49,7 +49,7 @@ def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> 
     try:
         restrict_caller(OpenTable(instance, ref), caller)
     except InvalidRequestError as refusal:
-        raise NotFoundError(f"no query {status.query_id!r} is known") from refusal
+        raise NotFoundError(f"query {status.query_id!r} does not exist") from refusal
 
 
 def _check_unrestricted(table: OpenTable, caller: str, noun: str) -> None:

@@ -124,7 +124,7 @@ def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome
         raise InvalidRequestError(
             f"ingest job id {job_id} was used by transaction {applied.number} for other files"
         )
-    logger.info("job is committed already", extra={"job_id": job_id})
+    logger.info("job was already committed", extra={"job_id": job_id})
     return Outcome(Status.ALREADY_DONE, applied.number)
 
 

@@ -123,7 +123,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         if not self.row_keys:
-            raise InvalidRequestError("schema has no row key field: at least one is needed")
+            raise InvalidRequestError("schema has no row key field (expected at least one)")
         seen: set[str] = set()
         for field in self.fields:
             if not field.name or "\0" in field.name:
@@ -134,8 +134,8 @@ class Schema:
         for field in self.keys:
             if field.type not in KEY_TYPES:
                 raise InvalidRequestError(
-                    f"key field {field.name!r} has type {type_name(field.type)}: keys are of "
-                    "IntType, LongType, StringType or ByteArrayType"
+                    f"key field {field.name!r} has type {type_name(field.type)} "
+                    "(expected IntType, LongType, StringType or ByteArrayType)"
                 )
             if field.nullable:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")

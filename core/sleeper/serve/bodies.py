@@ -131,12 +131,12 @@ def text_member(raw: Mapping[str, Any], name: str) -> str | None:
 
 
 def number_member(raw: Mapping[str, Any], name: str, least: int) -> int | None:
-    """Returns a member that is a whole number of 64 bits; `None` if it is missing."""
+    """Returns a member that is an integer of 64 bits; `None` if it is missing."""
     value = raw.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise InvalidRequestError(f'"{name}" must be a whole number from {least} to 2^63-1')
+        raise InvalidRequestError(f'"{name}" must be an integer from {least} to 2^63-1')
     return value
 
 

@@ -170,7 +170,7 @@ def parse_message(body: str, query_id: str) -> QueryMessage:
     message = query_message_from_json(raw, query_id)
     if message.results.kind not in {DestinationKind.WEBSOCKET, DestinationKind.NOWHERE}:
         raise InvalidRequestError(
-            f"query message: results to {message.results.kind.value} need the query queue (here: "
-            "the WebSocket or nowhere)"
+            f"query message: results to {message.results.kind.value} require the query queue "
+            "(expected the WebSocket, or no output)"
         )
     return message

@@ -91,7 +91,7 @@ async def report_status(service: Service, request: Request) -> Response:
     limit = query.get("limit", str(_LIMIT_DEFAULT))
     if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
         raise InvalidRequestError(
-            f'"limit" must be a whole number of less than {_LIMIT_DIGITS_MAX} digits, not '
+            f'"limit" must be an integer of less than {_LIMIT_DIGITS_MAX} digits, not '
             f"{limit[:200]!r}"
         )
     kind = query.get("report", ReportKind.TABLES.value)

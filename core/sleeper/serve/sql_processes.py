@@ -266,7 +266,7 @@ class SqlRows:
         assert process is not None
         line = process.answers.readline()
         if not line.endswith(b"\n"):
-            raise OSError("the answer has no end")
+            raise OSError("the response is incomplete")
         self._process = None
         self._processes.release(process)
         problem = json.loads(line)

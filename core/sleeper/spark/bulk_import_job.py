@@ -108,8 +108,10 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser("sleeper.spark.bulk_import_job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
-    parser.add_argument("job", help="the message, or its place")
-    parser.add_argument("--sent-ms", type=int, help="the time of sending, since the epoch")
+    parser.add_argument("job", help="the message, or its path")
+    parser.add_argument(
+        "--sent-ms", type=int, help="the time at which the message was sent, since the epoch"
+    )
     parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
     arguments = parser.parse_args()
     retry_as_job()

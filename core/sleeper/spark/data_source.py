@@ -165,8 +165,8 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         own = self._open_follower().table_id
         if offset[_TABLE] != own:
             raise InvalidRequestError(
-                f"the checkpoint is of table {offset[_TABLE]}, and table {self._name!r} is {own} "
-                "now: it was deleted and created again, so start with a new checkpoint"
+                f"the checkpoint belongs to table {offset[_TABLE]}, but table {self._name!r} is "
+                f"now {own}: it was deleted and created again, so start with a new checkpoint"
             )
         return int(offset[_VERSION])
 

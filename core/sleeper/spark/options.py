@@ -87,9 +87,9 @@ def read_columns(options: Options) -> tuple[str, ...] | None:
     else:
         names = _names_of_csv(text)
     if not any(names):
-        raise InvalidRequestError(f"option 'columns': {text!r} names no column")
+        raise InvalidRequestError(f"option 'columns': {text!r} contains no column")
     if len(set(names)) < len(names):
-        raise InvalidRequestError(f"option 'columns': {text!r} names a column twice")
+        raise InvalidRequestError(f"option 'columns': {text!r} contains a column twice")
     return tuple(names)
 
 
@@ -129,7 +129,7 @@ def _number(options: Options, name: str, least: int) -> int | None:
     try:
         number = int(text)
     except ValueError:
-        raise InvalidRequestError(f"option {name!r}: {text!r} is not a whole number") from None
+        raise InvalidRequestError(f"option {name!r}: {text!r} is not an integer") from None
     if number < least:
         raise InvalidRequestError(f"option {name!r}: {number} is less than {least}")
     return number

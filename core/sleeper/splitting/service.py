@@ -32,7 +32,7 @@ class SplitStatus(Enum):
     """The result of an attempt to split a leaf."""
 
     SPLIT = "split"
-    GONE = "no leaf any more"
+    GONE = "no longer a leaf"
     SMALL_ENOUGH = "not over the threshold"
     UNSPLITTABLE = "no key cuts it"
 

@@ -234,7 +234,8 @@ def apply_entry(fold: Fold, entry: LogEntry) -> None:
     """Applies a logged entry without validation: it was valid when it was logged."""
     if entry.first_number != fold.next_number:
         raise DataError(
-            f"log entry {entry.first_number} follows transaction {fold.number}: some are missing"
+            f"log entry {entry.first_number} follows transaction {fold.number}: entries in between "
+            "are missing"
         )
     if fold.write_id and entry.previous_write_id not in (None, fold.write_id):
         raise NotFoundError(

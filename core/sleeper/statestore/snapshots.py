@@ -69,7 +69,7 @@ class SnapshotStore:
             self._put(snapshot, compressed)
         # Another process that saved a newer snapshot may have deleted this one.
         if not self._verify(snapshot) and not any(s.number > number for s in self.verified(1)):
-            raise DataError(f"snapshot {snapshot.path} does not read back as it was written")
+            raise DataError(f"snapshot {snapshot.path} differs from what was written")
         return number
 
     def _put(self, snapshot: Snapshot, content: Path) -> None:
@@ -173,7 +173,7 @@ class SnapshotStore:
                 except sqlite3.OperationalError:
                     raise  # of the disk, not of the snapshot
                 except (DataError, sqlite3.Error, ValueError, TypeError) as error:
-                    logger.warning("snapshot %s passed over: %s", snapshot.path, error)
+                    logger.warning("skipped snapshot %s: %s", snapshot.path, error)
                     continue
                 yield snapshot, file
                 return
@@ -209,7 +209,7 @@ class SnapshotStore:
                 digest.update(content)
                 yield content
         if not digest.hexdigest().startswith(snapshot.checksum):
-            raise DataError(f"snapshot {snapshot.path} is torn: its checksum differs")
+            raise DataError(f"snapshot {snapshot.path} is damaged: its checksum differs")
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -219,7 +219,7 @@ class SnapshotStore:
             missing = missing_object_error(path, error)
             if isinstance(missing, UnavailableError):
                 raise missing from error
-            raise DataError(f"snapshot {path} is gone: {error}") from error
+            raise DataError(f"snapshot {path} is missing: {error}") from error
         except (BaseError, OSError) as error:
             raise UnavailableError(f"snapshot {path}: {error}") from error
 
@@ -231,7 +231,7 @@ def _temporary_folder(parent: Path | None) -> Iterator[str]:
         with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:
             yield folder
     except (OSError, sqlite3.OperationalError) as error:
-        raise UnavailableError(f"no room for a snapshot: {error}") from error
+        raise UnavailableError(f"not enough disk space for a snapshot: {error}") from error
 
 
 def _copy_without_log(database: Database, target: Path) -> int:

@@ -165,21 +165,23 @@ class StateStore:
             return action()
         except NotFoundError as gap:
             if self._snapshots is None:
-                raise DataError(f"the state is behind and no snapshot can be had: {gap}") from gap
+                raise DataError(
+                    f"the state is behind the log and no snapshot can be opened: {gap}"
+                ) from gap
             logger.info("opening the newest snapshot: %s", gap)
             if self._snapshots.open_newest(self._database, self._log.head()) is None:
                 self._start_empty(gap)
             try:
                 return action()
             except NotFoundError as still:
-                raise DataError(f"the newest whole snapshot is too old: {still}") from still
+                raise DataError(f"the newest intact snapshot is too old: {still}") from still
 
     def _start_empty(self, gap: NotFoundError) -> None:
         """Clears the copy. DataError if the log no longer has its first entry."""
         try:
             self._log.read(0, limit=1)
         except NotFoundError:
-            raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
+            raise DataError(f"the state is behind the log and there is no snapshot: {gap}") from gap
         with (
             self._database.exclusively() as connection,
             closing(sqlite3.connect(":memory:", isolation_level=None)) as empty,
@@ -189,5 +191,5 @@ class StateStore:
 
     def _need_snapshots(self) -> SnapshotStore:
         if self._snapshots is None:
-            raise NotFoundError("this state store was opened without a place for snapshots")
+            raise NotFoundError("this state store was opened without storage for snapshots")
         return self._snapshots

@@ -141,7 +141,7 @@ def split_s3_url(name: str) -> tuple[str, str]:
         plain = plain.removeprefix(scheme)
     bucket, _, key = plain.partition("/")
     if not bucket or not key.strip("/"):
-        raise InvalidRequestError(f"{name!r} names no object of S3: expected s3://bucket/key")
+        raise InvalidRequestError(f"{name!r} is not an S3 object (expected s3://bucket/key)")
     return bucket, key
 
 

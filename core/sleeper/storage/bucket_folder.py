@@ -87,7 +87,7 @@ def _upload_errors(path: str) -> Iterator[None]:
     try:
         yield
     except AlreadyExistsError as error:
-        raise UnavailableError(f"cannot write {path}: there is such an object already") from error
+        raise UnavailableError(f"cannot write {path}: the object already exists") from error
     except (BaseError, OSError) as error:
         raise UnavailableError(f"cannot write {path}: {error}") from error
 
@@ -264,6 +264,6 @@ def s3_file(name: str, buckets: Sequence[Bucket]) -> S3File:
         if bucket.name == bucket_name:
             return S3File(replace(bucket, prefix=""), key)
     raise InvalidRequestError(
-        f"file {name}: bucket {bucket_name} is not among those that may be read from "
-        "(sleeper.ingest.source.bucket)"
+        f"file {name}: bucket {bucket_name} is not an allowed source "
+        "(see sleeper.ingest.source.bucket)"
     )

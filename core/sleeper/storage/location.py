@@ -226,8 +226,8 @@ def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3Fi
         return s3_file(name, own)
     if own:
         raise InvalidRequestError(
-            f"file {name}: bucket {bucket_name} holds the instance's tables, and is none to "
-            f"ingest from but for {UPLOADS_PREFIX}: copy the file to a bucket of "
+            f"file {name}: bucket {bucket_name} contains the instance's tables, and only objects "
+            f"below {UPLOADS_PREFIX} can be ingested: copy the file to a bucket of "
             f"{INGEST_SOURCE_BUCKETS.name}"
         )
     return s3_file(name, _source_buckets(root, properties))

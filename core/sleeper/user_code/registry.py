@@ -98,7 +98,9 @@ class Registry:
                 if point.kind is kind:
                     points.append(point)
         known = ", ".join(sorted(point.name for point in points))
-        raise InvalidRequestError(f"no {kind.noun} {name!r} is registered; there are {known}")
+        raise InvalidRequestError(
+            f"no {kind.noun} {name!r} is registered (expected one of {known})"
+        )
 
     def add(self, paths: Iterable[Path]) -> list[Wheel]:
         """Adds wheels, all or none. Wheels with the same content are unchanged.
@@ -131,7 +133,7 @@ class Registry:
             if name == wheel.file_name or canonicalize_name(name) == wheel.project:
                 return wheel
         known = ", ".join(wheel.project for wheel in wheels) or "none"
-        raise NotFoundError(f"no wheel {name!r} is added; there are: {known}")
+        raise NotFoundError(f"unknown wheel {name!r} (expected one of: {known})")
 
     def remove(self, file_name: str) -> None:
         """Removes the file. Processes that have loaded it keep it until their work is done."""
@@ -144,7 +146,7 @@ def check_conflicts(wheel: Wheel, others: Iterable[Wheel]) -> None:
     for point in wheel.entry_points:
         if (point.kind, point.name) in built_in:
             raise InvalidRequestError(
-                f"{wheel.file_name}: {point.kind.noun} {point.name!r} comes with the product; "
+                f"{wheel.file_name}: {point.kind.noun} {point.name!r} is built in; "
                 "register another name"
             )
     for other in others:
@@ -161,7 +163,7 @@ def check_conflicts(wheel: Wheel, others: Iterable[Wheel]) -> None:
                 )
         for module in set(wheel.modules) & set(other.modules):
             raise InvalidRequestError(
-                f"{wheel.file_name}: module {module!r} is in {other.file_name} too"
+                f"{wheel.file_name}: module {module!r} is also in {other.file_name}"
             )
 
 

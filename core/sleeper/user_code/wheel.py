@@ -112,7 +112,7 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
     try:
         project, version, _, tags = parse_wheel_filename(file_name)
     except InvalidWheelFilename as error:
-        raise InvalidRequestError(f"{file_name} is not named as a wheel is: {error}") from error
+        raise InvalidRequestError(f"{file_name} is not a valid name of a wheel: {error}") from error
     _check_platform(file_name, tags)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -125,7 +125,7 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"{file_name}: its metadata is not UTF-8: {error}") from error
     except _BROKEN as error:
-        raise InvalidRequestError(f"{file_name} is no zip that can be read: {error}") from error
+        raise InvalidRequestError(f"{file_name} is not a readable zip file: {error}") from error
     return Wheel(
         file_name,
         project,
@@ -147,7 +147,8 @@ def _check_platform(file_name: str, tags: Iterable[Tag]) -> None:
     if frozenset(tags).isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(str(tag) for tag in tags))
         raise InvalidRequestError(
-            f"{file_name} does not run here: it is for {wanted}; build it as py3-none-any"
+            f"{file_name} does not support this platform: it is built for {wanted} "
+            "(expected py3-none-any)"
         )
 
 
@@ -163,14 +164,14 @@ def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
         path = PurePosixPath(member.orig_filename)
         if path.is_absolute() or ".." in path.parts or _BAD_IN_PATH.search(member.orig_filename):
             raise InvalidRequestError(
-                f"{file_name}: member {member.orig_filename!r} would not land in its folder"
+                f"{file_name}: member {member.orig_filename!r} is outside its folder"
             )
         if stat.S_ISLNK(member.external_attr >> 16):
             raise InvalidRequestError(f"{file_name}: member {member.filename!r} is a link")
         if path.parts and path.parts[0].endswith(".data"):
             raise InvalidRequestError(
-                f"{file_name}: files of {path.parts[0]} would have to be installed; only modules "
-                "are taken"
+                f"{file_name}: files of {path.parts[0]} require an installation (expected only "
+                "modules)"
             )
     broken = archive.testzip()
     if broken is not None:
@@ -184,9 +185,11 @@ def _info_folder(file_name: str, project: str, names: Iterable[str]) -> str:
         if folder != stem and canonicalize_name(stem.rpartition("-")[0]) == project:
             missing = [f for f in ("METADATA", "WHEEL", "RECORD") if f"{folder}/{f}" not in known]
             if missing:
-                raise InvalidRequestError(f"{file_name} is no wheel: {folder} has no {missing[0]}")
+                raise InvalidRequestError(
+                    f"{file_name} is not a wheel: {folder} has no {missing[0]}"
+                )
             return folder
-    raise InvalidRequestError(f"{file_name} is no wheel: it has no .dist-info of {project}")
+    raise InvalidRequestError(f"{file_name} is not a wheel: it has no .dist-info of {project}")
 
 
 def _entry_points(file_name: str, text: str, names: set[str]) -> Iterator[EntryPoint]:
@@ -213,7 +216,7 @@ def _entry_point(
 ) -> EntryPoint:
     where = f"{file_name}: entry point {name!r} of {kind.value}"
     if not is_code_name(name):
-        raise InvalidRequestError(f"{where}: a name is {NAME_EXPECTED}")
+        raise InvalidRequestError(f"{where}: invalid name (expected {NAME_EXPECTED})")
     found = _PLACE.fullmatch(place.strip())
     if found is None:
         raise InvalidRequestError(f"{where}: {place!r} is not module:Object")

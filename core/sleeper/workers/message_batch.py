@@ -101,7 +101,7 @@ def _operate(
         logger.error("message dropped: %s", error, extra=extra)
     except Exception as error:
         if isinstance(error, SleeperError) and _find_table(instance, table_id) is None:
-            logger.info("table was deleted meanwhile", extra=extra)
+            logger.info("table was deleted during the operation", extra=extra)
             return
         logger.exception("message failed", extra=extra)
         raise
@@ -131,7 +131,9 @@ def _process(
     def run_record(record: SQSRecord) -> None:
         message = received_message(record)
         if not timer.has_time():
-            logger.warning("no time left", extra={"message_id": record.message_id})
+            logger.warning(
+                "message returned: not enough time left", extra={"message_id": record.message_id}
+            )
             return_message(queue, message, 0)
             raise _NoTimeError
         with timer.message():

@@ -46,7 +46,7 @@ def test_code_add_list_and_remove(sleeper: Sleeper, wheel: Path) -> None:
     assert "2 names in 1 wheel, 6 built in" in sleeper("code", "list").stdout
     assert sleeper("code", "remove", "my_code").stderr == "removed my_code-1.0-py3-none-any.whl\n"
     assert sleeper("code", "remove", "my_code").stderr == (
-        "error: no wheel 'my_code' is added; there are: none\n"
+        "error: unknown wheel 'my_code' (expected one of: none)\n"
     )
 
 
@@ -54,7 +54,7 @@ def test_code_add_rejects_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> No
     (tmp_path / "x.whl").write_text("")
     result = sleeper("code", "add", tmp_path / "x.whl")
     assert result.status == 1
-    assert "error: x.whl is not named as a wheel is" in result.stderr
+    assert "error: x.whl is not a valid name of a wheel" in result.stderr
 
 
 def test_code_remove_deletes_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_table_set_checks_iterators_and_strategies(cities: Sleeper, wheel: Path)
         assert result.status == 1
         return result.stderr
 
-    assert "no iterator 'Mine' is registered; there are Age" in refused(f"{ITERATOR}=Mine")
+    assert "no iterator 'Mine' is registered (expected one of Age" in refused(f"{ITERATOR}=Mine")
     assert cities("code", "add", wheel).status == 0
     assert "iterator 'Mine': never say bad" in refused(f"{ITERATOR}=Mine", f"{CONFIG}=bad")
     assert "config 'x' is given without a name" in refused(f"{CONFIG}=x")
@@ -97,7 +97,7 @@ def test_code_remove_rejects_wheels_in_use(cities: Sleeper, wheel: Path) -> None
         assert cities("table", "set", "cities", setting).status == 0
         result = cities("code", "remove", "my_code")
         assert result.status == 1
-        assert "is in use by table cities: change that first" in result.stderr
+        assert "is in use by table cities: change the property first" in result.stderr
         assert cities("table", "set", "cities", unset).status == 0
     for name in ("iterator.class.name=Mine", "compaction.strategy.class=pick"):
         default = f"sleeper.default.table.{name}"
@@ -124,7 +124,7 @@ def test_new_tables_use_the_default_iterator(
         {"city": "Oslo", "year": 2003, "people": 6}
     ]
     bad = sleeper("table", "create", "u", "--schema", schema_file, "--set", f"{CONFIG}=x")
-    assert "iterator 'LatestBySortKey': config 'x': it takes none" in bad.stderr
+    assert "iterator 'LatestBySortKey': unexpected config 'x'" in bad.stderr
     plain = {"rowKeyFields": [{"name": "k", "type": "StringType"}]}
     (tmp_path / "plain.json").write_text(json.dumps(plain))
     bad = sleeper("table", "create", "u", "--schema", tmp_path / "plain.json")
@@ -138,6 +138,6 @@ def test_query_applies_an_iterator(cities: Sleeper, rows_file: Path) -> None:
     result = cities("query", "cities", *aged, "--format", "json")
     assert [row["city"] for row in result.rows] == ["Paris, Texas"]
     result = cities("query", "cities", "--iterator", "Nope")
-    assert "error: no iterator 'Nope' is registered; there are AgeOffByField" in result.stderr
+    assert "error: no iterator 'Nope' is registered (expected one of AgeOffByField" in result.stderr
     result = cities("query", "cities", "--iterator-config", "x")
     assert "is given without a name" in result.stderr

@@ -55,7 +55,7 @@ def test_missing_instance_error_names_the_options(
     result = CliRunner().invoke(app, ["table", "list"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
+        "error: no instance specified: pass --instance with a folder or aws:INSTANCE_ID, "
         "or set SLEEPER_INSTANCE\n"
     )
 
@@ -158,7 +158,7 @@ def test_instance_get_prints_a_property(sleeper: Sleeper) -> None:
     assert sleeper("instance", "get", "sleeper.id").stdout == "me\n"
     assert sleeper("instance", "get", "sleeper.vpc").stdout == "\n"
     assert "is a table property" in sleeper("instance", "get", "sleeper.table.name").stderr
-    assert "is no property" in sleeper("instance", "get", "sleeper.vcp").stderr
+    assert "is not a property" in sleeper("instance", "get", "sleeper.vcp").stderr
 
 
 def test_pause_and_resume_reject_local_instances(sleeper: Sleeper) -> None:

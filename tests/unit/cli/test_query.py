@@ -136,4 +136,4 @@ def test_explain_prints_the_files_read(full: Sleeper) -> None:
     assert full("sql", "--explain", statement, "--format", "json").rows[0]["files"] == 1
     assert full("sql", "--explain", statement).stdout.startswith("1 row in ")
     assert full("sql", "--explain", statement, "--output", "x.csv").status == 2
-    assert "wrong SQL" in full("sql", "--explain", "SELEC 1").stderr
+    assert "invalid SQL" in full("sql", "--explain", "SELEC 1").stderr

@@ -91,15 +91,15 @@ def test_columns_keep_their_order_and_accept_quotes() -> None:
     [
         ({"keys": ["a"]}, "key 'a' has 1 values (expected one per row key field: string,long)"),
         ({"keys": ["a,1,2"]}, "has 3 values"),
-        ({"keys": ["a,one"]}, "field 'long': 'one' is not a whole number"),
+        ({"keys": ["a,one"]}, "field 'long': 'one' is not an integer"),
         ({"keys": [f"a,{2**63}"]}, "field 'long': 9223372036854775808 does not fit LongType"),
         ({"keys": ['"a,1']}, "invalid CSV quoting: "),
         ({"ranges": ["a"]}, "invalid range: 'a' (expected MIN:MAX"),
         ({"ranges": ["a:b:c"]}, "invalid range: 'a:b:c' (expected MIN:MAX"),
-        ({"ranges": ["b:a"]}, "range of field 'string' holds nothing"),
+        ({"ranges": ["b:a"]}, "range of field 'string' is empty"),
         ({"regions": ["{"]}, "region '{' is not JSON"),
         ({"regions": ["[]"]}, "region must be a JSON object"),
-        ({"regions": ['{"v": {}}']}, "region names 'v', which is no row key field"),
+        ({"regions": ['{"v": {}}']}, "region has 'v', which is not a row key field"),
         ({"columns": '"a'}, "invalid CSV quoting of columns: '\"a'"),
     ],
 )

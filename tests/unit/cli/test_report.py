@@ -123,7 +123,7 @@ def test_follower_create_starts_at_the_newest_or_given_version(full: Sleeper) ->
     ("arguments", "message"),
     [
         (["feed"], "table 'cities' already has a follower 'feed'"),
-        (["other", "--start", "99"], "version 99 is not reached: the newest is 5"),
+        (["other", "--start", "99"], "version 99 does not exist yet: the newest is 5"),
         ([" "], "invalid follower name: ' ' (expected 1 to 200"),
         (["x" * 201], "1 to 200"),
     ],
@@ -145,7 +145,7 @@ def test_follower_create_rejects_collected_versions(full: Sleeper) -> None:
     assert full("gc", "cities").status == 0
     refusals = full("follower", "create", "cities", "feed", "--start", "0")
     assert refusals.status == 1
-    assert "what came after version 0 is not all kept any more: changes can be read" in (
+    assert "changes after version 0 are no longer complete: changes are readable" in (
         refusals.stderr
     )
 

@@ -107,7 +107,7 @@ def test_invalid_schema_files_are_named(sleeper: Sleeper, tmp_path: Path) -> Non
     result = sleeper("table", "create", "a", "--schema", wrong)
     assert (result.status, result.stdout) == (1, "")
     assert result.stderr == (
-        f"error: schema file {wrong}: schema has no row key field: at least one is needed\n"
+        f"error: schema file {wrong}: schema has no row key field (expected at least one)\n"
     )
     missing = sleeper("table", "create", "a", "--schema", tmp_path / "missing.json")
     assert f"schema file {tmp_path / 'missing.json'} cannot be read" in missing.stderr
@@ -140,7 +140,7 @@ def test_invalid_split_point_error_names_the_line(sleeper: Sleeper, tmp_path: Pa
 
 def test_table_create_rejects_an_existing_name(cities: Sleeper, schema_file: Path) -> None:
     result = cities("table", "create", "cities", "--schema", schema_file)
-    assert (result.status, result.stderr) == (1, "error: table 'cities' exists already\n")
+    assert (result.status, result.stderr) == (1, "error: table 'cities' already exists\n")
 
 
 FILTERS, AGGREGATIONS = "sleeper.table.filters", "sleeper.table.aggregations"

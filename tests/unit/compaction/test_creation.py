@@ -185,7 +185,7 @@ def test_rule_4_expired_jobs_release_their_files_to_new_jobs(table: DataTable) -
     assert "lease ran out at 2026-01-01T01:00:00.000Z" in status.reasons[0]
     _, new = table.sent_jobs()
     assert new.id != lost.id
-    with pytest.raises(StateMovedOnError, match="holds no files any more"):
+    with pytest.raises(StateMovedOnError, match="no longer holds its files"):
         table.run(lost)
     assert table.run(new).rows_written == 20
 

@@ -153,7 +153,7 @@ def test_missing_and_torn_files_raise_different_errors(tmp_path: Path) -> None:
         (MergeInput(url), removed_paths),
         (removed_paths, MergeInput(url), MergeInput(url)),
     ]:
-        with pytest.raises(StateMovedOnError, match="a data file is gone"):
+        with pytest.raises(StateMovedOnError, match="a data file is missing"):
             list(merge(MergeRequest(SCHEMA, inputs), engine(tmp_path)))
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(Path(url).read_bytes()[:-30])

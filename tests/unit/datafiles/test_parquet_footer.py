@@ -91,7 +91,7 @@ def test_torn_footer_is_refused() -> None:
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR2", b"\0" * 8])
 def test_file_without_footer_is_refused(tail: bytes) -> None:
-    with pytest.raises(ValueError, match="does not end as a Parquet file"):
+    with pytest.raises(ValueError, match="has no Parquet footer"):
         footer_length(tail)
 
 

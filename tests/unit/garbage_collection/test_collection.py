@@ -96,7 +96,7 @@ def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> 
     assert (report.files, report.horizon_after) == (2, version)
     assert report.blocker == f"hold h of a reader at version {version}"
     assert table.rows(version) == held_rows
-    with pytest.raises(InvalidRequestError, match=f"the oldest kept is {version}"):
+    with pytest.raises(InvalidRequestError, match=f"the oldest readable version is {version}"):
         table.rows(version - 1)
 
 

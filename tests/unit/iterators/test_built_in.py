@@ -105,16 +105,16 @@ def test_rows_pass_whose_labels_are_all_held(
 @pytest.mark.parametrize(
     ("make", "kind", "config", "reason"),
     [
-        (SumByKey, KIND, "x", "it takes none"),
-        (SumByKey, LABELLED, "", "field 'text' is string: only whole numbers"),
-        (LatestBySortKey, KIND, "x", "it takes none"),
+        (SumByKey, KIND, "x", "expected none"),
+        (SumByKey, LABELLED, "", "field 'text' is string: expected an integer"),
+        (LatestBySortKey, KIND, "x", "expected none"),
         (AgeOffByField, KIND, "", "is not field,millis"),
         (AgeOffByField, KIND, "t", "is not field,millis"),
         (AgeOffByField, KIND, "t,-1", "is not field,millis"),
-        (AgeOffByField, KIND, "x,1", "no field 'x'; there are k, t, n, m"),
+        (AgeOffByField, KIND, "x,1", "unknown field 'x' .expected one of k, t, n, m"),
         (AgeOffByField, KIND, "n,1", "field 'n' is int32"),
         (RowSecurity, LABELLED, "", "is not field,label"),
-        (RowSecurity, LABELLED, "x,a", "no field 'x'"),
+        (RowSecurity, LABELLED, "x,a", "unknown field 'x'"),
         (RowSecurity, LABELLED, "seen,a", "expected a string or a list"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 def test_an_instance_cannot_be_created_twice(tmp_path: Path) -> None:
     create_instance_folder(tmp_path, "me").close()
-    with pytest.raises(InvalidRequestError, match="is an instance already"):
+    with pytest.raises(InvalidRequestError, match="is already an instance"):
         create_instance_folder(tmp_path, "me")
 
 
@@ -62,7 +62,7 @@ def test_a_failed_creation_leaves_no_instance_and_can_be_repeated(
         with pytest.raises(KeyboardInterrupt):
             create_instance_folder(tmp_path, "me")
     assert (tmp_path / "instance.db").exists()
-    with pytest.raises(NotFoundError, match="is no instance"):
+    with pytest.raises(NotFoundError, match="is not an instance"):
         open_instance_folder(tmp_path)
     create_instance_folder(tmp_path, "me").close()
     open_instance_folder(tmp_path).close()

@@ -48,7 +48,9 @@ def test_a_caller_on_behalf_of_another_must_be_unrestricted_and_gets_the_others_
     assert find_chain_restriction(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
     assert find_chain_restriction(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
     for chain in (["AROA1:x", "AROA1:admin"], ["AROA1:admin", "AROA2", "AROA1:admin"]):
-        with pytest.raises(InvalidRequestError, match="may not ask table 't' in another's name"):
+        with pytest.raises(
+            InvalidRequestError, match="may not query table 't' on behalf of another"
+        ):
             find_chain_restriction(CALLERS, chain, "t")
     with pytest.raises(InvalidRequestError, match="may not query"):
         find_chain_restriction('{"AROA1": {}}', ["AROA1", "AROA2"], "t")
@@ -59,7 +61,7 @@ def test_columns_are_the_visible_ones():
     limited = Restriction(("v",))
     assert visible_columns(limited, SCHEMA, None) == ("k", "v")
     assert visible_columns(limited, SCHEMA, ("v",)) == ("v",)
-    with pytest.raises(InvalidRequestError, match=r"'w' may not be seen.*: k, v"):
+    with pytest.raises(InvalidRequestError, match=r"'w' is not visible.*: k, v"):
         visible_columns(limited, SCHEMA, ("k", "w"))
     assert visible_columns(NO_RESTRICTION, SCHEMA, None) is None
 

@@ -257,5 +257,5 @@ def test_a_collected_old_version_is_refused(split: DataTable) -> None:
     split.compact(full=True)
     split.clock.pass_minutes(70)
     split.collect()
-    with pytest.raises(InvalidRequestError, match="the oldest kept"):
+    with pytest.raises(InvalidRequestError, match="the oldest readable version"):
         planned(split, Query(version=version))

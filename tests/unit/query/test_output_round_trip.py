@@ -56,7 +56,7 @@ _VALUES: dict[PrimitiveType, st.SearchStrategy[Any]] = {
 
 
 def _values(kind: FieldType) -> st.SearchStrategy[Any]:
-    """Returns values for Arrow, with times as whole numbers."""
+    """Returns values for Arrow, with times as integers."""
     match kind:
         case PrimitiveType():
             return _VALUES[kind]
@@ -98,7 +98,7 @@ def _tables(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
 
 
 def make_batch(schema: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Returns the rows, with times as whole numbers."""
+    """Returns the rows, with times as integers."""
     target = arrow_schema(schema)
     columns = [
         pa.array([row[f.name] for row in rows], _as_numbers(f.type)).cast(f.type) for f in target

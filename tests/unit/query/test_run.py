@@ -110,7 +110,7 @@ def test_version_below_the_horizon_is_refused_with_the_oldest(made: DataTable, t
     made.remove_unreferenced_files()
     with made.store.reading() as state:
         oldest = state.oldest_version
-    with pytest.raises(InvalidRequestError, match=f"oldest kept is {oldest}"):
+    with pytest.raises(InvalidRequestError, match=f"oldest readable version is {oldest}"):
         run_query(Query(version=2), made.query_table, make_engine(tmp_path))
 
 
@@ -206,7 +206,7 @@ def test_file_deleted_before_the_first_row_restarts_the_query(
 def test_lost_file_is_reported_as_damage(made: DataTable, tmp_path: Path):
     file = made.add_rows([row(n) for n in range(50)])
     made.root.delete([file.path])
-    with pytest.raises(DataError, match=f"{file.path}.*gone"):
+    with pytest.raises(DataError, match=f"{file.path}.*missing"):
         run_query(Query(), made.query_table, make_engine(tmp_path))
 
 

@@ -120,8 +120,11 @@ def test_explain_describe_and_values_return_rows(instance: Instance):
         ("SELECT * FROM information_schema.tables", "tables are: "),
         ("SELECT getenv('HOME')", "getenv"),
         ("SELECT 1; SELECT 2", "single"),
-        ("", "wrong SQL"),
-        ("SELEC 1", "^wrong SQL: Expected: an SQL statement, found: SELEC at Line: 1, Column: 1$"),
+        ("", "invalid SQL"),
+        (
+            "SELEC 1",
+            "^invalid SQL: Expected: an SQL statement, found: SELEC at Line: 1, Column: 1$",
+        ),
         ("SELECT nope FROM flights", "nope.*id"),
         ("SELECT * FROM nope", "no table 'nope'; tables are: .*flights"),
         ("SELECT * FROM gone", "no table 'gone'"),
@@ -153,7 +156,7 @@ def test_missing_file_is_never_skipped(instance: Instance):
         (file,) = state.files.all()
     path = Path(instance.flights.root.url_of(file.path))
     os.rename(path, path.with_suffix(".away"))
-    with pytest.raises(StateMovedOnError, match="gone"):
+    with pytest.raises(StateMovedOnError, match="missing"):
         instance.sql("SELECT count(*) FROM flights")
     path.write_bytes(b"PAR1 this is no parquet file PAR1")
     with pytest.raises(DataError, match=f"{file.path} is damaged"):

@@ -91,19 +91,19 @@ def test_old_version_is_narrowed_and_explained(instance: Instance):
 @pytest.mark.parametrize(
     ("statement", "as_of", "complaint"),
     [
-        ("SELECT * FROM a", 99, "table 'a': version 99 is not reached: the newest is 3"),
+        ("SELECT * FROM a", 99, "table 'a': version 99 does not exist yet: the newest is 3"),
         ("SELECT * FROM a", 0, "as of 0: expected a transaction number"),
         ("SELECT * FROM a", True, "as of True"),
         ("SELECT * FROM a", "2", "as of '2'"),
         ("SELECT * FROM a", {"a": 1.5}, "as of 1.5"),
-        ("SELECT * FROM a", {"b": 2}, "'b': no such table in the statement; it names a"),
+        ("SELECT * FROM a", {"b": 2}, "'b': not a table of the statement; it names a"),
         (
             "SELECT * FROM a, b",
             2,
-            "a number without a table is for a statement of one table; it names a, b",
+            "a statement of several tables requires TABLE=N for each; it names a, b",
         ),
         ("SELECT 1", 2, "it names no table"),
-        ("SELECT nope FROM a", 2, "wrong SQL"),
+        ("SELECT nope FROM a", 2, "invalid SQL"),
     ],
 )
 def test_invalid_versions_are_refused(
@@ -121,7 +121,7 @@ def test_collected_version_is_refused_with_the_oldest(instance: Instance):
     with table.store.reading() as state:
         oldest = state.oldest_version
     assert oldest > 2
-    with pytest.raises(InvalidRequestError, match=f"cannot be read any more.* {oldest}"):
+    with pytest.raises(InvalidRequestError, match=f"is no longer readable.* {oldest}"):
         instance.sql("SELECT * FROM a", 2)
 
 

@@ -115,10 +115,13 @@ def test_hidden_columns_are_absent(instance: Instance, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("EXPLAIN SELECT * FROM t", "EXPLAIN is for callers"),
-        ("explain analyze SELECT * FROM t", "EXPLAIN is for callers"),
-        ("EXPLAIN VERBOSE SELECT * FROM open JOIN t ON t.k = open.k", "EXPLAIN is for callers"),
-        ("/* x */ EXPLAIN SELECT * FROM t", "EXPLAIN is for callers"),
+        ("EXPLAIN SELECT * FROM t", "EXPLAIN requires unrestricted"),
+        ("explain analyze SELECT * FROM t", "EXPLAIN requires unrestricted"),
+        (
+            "EXPLAIN VERBOSE SELECT * FROM open JOIN t ON t.k = open.k",
+            "EXPLAIN requires unrestricted",
+        ),
+        ("/* x */ EXPLAIN SELECT * FROM t", "EXPLAIN requires unrestricted"),
         ("SELECT * FROM information_schema.columns", "no information_schema"),
         ("SHOW COLUMNS FROM t", "information_schema"),
     ],
@@ -147,5 +150,5 @@ def test_query_iterator_runs_after_the_caller_s_restriction(instance: Instance) 
     result = open_query(instance, "t", Query(processing=sums, limit=5), caller="both").read_all()
     assert result.column_names == ["k", "v"]
     assert result.column("k").to_pylist() == [1, 2, 3, 4, 5]
-    with pytest.raises(InvalidRequestError, match="'hidden' may not be seen"):
+    with pytest.raises(InvalidRequestError, match="'hidden' is not visible"):
         open_query(instance, "t", Query(columns=("k", "hidden"), version=2), caller="both")

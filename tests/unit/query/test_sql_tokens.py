@@ -60,7 +60,7 @@ def test_wide_statement_is_accepted(statement: str) -> None:
     ["SELECT 'a", 'SELECT "a', "SELECT /* a", "SELECT $a$ b", "SELECT q'[a']'", "SELECT a$$'$$"],
 )
 def test_ambiguous_literal_is_refused(statement: str) -> None:
-    with pytest.raises(InvalidRequestError, match="wrong SQL"):
+    with pytest.raises(InvalidRequestError, match="invalid SQL"):
         check_statement(statement)
 
 

@@ -51,7 +51,7 @@ def test_keys_of_several_fields_have_base64_bytes() -> None:
         ({"keys": [2**63]}, r'"keys\[0\]"'),
         ({"keys": [1.5]}, r'"keys\[0\]"'),
         ({"keys": [True]}, r'"keys\[0\]"'),
-        ({"ranges": [[5, 1]]}, "holds nothing"),
+        ({"ranges": [[5, 1]]}, "is empty"),
         ({"ranges": [[5]]}, r"\[min, max\]"),
         ({"regions": [{"nope": {}}]}, "'nope'"),
         ({"regions": [{"id": {"mim": 5}}]}, "'mim'"),

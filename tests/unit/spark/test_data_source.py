@@ -249,7 +249,7 @@ def test_a_checkpoint_belongs_to_a_table_id(instance: sleeper.Instance) -> None:
         lambda: another.partitions(start, end),
         lambda: another.commit(end),
     ):
-        with pytest.raises(InvalidRequestError, match=r"'t' is .* now: it was deleted"):
+        with pytest.raises(InvalidRequestError, match=r"'t' is now .*: it was deleted"):
             ask()
     another.stop()
 

@@ -63,10 +63,10 @@ def test_regions_have_the_form_of_messages() -> None:
         (TWO, {"keys": [1]}, "has 1 values"),
         (ONE, {"range": ["a"]}, r"neither \[min, max\] nor a region"),
         (ONE, {"ranges": ["a", "b"]}, r'"a" is neither'),
-        (ONE, {"range": ["b", "a"]}, "holds nothing"),
-        (ONE, {"region": {"town": {}}}, "no row key field"),
+        (ONE, {"range": ["b", "a"]}, "is empty"),
+        (ONE, {"region": {"town": {}}}, "not a row key field"),
         (ONE, {"regions": {"city": {}}}, "is not a JSON list"),
-        (ONE, {"asOf": "yesterday"}, "'asOf': 'yesterday' is not a whole number"),
+        (ONE, {"asOf": "yesterday"}, "'asOf': 'yesterday' is not an integer"),
         (ONE, {"asOf": "0"}, "less than 1"),
     ],
 )
@@ -85,10 +85,10 @@ def test_columns_are_csv_or_a_list(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "'' names no column"),
-        (" , ", "names no column"),
-        ("[]", r"'\[\]' names no column"),
-        ("v,city,v", "'v,city,v' names a column twice"),
+        ("", "'' contains no column"),
+        (" , ", "contains no column"),
+        ("[]", r"'\[\]' contains no column"),
+        ("v,city,v", "'v,city,v' contains a column twice"),
         ('"v', "'columns': '\"v': unexpected end"),
         ("v\ncity", "'columns'"),
         ("[v", r"'columns': '\[v' is not JSON"),

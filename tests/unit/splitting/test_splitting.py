@@ -194,7 +194,7 @@ def test_the_error_names_an_unreadable_file(table: DataTable) -> None:
     with pytest.raises(DataError, match=file.path):
         table.split(threshold=300)
     path.unlink()
-    with pytest.raises(StateMovedOnError, match=f"{file.path} is gone"):
+    with pytest.raises(StateMovedOnError, match=f"{file.path} is missing"):
         table.split(threshold=300)
 
 

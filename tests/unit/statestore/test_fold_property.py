@@ -151,7 +151,9 @@ def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_th
                     assert picture(state) == was, version
             else:
                 with (
-                    pytest.raises(InvalidRequestError, match=f"oldest kept is {horizon}"),
+                    pytest.raises(
+                        InvalidRequestError, match=f"oldest readable version is {horizon}"
+                    ),
                     copy.reading(version),
                 ):
                     pass

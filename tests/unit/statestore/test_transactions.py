@@ -304,9 +304,9 @@ def test_a_bar_that_is_not_older_than_the_orphan_age_is_refused(table):
 
 def test_a_path_that_exists_is_refused(table):
     table.ingest("a")
-    assert "exists already" in table.ingest("a").reason
+    assert "already exists" in table.ingest("a").reason
     table.assign("job", "a")
-    assert "exists already" in table.commit(compaction(table, "job", "a", output="a")).reason
+    assert "already exists" in table.commit(compaction(table, "job", "a", output="a")).reason
 
 
 # rule 4: nothing stays locked
@@ -334,9 +334,9 @@ def test_one_invalid_assignment_refuses_all(table):
 
 def test_a_commit_is_valid_exactly_while_its_job_holds_its_files(table):
     table.ingest("a", "b")
-    assert "does not hold" in table.commit(compaction(table, "job", "a")).reason
+    assert "no longer holds" in table.commit(compaction(table, "job", "a")).reason
     table.assign("job", "a")
-    assert "does not hold" in table.commit(compaction(table, "job", "a", "b")).reason
+    assert "no longer holds" in table.commit(compaction(table, "job", "a", "b")).reason
     table.clock.now_ms += 5000  # the lease is over, and nobody has released it
     assert table.commit(compaction(table, "job", "a")).status is Status.APPLIED
 
@@ -349,7 +349,7 @@ def test_the_commit_of_a_released_job_is_refused(table):
     with table.store.reading() as state:
         assert [j.id for j in state.jobs.expired(table.clock.now_ms)] == ["job"]
     assert table.commit(ReleaseJobs(("job",))).status is Status.APPLIED
-    with pytest.raises(StateMovedOnError, match="does not hold"):
+    with pytest.raises(StateMovedOnError, match="no longer holds"):
         table.store.commit_or_raise(compaction(table, "job", "a"))
     assert table.assign("job2", "a").status is Status.APPLIED
 
@@ -404,7 +404,9 @@ def test_a_renewed_lease_keeps_the_files_and_a_lost_one_cannot_be_renewed(table)
     assert table.commit(ReleaseJobs(("job",))).refused
     table.clock.now_ms += 3000
     table.commit(ReleaseJobs(("job",)))
-    assert "holds no files" in table.commit(RenewLeases(("job",), START_MS + 9000)).reason
+    assert (
+        "no longer holds its files" in table.commit(RenewLeases(("job",), START_MS + 9000)).reason
+    )
 
 
 # rule 5: nothing referenced or held is deleted
@@ -433,7 +435,10 @@ def test_collection_is_two_entries_and_raises_the_horizon(table):
         assert state.collection.unreferenced(table.clock.now_ms, 9) == []
         assert [f.path for f in state.collection.collecting(9)] == ["a"]
         assert state.files.known(["a", "out", "x"]) == {"a", "out"}
-    with pytest.raises(InvalidRequestError, match="oldest kept is 4"), table.store.reading(3):
+    with (
+        pytest.raises(InvalidRequestError, match="oldest readable version is 4"),
+        table.store.reading(3),
+    ):
         pass
     assert table.leaf_paths("root", 4) == ["out"]
     assert table.commit(FilesCollected(("a",))).status is Status.APPLIED
@@ -449,7 +454,7 @@ def test_the_second_step_without_the_first_is_refused(table):
 
 def test_a_horizon_that_leaves_a_version_with_the_file_readable_is_refused(table):
     compacted(table)
-    assert "leaves readable" in table.commit(CollectFiles(("a",), 3)).reason
+    assert "expected a horizon of at least" in table.commit(CollectFiles(("a",), 3)).reason
 
 
 def test_a_hold_keeps_its_version_until_it_expires(table):
@@ -502,8 +507,8 @@ def test_a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept(
     compacted(table)
     table.commit(CollectFiles(("a",), 4))
     hold = CreateHold("hold", "me", 3, START_MS + 10)
-    assert "oldest kept is 4" in table.commit(hold).reason
-    assert "oldest kept is 4" in table.commit(CreateFollower("f", 3)).reason
+    assert "oldest readable version is 4" in table.commit(hold).reason
+    assert "oldest readable version is 4" in table.commit(CreateFollower("f", 3)).reason
     assert table.commit(replace(hold, id="later", version=4)).status is Status.APPLIED
 
 
@@ -660,7 +665,7 @@ def test_a_table_without_state_is_reported(tmp_path):
 
 
 def test_a_table_is_initialised_once(table):
-    with pytest.raises(StateMovedOnError, match="initialised already"):
+    with pytest.raises(StateMovedOnError, match="already initialised"):
         table.initialise()
 
 

@@ -83,7 +83,7 @@ def test_object_of_another_writer_is_an_error(content: bytes) -> None:
     objects = {"/b/t/data/f.parquet": content}
     with server(objects) as (root, _):
         with (
-            pytest.raises(UnavailableError, match="there is such an object already"),
+            pytest.raises(UnavailableError, match="the object already exists"),
             root.sink("t/data/f.parquet") as sink,
         ):
             sink.write(b"content")

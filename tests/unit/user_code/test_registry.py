@@ -89,14 +89,14 @@ def test_adding_the_same_again_changes_nothing(tmp_path: Path, code: UserCode) -
     assert code.registry.add([path]) == []
     code.registry.remove(code.registry.get("my_code").file_name)
     assert code.registry.wheels() == []
-    with pytest.raises(NotFoundError, match="no wheel 'my_code' is added; there are: none"):
+    with pytest.raises(NotFoundError, match="unknown wheel 'my_code'"):
         code.registry.get("my_code")
 
 
 def test_of_two_wheels_both_are_added_or_none(tmp_path: Path, code: UserCode) -> None:
     good = make_wheel(tmp_path)
     bad = make_wheel(tmp_path, "other", {"other": ""}, {"SumByKey": "other:X"})
-    with pytest.raises(InvalidRequestError, match="iterator 'SumByKey' comes with the product"):
+    with pytest.raises(InvalidRequestError, match="iterator 'SumByKey' is built in"):
         code.registry.add([good, bad])
     assert code.registry.wheels() == []
 
@@ -123,7 +123,10 @@ def test_names_modules_and_projects_are_one_wheels_only(tmp_path: Path, code: Us
 
 def test_wheels_that_cannot_load_here_are_refused(tmp_path: Path, code: UserCode) -> None:
     for path, reason in (
-        (make_wheel(tmp_path, "a", {"json": ""}, {"A": "json:X"}), "module 'json' is installed"),
+        (
+            make_wheel(tmp_path, "a", {"json": ""}, {"A": "json:X"}),
+            "module 'json' is installed",
+        ),
         (make_wheel(tmp_path, "b", {"pyarrow": ""}, {"A": "pyarrow:X"}), "'pyarrow' is installed"),
         (make_wheel(tmp_path, "c", needs=("no-such-thing>=1",)), "not installed here"),
         (make_wheel(tmp_path, "d", needs=("pyarrow<1",)), r"needs pyarrow<1: \d+.* is installed"),
@@ -138,11 +141,14 @@ def test_wheels_that_cannot_load_here_are_refused(tmp_path: Path, code: UserCode
 def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     not_named = tmp_path / "my_code.whl"
     not_named.write_bytes(b"")
-    refused(not_named, "is not named as a wheel")
+    refused(not_named, "is not a valid name of a wheel")
     no_zip = tmp_path / "x-1.0-py3-none-any.whl"
     no_zip.write_bytes(b"no zip at all")
-    refused(no_zip, "is no zip that can be read")
-    refused(make_wheel(tmp_path, tag="cp27-cp27m-win32"), "does not run here: .*build it as py3")
+    refused(no_zip, "is not a readable zip file")
+    refused(
+        make_wheel(tmp_path, tag="cp27-cp27m-win32"),
+        "does not support this platform: .*expected py3",
+    )
     refused(make_wheel(tmp_path, without="RECORD"), "my_code-1.0.dist-info has no RECORD")
     refused(
         make_wheel(tmp_path, "y").rename(tmp_path / "z-1.0-py3-none-any.whl"), "no .dist-info of z"
@@ -152,12 +158,12 @@ def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
 def test_a_torn_wheel_is_refused(tmp_path: Path) -> None:
     path = make_wheel(tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
-    refused(path, "is no zip that can be read")
+    refused(path, "is not a readable zip file")
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/etc/out.py", "a/../../out.py", "a\\..\\out.py"])
 def test_a_member_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    refused(make_wheel(tmp_path, extra={name: "x"}), "would not land in its folder")
+    refused(make_wheel(tmp_path, extra={name: "x"}), "is outside its folder")
 
 
 def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
@@ -168,7 +174,7 @@ def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
         archive.writestr(link, "/etc/passwd")
     refused(path, "'my_code_link.py' is a link")
     refused(
-        make_wheel(tmp_path, extra={"my_code-1.0.data/scripts/run": ""}), "only modules are taken"
+        make_wheel(tmp_path, extra={"my_code-1.0.data/scripts/run": ""}), "require an installation"
     )
 
 
@@ -180,7 +186,7 @@ def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
         ("[sleeper.iterators]\nX = my_code\n", "'my_code' is not module:Object"),
         ("[sleeper.iterators]\nX = my_code:a.b\n", "is not module:Object"),
         ("[sleeper.iterators]\nX = os:system\n", "the wheel has no module os"),
-        ("[sleeper.iterators]\na.b = my_code:Whole\n", "a name is a letter, then"),
+        ("[sleeper.iterators]\na.b = my_code:Whole\n", "invalid name \\(expected a letter, then"),
         ("[sleeper.iterators]\nX = my_code:A\nX = my_code:B\n", "entry_points.txt: .*already"),
         ("X = my_code:A\n", "entry_points.txt"),
     ],
@@ -215,6 +221,6 @@ def test_a_file_that_is_no_wheel_does_not_affect_others(
     assert code.load(CodeKind.ITERATOR, "Whole")
     assert code.registry.invalid_files() == ["a-1.0-py3-none-any.whl"]
     assert [r.message for r in caplog.records] == [
-        "invalid wheel ignored: a-1.0-py3-none-any.whl is no zip that can be read: "
+        "invalid wheel ignored: a-1.0-py3-none-any.whl is not a readable zip file: "
         "File is not a zip file"
     ]

@@ -41,7 +41,7 @@ def engine_errors(memory_property: str | None = None) -> Iterator[None]:
     except (SleeperError, GeneratorExit):
         raise
     except FileNotFoundError as error:
-        raise StateMovedOnError(f"a data file is gone: {error}") from error
+        raise StateMovedOnError(f"a data file is missing: {error}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
@@ -58,15 +58,15 @@ def _classify(error: Exception, memory_property: str | None) -> SleeperError:
     if _SPILL_FILE.search(text):
         return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
     if "not found" in text or "No such file" in text:
-        return StateMovedOnError(f"a data file is gone: {text}")
+        return StateMovedOnError(f"a data file is missing: {text}")
     if "No space left" in text or "os error 28" in text:
         return UnavailableError(f"the disk is full: {text}")
     if is_transient(error):
         return UnavailableError(f"cannot read or write: {text or type(error).__name__}")
     if any(failure in text for failure in _S3_FAILURES):
-        return UnavailableError(f"S3 does not answer: {text}")
+        return UnavailableError(f"S3 does not respond: {text}")
     if "Resources exhausted" in text:
-        allowed = f"{memory_property} allows" if memory_property else "was allowed"
+        limit = f" (see {memory_property})" if memory_property else ""
         needed = text.rpartition("Resources exhausted: ")[2]
-        return UnavailableError(f"the memory that {allowed} is too little: {needed}")
+        return UnavailableError(f"out of memory{limit}: {needed}")
     return DataError(f"data could not be read: {text}")

@@ -69,7 +69,7 @@ class FooterParts:
 def footer_length(tail: bytes) -> int:
     """Returns the footer's length from a file's last bytes. ValueError if it is not Parquet."""
     if len(tail) < TAIL_BYTES or tail[-4:] != MAGIC:
-        raise ValueError("it does not end as a Parquet file does")
+        raise ValueError("it has no Parquet footer")
     (length,) = unpack("<I", tail[-8:-4])
     return int(length)
 
@@ -87,7 +87,7 @@ def split_footer(footer: bytes) -> FooterParts:
                 return FooterParts(footer[:before_rows], groups, footer[reader.at :])
             reader.skip(kind)
     except (IndexError, RecursionError) as error:
-        raise ValueError("its footer is torn") from error
+        raise ValueError("its footer is damaged") from error
     raise ValueError("its footer has no row groups")
 
 
@@ -105,7 +105,7 @@ def column_statistics(footer: bytes) -> Iterator[ColumnStatistics]:
             else:
                 reader.skip(kind)
     except (IndexError, RecursionError) as error:
-        raise ValueError("its footer is torn") from error
+        raise ValueError("its footer is damaged") from error
 
 
 def _column_chunks(reader: "_Reader") -> Iterator[ColumnStatistics]:

@@ -94,7 +94,7 @@ def stream_batches(
         plan = frame.execution_plan()
         if files and count_scans(plan) < len(files):
             raise _find_missing(files, buckets) or StateMovedOnError(
-                f"a data file is gone, one of {', '.join(files[:10])}"
+                f"a data file is missing, one of {', '.join(files[:10])}"
             )
         if plan.partition_count != 1:
             raise DataError(f"the plan has {plan.partition_count} partitions, not one")
@@ -125,9 +125,9 @@ def _find_missing(files: Sequence[str], buckets: Sequence[Bucket]) -> SleeperErr
     """Returns the error of the first file that is gone or empty."""
     for file, size in _sizes(files, buckets):
         if size == 0:
-            return DataError(f"data file {file} is empty: it has no bytes at all")
+            return DataError(f"data file {file} is empty (0 bytes)")
         if size is None:
-            return StateMovedOnError(f"a data file is gone: {file}")
+            return StateMovedOnError(f"a data file is missing: {file}")
     return None
 
 

@@ -87,7 +87,7 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
     try:
         length = footer_length(tail) + TAIL_BYTES
         if length > file.bytes:
-            raise ValueError("its footer is longer than it is itself")
+            raise ValueError("its footer is longer than the file")
         if length > len(tail):
             tail = _bytes_of(root, file.path, file.bytes - length, start) + tail
             start = file.bytes - length
@@ -181,7 +181,7 @@ def read_range(root: DataRoot, path: str, start: int, end: int) -> obstore.Bytes
         with store_errors(path):
             content = obstore.get_range(root.store, path, start=start, end=end)
     except NotFoundError as error:
-        raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
+        raise StateMovedOnError(f"a data file is missing: {root.url_of(path)}") from error
     if len(content) != end - start:
-        raise DataError(f"data file {path} has less than {end} bytes")
+        raise DataError(f"data file {path} has fewer than {end} bytes")
     return content

@@ -75,7 +75,7 @@ class FileChecksum:
         index = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
         section = self.sections[index]
         if (section.start, section.end) != place:
-            raise ValueError(f"bytes {place[0]} to {place[1]} are no section of its checksum")
+            raise ValueError(f"bytes {place[0]} to {place[1]} are not a section of its checksum")
         return section.digest
 
     def write_sidecar(self, root: DataRoot, path: str) -> str:
@@ -92,13 +92,13 @@ def checksum_from_bytes(content: bytes, path: str) -> FileChecksum:
         return FileChecksum((Section(0, None, whole[1].decode()),))
     listed = content[: content.rstrip(b"\n").rfind(b"\n") + 1]
     if first != f"{_NAME} {_SECTIONS}" or content != listed + _last_line(listed):
-        raise DataError(f"sidecar {path} is no checksum by {_NAME}: {content[:60]!r}")
+        raise DataError(f"sidecar {path} is not a checksum by {_NAME}: {content[:60]!r}")
     if not lines:
         raise DataError(f"sidecar {path} has no sections")
     try:
         ends = [(int(end), digest) for end, digest in (line.split(" ") for line in lines)]
     except ValueError as error:
-        raise DataError(f"sidecar {path} is no checksum by {_NAME}: {error}") from error
+        raise DataError(f"sidecar {path} is not a checksum by {_NAME}: {error}") from error
     starts = [0, *(end for end, _ in ends)]
     return FileChecksum(
         tuple(Section(start, *each) for start, each in zip(starts, ends, strict=False))
@@ -189,7 +189,7 @@ def read_checksum(root: DataRoot, path: str) -> FileChecksum | None:
     try:
         return checksum_from_bytes(root.read(path + CHECKSUM_SUFFIX), path + CHECKSUM_SUFFIX)
     except (NotFoundError, DataError) as error:
-        logger.warning("only checksums of pages are verified: %s", error)
+        logger.warning("verifying only page checksums: %s", error)
         return None
 
 
@@ -244,7 +244,7 @@ def find_fault(root: DataRoot, path: str) -> str | None:
             parts = iter(lambda: content.read(size), b"")
             return _compare(checksum, checksum_in_sections(parts, ends))
     except FileNotFoundError as error:
-        raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
+        raise StateMovedOnError(f"a data file is missing: {root.url_of(path)}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error}") from error
 

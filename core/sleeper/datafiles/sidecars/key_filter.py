@@ -146,7 +146,9 @@ class KeyFilter:
 def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
     """Parses a sidecar. DataError names the path if it is torn, damaged or of another version."""
     if len(content) < _BLOCKS_AT:
-        raise DataError(f"sidecar {path} is torn: {len(content)} bytes are no key filter")
+        raise DataError(
+            f"sidecar {path} is damaged: {len(content)} bytes are too short for a key filter"
+        )
     magic, version, hash_name, keys, blocks = _HEADER.unpack_from(content)
     if (magic, version, hash_name) != (_MAGIC, _VERSION, _HASH):
         raise DataError(
@@ -155,7 +157,7 @@ def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
         )
     body = memoryview(content)[_BLOCKS_AT:]
     if not blocks or len(body) != blocks * _BLOCK_BYTES:
-        raise DataError(f"sidecar {path} is torn: {len(body)} bytes for {blocks} blocks")
+        raise DataError(f"sidecar {path} is damaged: {len(body)} bytes for {blocks} blocks")
     (checksum,) = _CHECKSUM.unpack_from(content, _HEADER.size)
     if checksum != _checksum(content[: _HEADER.size], body):
         raise DataError(f"sidecar {path} is damaged: its checksum does not fit")

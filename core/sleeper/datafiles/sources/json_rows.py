@@ -135,7 +135,7 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
 def _check_unique_keys(maps: pa.ListArray, keys: pa.Array) -> None:
     pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
     if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows < len(keys):
-        raise UnfitError("a key comes twice in a map")
+        raise UnfitError("duplicate key in a map")
 
 
 def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
@@ -215,7 +215,7 @@ def _with_maps_as_pairs(line: bytes, fields: Sequence[Field]) -> bytes:
         raise ValueError("not an object")
     members = dict(row)
     if len(members) < len(row):
-        raise ValueError("a member comes twice")
+        raise ValueError("duplicate member")
     for field in fields:
         if field.name in members:
             members[field.name] = _arrow_json(members[field.name], field.type)
@@ -241,5 +241,5 @@ def _arrow_json(value: Any, kind: FieldType) -> Any:
 def _digits(number: object) -> str:
     """Returns a decimal as text, which keeps its digits. Arrow accepts it for decimals only."""
     if not isinstance(number, Decimal):
-        raise TypeError(f"{number!r} is no JSON")
+        raise TypeError(f"{number!r} is not JSON")
     return str(number)

@@ -78,7 +78,7 @@ def warn_of_extra_columns(path: SourceFile, file: pq.ParquetFile, schema: Schema
     extra = _extra_columns(file, schema)
     if extra:
         named = ", ".join(map(repr, extra))
-        logger.warning("file %s: left out columns that the schema does not have: %s", path, named)
+        logger.warning("file %s: ignored columns that are not in the schema: %s", path, named)
 
 
 def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:

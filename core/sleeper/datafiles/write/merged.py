@@ -273,5 +273,5 @@ def _make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
     except OSError as error:
         raise UnavailableError(f"cannot write {path}: {error}") from error
     if metadata.num_rows != rows:
-        raise DataError(f"{metadata.num_rows} rows were written of {rows}")
+        raise DataError(f"wrote {metadata.num_rows} rows (expected {rows})")
     return size, checksum

@@ -60,7 +60,7 @@ def _to_connection(raw: dict[str, Any]) -> Connection | None:
 def _to_batch_size(raw: Any) -> int:
     size = to_whole_number(raw)
     if not 1 <= size <= _BATCH_SIZE_MAX:
-        raise MismatchError(raw, "a whole number of 1 or more")
+        raise MismatchError(raw, "an integer of 1 or more")
     return size
 
 

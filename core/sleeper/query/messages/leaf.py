@@ -21,7 +21,7 @@ _NUMBER_MAX = 2**63 - 1
 
 def _to_number(raw: Any) -> int:
     if not isinstance(raw, int) or isinstance(raw, bool) or not 0 <= raw <= _NUMBER_MAX:
-        raise MismatchError(raw, f"a whole number of 0 to {_NUMBER_MAX}")
+        raise MismatchError(raw, f"an integer of 0 to {_NUMBER_MAX}")
     return raw
 
 

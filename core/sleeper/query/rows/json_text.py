@@ -105,7 +105,7 @@ def _json_strings(text: pa.Array) -> pa.Array:
 
 def _float_json(column: pa.Array) -> pa.Array:
     text = column.cast(pa.string())
-    # Many readers parse -0 as a whole number, which has no sign.
+    # Many readers parse -0 as an integer, which has no sign.
     text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
     if pc.all(pc.is_finite(column)).as_py() is not False:
         return text

@@ -65,7 +65,7 @@ def run_sql(
     this returns. With `narrow`, files that the statement's predicates on row keys exclude are
     not read. `limit` is by default that of the engine's settings.
 
-    Raises `InvalidRequestError` for wrong SQL, an unknown or hidden table or column, a version
+    Raises `InvalidRequestError` for invalid SQL, an unknown or hidden table or column, a version
     that cannot be read, and a statement that changes anything or reads anything but tables.
     """
 

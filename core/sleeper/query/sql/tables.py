@@ -145,14 +145,14 @@ class AsOf:
         for name in self.by_table:
             if name not in named:
                 raise InvalidRequestError(
-                    f"as of a transaction of {name!r}: no such table in the statement; {known}"
+                    f"as of a transaction of {name!r}: not a table of the statement; {known}"
                 )
         if self.single is None:
             return dict(self.by_table)
         if len(named) != 1:
             raise InvalidRequestError(
-                f"as of transaction {self.single}: a number without a table is for a statement of "
-                f"one table; {known}"
+                f"as of transaction {self.single}: a statement of several tables requires "
+                f"TABLE=N for each; {known}"
             )
         return {named[0]: self.single}
 

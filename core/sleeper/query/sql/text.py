@@ -144,7 +144,7 @@ class _Depth:
         if self.levels[-1].depth + self.plan > _DEPTH_MAX:
             raise InvalidRequestError(
                 "the statement has too many operators or joins (expected a depth of at most "
-                f"{_DEPTH_MAX:,}): compare with many values by IN (...)"
+                f"{_DEPTH_MAX:,}): use IN (...) to compare with many values"
             )
 
 
@@ -154,14 +154,14 @@ def _tokens(statement: str) -> Iterator[tuple[str, str]]:
     while place < len(statement):
         match = _TOKEN.match(statement, place)
         if match is None or (match.lastgroup == "text" and place == word_end):
-            raise InvalidRequestError(f"wrong SQL: unexpected {statement[place : place + 50]!r}")
+            raise InvalidRequestError(f"invalid SQL: unexpected {statement[place : place + 50]!r}")
         kind, token, end = str(match.lastgroup), match[0], match.end()
         if kind == "comment":
             end = _comment_end(statement, end)
         elif kind == "dollar":
             closed = statement.find(token, end)
             if closed < 0:
-                raise InvalidRequestError(f"wrong SQL: unterminated {token[:50]}")
+                raise InvalidRequestError(f"invalid SQL: unterminated {token[:50]}")
             end = closed + len(token)
         if kind == "word":
             token = token.upper()
@@ -178,7 +178,7 @@ def _comment_end(statement: str, place: int) -> int:
         depth += 1 if mark[0] == "/*" else -1
         if not depth:
             return mark.end()
-    raise InvalidRequestError("wrong SQL: unterminated comment")
+    raise InvalidRequestError("invalid SQL: unterminated comment")
 
 
 ALLOWED = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
@@ -214,7 +214,9 @@ def check_not_explain(frame: DataFrame) -> None:
     A plan shows filters on hidden fields and counts hidden rows.
     """
     if is_explain(frame):
-        raise InvalidRequestError("EXPLAIN is for callers who may see all of the tables it names")
+        raise InvalidRequestError(
+            "EXPLAIN requires unrestricted access to every table of the statement"
+        )
 
 
 def is_explain(frame: DataFrame) -> bool:
@@ -273,7 +275,7 @@ def _explain_error(text: str, names: Iterable[str]) -> str:
         return f"no table function {name!r}: only tables can be read; {_list_tables(names)}"
     if name := _missing_name(text, _NO_TABLE):
         return f"no table {name.removeprefix('datafusion.public.')!r}; {_list_tables(names)}"
-    return f"wrong SQL: {_strip_prefixes(text)}"
+    return f"invalid SQL: {_strip_prefixes(text)}"
 
 
 def _missing_name(text: str, before: str) -> str | None:

@@ -43,12 +43,12 @@ class TableState:
         self.version = self.number if version is None else version
         if self.version < self.oldest_version:
             raise InvalidRequestError(
-                f"version {version} cannot be read any more: the oldest kept is "
+                f"version {version} is no longer readable: the oldest readable version is "
                 f"{self.oldest_version}"
             )
         if self.version > self.number:
             raise InvalidRequestError(
-                f"version {version} is not reached: the newest is {self.number}"
+                f"version {version} does not exist yet: the newest is {self.number}"
             )
         self._reader = VersionReader(connection, self.version, dimensions)
         self.partitions = PartitionQueries(connection, self.version, dimensions)
@@ -77,12 +77,12 @@ class TableState:
         """Raises InvalidRequestError unless all changes after the version are available."""
         if start < self.horizon:
             raise InvalidRequestError(
-                f"what came after version {start} is not all kept any more: changes can be read "
+                f"changes after version {start} are no longer complete: changes are readable "
                 f"from version {self.horizon} on"
             )
         if start > self.number:
             raise InvalidRequestError(
-                f"version {start} is not reached: the newest is {self.number}"
+                f"version {start} does not exist yet: the newest is {self.number}"
             )
 
     @cached_property

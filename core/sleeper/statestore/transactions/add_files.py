@@ -81,7 +81,7 @@ def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | Non
         )
     for path in paths:
         if find_file(fold, path) is not None:
-            return f"file {path} exists already (expected a new name for each run)"
+            return f"file {path} already exists (expected a new name for each run)"
     return None
 
 

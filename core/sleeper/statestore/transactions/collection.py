@@ -44,12 +44,12 @@ class CollectFiles(Transaction):
                 return refused(f"file {path} is still referenced")
             if file.unreferenced > self.horizon:
                 return refused(
-                    f"file {path} can be read below version {file.unreferenced}, which horizon "
-                    f"{self.horizon} leaves readable"
+                    f"file {path} is readable below version {file.unreferenced} (expected a "
+                    f"horizon of at least that version, not {self.horizon})"
                 )
             live += 1
         if not live:
-            return already_done("the files are collected already")
+            return already_done("the files were already collected")
         fault = self._find_horizon_fault(fold)
         return refused(fault) if fault else APPLY
 
@@ -95,7 +95,7 @@ class FilesCollected(Transaction):
         for path, file in zip(self.paths, files, strict=True):
             if file is not None and file.collecting is None:
                 return refused(f"file {path} is not being collected")
-        return APPLY if any(files) else already_done("the files are removed already")
+        return APPLY if any(files) else already_done("the files were already removed")
 
     def apply(self, fold: Fold) -> None:
         for path in self.paths:
@@ -119,11 +119,11 @@ class BarRuns(Transaction):
 
     def validate(self, fold: Fold) -> Verdict:
         if self.before_ms <= fold.run_bar_ms:
-            return already_done(f"runs that began before {fold.run_bar_ms} are barred already")
+            return already_done(f"runs that began before {fold.run_bar_ms} are already barred")
         newest_ms = fold.time_ms - fold.orphan_age_ms
         if self.before_ms > newest_ms:
             return refused(
-                f"runs are barred up to {self.before_ms}, which is younger than the orphan age "
+                f"runs before {self.before_ms} cannot be barred: that is within the orphan age "
                 f"(expected at most {newest_ms})"
             )
         return APPLY

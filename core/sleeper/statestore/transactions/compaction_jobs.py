@@ -93,7 +93,7 @@ class RenewLeases(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         held = _lease_expiries(fold, self.job_ids)
         if not held:
-            return refused(f"compaction job {', '.join(self.job_ids)} holds no files any more")
+            return refused(f"compaction job {', '.join(self.job_ids)} no longer holds its files")
         if min(held) >= self.lease_expiry_ms:
             return already_done("the leases do not expire earlier")
         return APPLY
@@ -222,7 +222,7 @@ class CommitCompaction(Transaction):
             return refused(f"partition {self.partition_id} is unknown")
         if _held_paths(fold, self.id, partition.key) != set(self.inputs):
             return refused(
-                f"compaction job {self.id} does not hold its files any more in partition "
+                f"compaction job {self.id} no longer holds its files in partition "
                 f"{self.partition_id}"
             )
         paths = [] if self.output is None else [self.output.path]

@@ -17,9 +17,11 @@ from sleeper.statestore.transactions.transaction import (
 def find_version_fault(fold: Fold, version: int) -> str | None:
     """Returns why the version cannot be claimed; None if it can."""
     if version < fold.horizon:
-        return f"version {version} is below the horizon: the oldest kept is {fold.horizon}"
+        return (
+            f"version {version} is below the horizon: the oldest readable version is {fold.horizon}"
+        )
     if version > fold.number:
-        return f"version {version} is not reached: the newest is {fold.number}"
+        return f"version {version} does not exist yet: the newest is {fold.number}"
     return None
 
 
@@ -112,7 +114,7 @@ class CreateFollower(Transaction):
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)):
-            return refused(f"follower {self.name} exists already")
+            return refused(f"follower {self.name} already exists")
         fault = find_version_fault(fold, self.start)
         return refused(fault) if fault else APPLY
 

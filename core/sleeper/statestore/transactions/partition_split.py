@@ -78,12 +78,14 @@ class MarkUnsplittable(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         leaf = find_partition(fold, self.partition_id)
         if leaf is None or not leaf.is_leaf:
-            return refused(f"partition {self.partition_id} is no leaf")
+            return refused(f"partition {self.partition_id} is not a leaf")
         if self.judged_at > fold.number:
-            return refused(f"version {self.judged_at} is not reached: the newest is {fold.number}")
+            return refused(
+                f"version {self.judged_at} does not exist yet: the newest is {fold.number}"
+            )
         marked = fold.row("SELECT judged_at FROM unsplittable WHERE partition = ?", (leaf.key,))
         if marked and marked[0] >= self.judged_at:
-            return already_done(f"judged at {marked[0]} already")
+            return already_done(f"already judged at {marked[0]}")
         return APPLY
 
     def apply(self, fold: Fold) -> None:

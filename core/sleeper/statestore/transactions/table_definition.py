@@ -45,7 +45,7 @@ class InitialiseTable(Transaction):
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.initialised:
-            return refused("the table is initialised already")
+            return refused("the table is already initialised")
         try:
             schema = schema_from_json(self.schema_json)
             check_table_processing(processing_from_json(self.processing_json), schema)
