@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import json
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Generic, NewType, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as type_hints
@@ -187,8 +187,8 @@ def _codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated_codec(hint, rename)
-    if origin is tuple:
-        return _tuple_codec(arguments, rename)
+    if origin in (tuple, Sequence):
+        return _tuple_codec(arguments if origin is tuple else (*arguments, ...), rename)
     if origin is Mapping:
         return _mapping_codec(arguments[1], rename)
     if origin in (Union, types.UnionType):

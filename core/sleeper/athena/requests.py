@@ -6,7 +6,7 @@ serialisation versions 2 to 5.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from sleeper.athena.constraints import Constraints, constraints_from_json
 from sleeper.athena.encoding import member, number_member, optional_text, schema_from_text
 from sleeper.athena.split import Split, split_from_json
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,12 @@ class TableName:
     schema_name: str
     table_name: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"schemaName": self.schema_name, "tableName": self.table_name}
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The source of a request: a catalog of Athena and a query."""
 
-    catalog: str
+    catalog: Annotated[str, Member("catalogName")]
     query_id: str
 
 

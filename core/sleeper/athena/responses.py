@@ -1,180 +1,141 @@
 """The responses of the protocol.
 
-The SDK reads the members of a response in a fixed order, so they are written in this order.
+The SDK reads the members of a response in a fixed order, that of the fields.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import pyarrow as pa
 
 from sleeper.athena.encoding import block_to_json, schema_to_text
 from sleeper.athena.requests import Source, TableName
 from sleeper.athena.split import EncryptionKey, SpillLocation, Split
+from sleeper.json_codec import Conversion, JsonCodec, Member, camel_case
 
 SERIALISATION_VERSION = 5
 # The value in the SDK (FederationCapabilities).
 _CAPABILITIES = 23
 _SOURCE_TYPE = "sleeper"
+# The kinds of value set, and of limit, that the connector evaluates.
+_SUPPORTED = {
+    "supports_filter_pushdown": ("sorted_range_set", "nullable_comparison"),
+    "supports_limit_pushdown": ("integer_constant",),
+}
+
+Catalog = Annotated[str, Member("catalogName")]
+Table = Annotated[TableName, Member("tableName")]
 
 
-class Response(Protocol):
-    """A response."""
+def _write(encode: Callable[[Any], Any]) -> Conversion:
+    """Returns a conversion for writing: the connector reads no response."""
+    return Conversion(lambda raw: raw, encode)
+
+
+Block = Annotated[pa.RecordBatch, _write(block_to_json)]
+SchemaText = Annotated[pa.Schema, _write(schema_to_text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response, of the kind that the name of the class is."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the members of the response, `@type` first."""
+        return {"@type": type(self).__name__, **_codec(type(self)).to_json(self)}
+
+
+@functools.cache
+def _codec(cls: type[Response]) -> JsonCodec[Response]:
+    return JsonCodec(cls, camel_case)
 
 
 @dataclass(frozen=True, slots=True)
-class PingResponse:
+class PingResponse(Response):
     """The connector's version of the protocol."""
 
-    source: Source
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "PingResponse",
-            "catalogName": self.source.catalog,
-            "queryId": self.source.query_id,
-            "sourceType": _SOURCE_TYPE,
-            "capabilities": _CAPABILITIES,
-            "serDeVersion": SERIALISATION_VERSION,
-        }
+    source: Annotated[Source, Member(flat=True)]
+    source_type: str = _SOURCE_TYPE
+    capabilities: int = _CAPABILITIES
+    ser_de_version: int = SERIALISATION_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilitiesResponse:
-    """The operations that the connector supports: value sets of columns, and limits."""
-
-    catalog: str
-    offered: ClassVar[dict[str, tuple[str, ...]]] = {
-        "supports_filter_pushdown": ("sorted_range_set", "nullable_comparison"),
-        "supports_limit_pushdown": ("integer_constant",),
+def _supported_kinds() -> dict[str, Any]:
+    return {
+        name: [{"subType": each, "properties": []} for each in kinds]
+        for name, kinds in _SUPPORTED.items()
     }
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "GetDataSourceCapabilitiesResponse",
-            "catalogName": self.catalog,
-            "capabilities": {
-                name: [{"subType": each, "properties": []} for each in kinds]
-                for name, kinds in self.offered.items()
-            },
-        }
+
+@dataclass(frozen=True, slots=True)
+class GetDataSourceCapabilitiesResponse(Response):
+    """The operations that the connector supports: value sets of columns, and limits."""
+
+    catalog: Catalog
+    capabilities: Any = field(default_factory=_supported_kinds)
 
 
 @dataclass(frozen=True, slots=True)
-class ListSchemasResponse:
-    catalog: str
+class ListSchemasResponse(Response):
+    catalog: Catalog
     schemas: Sequence[str]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "ListSchemasResponse",
-            "catalogName": self.catalog,
-            "schemas": list(self.schemas),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ListTablesResponse:
+class ListTablesResponse(Response):
     """`next_token` is None on the last page."""
 
-    catalog: str
     tables: Sequence[TableName]
+    catalog: Catalog
     next_token: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "ListTablesResponse",
-            "tables": [table.to_json() for table in self.tables],
-            "catalogName": self.catalog,
-            "nextToken": self.next_token,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class GetTableResponse:
+class GetTableResponse(Response):
     """A table's columns, none of which is a partition column."""
 
-    catalog: str
-    table: TableName
-    schema: pa.Schema
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "GetTableResponse",
-            "catalogName": self.catalog,
-            "tableName": self.table.to_json(),
-            "schema": schema_to_text(self.schema),
-            "partitionColumns": [],
-        }
+    catalog: Catalog
+    table: Table
+    schema: SchemaText
+    partition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GetTableLayoutResponse:
+class GetTableLayoutResponse(Response):
     """Athena's partitions, one per row of a block. Athena reads nothing if there are none."""
 
-    catalog: str
-    table: TableName
-    partitions: pa.RecordBatch
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "GetTableLayoutResponse",
-            "catalogName": self.catalog,
-            "tableName": self.table.to_json(),
-            "partitions": block_to_json(self.partitions),
-        }
+    catalog: Catalog
+    table: Table
+    partitions: Block
 
 
 @dataclass(frozen=True, slots=True)
-class GetSplitsResponse:
+class GetSplitsResponse(Response):
     """`continuation` is None on the last page."""
 
-    catalog: str
-    splits: Sequence[Split]
-    continuation: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "GetSplitsResponse",
-            "catalogName": self.catalog,
-            "splits": [split.to_json() for split in self.splits],
-            "continuationToken": self.continuation,
-        }
+    catalog: Catalog
+    splits: Sequence[Annotated[Split, _write(Split.to_json)]]
+    continuation: Annotated[str | None, Member("continuationToken")]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecordsResponse:
+class ReadRecordsResponse(Response):
     """A response that contains all rows."""
 
-    catalog: str
-    records: pa.RecordBatch
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "ReadRecordsResponse",
-            "catalogName": self.catalog,
-            "records": block_to_json(self.records),
-        }
+    catalog: Catalog
+    records: Block
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteReadRecordsResponse:
+class RemoteReadRecordsResponse(Response):
     """The places of spilled rows."""
 
-    catalog: str
-    schema: pa.Schema
-    blocks: Sequence[SpillLocation]
-    encryption_key: EncryptionKey | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "@type": "RemoteReadRecordsResponse",
-            "catalogName": self.catalog,
-            "schema": schema_to_text(self.schema),
-            "remoteBlocks": [block.to_json() for block in self.blocks],
-            "encryptionKey": self.encryption_key and self.encryption_key.to_json(),
-        }
+    catalog: Catalog
+    schema: SchemaText
+    blocks: Annotated[
+        Sequence[Annotated[SpillLocation, _write(SpillLocation.to_json)]],
+        Member("remoteBlocks"),
+    ]
+    encryption_key: Annotated[EncryptionKey, _write(EncryptionKey.to_json)] | None

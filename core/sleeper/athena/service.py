@@ -21,7 +21,7 @@ from sleeper.athena.requests import (
     request_from_json,
 )
 from sleeper.athena.responses import (
-    CapabilitiesResponse,
+    GetDataSourceCapabilitiesResponse,
     GetSplitsResponse,
     GetTableLayoutResponse,
     GetTableResponse,
@@ -61,7 +61,7 @@ def _answer(request: Request, connector: Connector) -> Response:
         case PingRequest():
             return PingResponse(request.source)
         case CapabilitiesRequest():
-            return CapabilitiesResponse(request.source.catalog)
+            return GetDataSourceCapabilitiesResponse(request.source.catalog)
         case ListSchemasRequest():
             return ListSchemasResponse(request.source.catalog, connector.schema_names)
         case ListTablesRequest():
@@ -85,8 +85,8 @@ def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesRespo
         names = [name for name in names if name >= request.next_token]
     page = names[: request.page_size]
     return ListTablesResponse(
-        request.source.catalog,
         [TableName(schema_name, name) for name in page],
+        request.source.catalog,
         names[len(page)] if len(page) < len(names) else None,
     )
 
