@@ -1,13 +1,15 @@
 """The JSON form of dataclasses."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, NewType
 
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.json_codec import AsList, JsonCodec, Member, camel_case
+from sleeper.json_codec import AsList, Conversion, JsonCodec, Member, camel_case
+from sleeper.lenient_json import LenientFlag, LenientText, OptionalText, to_whole_number
 
 Id = NewType("Id", str)
 
@@ -96,3 +98,47 @@ def test_missing_members_and_other_values_are_errors_of_the_requested_type():
         CODEC.from_json({}, "shape", DataError)
     with pytest.raises(InvalidRequestError, match=r"^shape: it is \[\] \(expected an object\)$"):
         CODEC.from_json([], "shape")
+
+
+@dataclass(frozen=True)
+class Request:
+    texts: Mapping[str, LenientText]
+    count: Annotated[int, Conversion(to_whole_number), Member(other_names=("number",))]
+    names: Annotated[Sequence[str], Member(optional=True)] = field(default_factory=tuple)
+    title: OptionalText = None
+    is_open: LenientFlag = True
+
+
+REQUESTS = JsonCodec(Request, camel_case, ("texts", "count", "number", "names", "title", "isOpen"))
+
+
+def test_lenient_values_are_converted():
+    text = '{"texts":{"a":5.0,"b":true,"c":null},"number":"7.0","title":null,"isOpen":"FALSE"}'
+    request = REQUESTS.parse(text, "request")
+    assert request == Request({"a": "5", "b": "true"}, 7, (), None, False)
+    # A default that a factory makes is written.
+    assert REQUESTS.format(Request({"a": "5"}, 7)) == '{"texts":{"a":"5"},"count":7,"names":[]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "request is not JSON: "),
+        ('{"extra":1}', "request: unknown member 'extra' (expected texts, "),
+        ('{"texts":[]}', 'request: "texts" is [] (expected an object)'),
+        ('{"texts":{"a":[]}}', "request: \"texts['a']\" is [] (expected text)"),
+        ('{"texts":{},"count":true}', 'request: "count" is True (expected an integer)'),
+        (
+            '{"texts":{},"count":1,"isOpen":"no"}',
+            "request: \"isOpen\" is 'no' (expected true or false)",
+        ),
+        (
+            '{"texts":{},"count":1,"title":"\\u0000"}',
+            "request: \"title\" is '\\x00' (expected Unicode text without NUL)",
+        ),
+    ],
+)
+def test_errors_of_lenient_values_name_the_member(text, problem):
+    with pytest.raises(InvalidRequestError) as raised:
+        REQUESTS.parse(text, "request")
+    assert str(raised.value).startswith(problem)
