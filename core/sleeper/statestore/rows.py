@@ -40,7 +40,12 @@ def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -
     """Adds the partition at the transaction being applied; returns its key."""
     number = fold.next_number
     split = None if partition.is_leaf else number
-    row = {"id": partition.id, "parent": parent_key, "added": number, "split": split}
+    row: dict[str, Any] = {
+        "id": partition.id,
+        "parent": parent_key,
+        "added": number,
+        "split": split,
+    }
     for i, r in enumerate(partition.region.ranges):
         row |= {f"min_{i}": r.min, f"max_{i}": r.max}
     return _insert(fold, "partitions", row)
