@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
-from sleeper.errors import NotFoundError
+from sleeper.errors import DataError, NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobStatus, TaskStatus, fold_jobs, fold_tasks
 from sleeper.jobs.tracker import RECENT_JOBS
+from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.properties.deployed import RECENT, TIME_TO_LIVE
 from sleeper.tables import TableId
 
@@ -39,6 +40,17 @@ _REASONS_MAX = 10
 _PUT = "attribute_not_exists(#at) OR attribute_exists(#found) OR #at > :at"
 _PUT_FOUND = "attribute_not_exists(#at) OR (attribute_exists(#found) AND #at > :at)"
 _PUT_LATER = "attribute_not_exists(#at) OR #at < :at"
+
+
+_JOB_EVENTS = JsonCodec(JobEvent, lambda name: {"at_ms": "at"}.get(name, camel_case(name)))
+_TASK_NAMES = {"task_id": "task", "step": "event", "at_ms": "at", "reason": "found"}
+_TASK_EVENTS = JsonCodec(TaskEvent, lambda name: _TASK_NAMES.get(name, camel_case(name)))
+# An item lacks the attributes without a value.
+_NO_JOB_VALUES = {
+    **dict.fromkeys(("taskId", "inputs", "rowsRead", "rowsWritten")),
+    "reasons": [],
+}
+_NO_TASK_VALUES = dict.fromkeys(("process", "jobs", "rowsRead", "rowsWritten", "found"))
 
 
 class _Events:
@@ -156,19 +168,10 @@ class DynamoJobTracker:
         days = max(self._days, REJECTED_DAYS_MIN) if is_rejected else self._days
         subject = _job_key(event.table_id, event.job_id)
         return {
+            **_JOB_EVENTS.to_json(event),
             "job": subject,
             "event": _event_key(event.run_id, event.step),
             "listing": _listing(event.kind.value, subject),
-            "kind": event.kind.value,
-            "step": event.step.value,
-            "tableId": event.table_id,
-            "jobId": event.job_id,
-            "runId": event.run_id,
-            "at": event.at_ms,
-            "inputs": event.inputs,
-            "rowsRead": event.rows_read,
-            "rowsWritten": event.rows_written,
-            "taskId": event.task_id,
             "reasons": [r[:_REASON_CHARACTERS_MAX] for r in event.reasons[:_REASONS_MAX]] or None,
             TIME_TO_LIVE: _expiry_seconds(event.at_ms, days),
         }
@@ -188,15 +191,7 @@ class DynamoTaskTracker:
         """See the port."""
         is_heartbeat = event.step is TaskStep.HEARTBEAT
         item: Item = {
-            "task": event.task_id,
-            "event": event.step.value,
-            "kind": event.kind,
-            "at": event.at_ms,
-            "jobs": event.jobs,
-            "rowsRead": event.rows_read,
-            "rowsWritten": event.rows_written,
-            "process": event.process,
-            "found": event.reason,
+            **_TASK_EVENTS.to_json(event),
             # A heartbeat is neither start nor end, so the index does not list it.
             "listing": None if is_heartbeat else _listing(_TASK, event.task_id),
             TIME_TO_LIVE: _expiry_seconds(event.at_ms, self._days),
@@ -264,30 +259,8 @@ def _expiry_seconds(at_ms: int, days: int) -> int:
 
 
 def _job_event(item: Item) -> JobEvent:
-    return JobEvent(
-        table_id=TableId(item["tableId"]),
-        job_id=item["jobId"],
-        kind=JobKind(item["kind"]),
-        step=JobStep(item["step"]),
-        at_ms=item["at"],
-        run_id=item["runId"],
-        task_id=item.get("taskId"),
-        inputs=item.get("inputs"),
-        rows_read=item.get("rowsRead"),
-        rows_written=item.get("rowsWritten"),
-        reasons=tuple(item.get("reasons", ())),
-    )
+    return _JOB_EVENTS.from_json({**_NO_JOB_VALUES, **item}, "job event", DataError)
 
 
 def _task_event(item: Item) -> TaskEvent:
-    return TaskEvent(
-        task_id=item["task"],
-        kind=item["kind"],
-        step=TaskStep(item["event"]),
-        at_ms=item["at"],
-        process=item.get("process"),
-        jobs=item.get("jobs"),
-        rows_read=item.get("rowsRead"),
-        rows_written=item.get("rowsWritten"),
-        reason=item.get("found"),
-    )
+    return _TASK_EVENTS.from_json({**_NO_TASK_VALUES, **item}, "task event", DataError)

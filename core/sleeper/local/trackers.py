@@ -3,35 +3,36 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import NotFoundError
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.errors import DataError, NotFoundError
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.process import is_alive
 from sleeper.jobs.status import JobStatus, TaskStatus, fold_jobs, fold_tasks
 from sleeper.jobs.tracker import RECENT_JOBS
+from sleeper.json_codec import JsonCodec
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables import TableId
 
+_JOB_EVENTS, _TASK_EVENTS = JsonCodec(JobEvent), JsonCodec(TaskEvent)
 # Of repeated events the one with the earlier time is kept.
 _ADD_JOB_EVENT = """
-INSERT INTO job_events (table_id, job_id, run_id, step, at_ms, task_id, inputs, rows_read,
-    rows_written, reasons) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job_events VALUES (:table_id, :job_id, :run_id, :step, :at_ms, :task_id, :inputs,
+    :rows_read, :rows_written, :reasons)
 ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms, task_id = excluded.task_id,
     inputs = excluded.inputs, rows_read = excluded.rows_read,
     rows_written = excluded.rows_written, reasons = excluded.reasons
 WHERE excluded.at_ms < at_ms
 """
 _TOUCH_JOB = """
-INSERT INTO jobs (table_id, job_id, kind, updated_ms) VALUES (?, ?, ?, ?)
+INSERT INTO jobs VALUES (:table_id, :job_id, :kind, :at_ms)
 ON CONFLICT DO UPDATE SET updated_ms = max(updated_ms, excluded.updated_ms)
 """
 # An end that the task recorded itself replaces one that another process found. The latest heartbeat
 # is kept.
 _ADD_TASK_EVENT = """
-INSERT INTO task_events (task_id, step, kind, at_ms, process, jobs, rows_read, rows_written,
-    reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO task_events VALUES (:task_id, :step, :kind, :at_ms, :process, :jobs, :rows_read,
+    :rows_written, :reason)
 ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms, process = excluded.process,
     jobs = excluded.jobs, rows_read = excluded.rows_read,
     rows_written = excluded.rows_written, reason = excluded.reason
@@ -50,10 +51,10 @@ class LocalJobTracker:
         """See the port."""
         with self._database.write() as transaction:
             for event in events:
-                transaction.execute(_ADD_JOB_EVENT, _job_event_row(event))
-                transaction.execute(
-                    _TOUCH_JOB, (event.table_id, event.job_id, event.kind.value, event.at_ms)
-                )
+                values = _JOB_EVENTS.to_json(event)
+                values["reasons"] = json.dumps(event.reasons, separators=(",", ":"))
+                transaction.execute(_ADD_JOB_EVENT, values)
+                transaction.execute(_TOUCH_JOB, values)
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
         """See the port."""
@@ -112,20 +113,7 @@ class LocalTaskTracker:
     def record(self, event: TaskEvent) -> None:
         """See the port."""
         with self._database.write() as transaction:
-            transaction.execute(
-                _ADD_TASK_EVENT,
-                (
-                    event.task_id,
-                    event.step.value,
-                    event.kind,
-                    event.at_ms,
-                    event.process,
-                    event.jobs,
-                    event.rows_read,
-                    event.rows_written,
-                    event.reason,
-                ),
-            )
+            transaction.execute(_ADD_TASK_EVENT, _TASK_EVENTS.to_json(event))
 
     def task(self, task_id: str) -> TaskStatus:
         """See the port."""
@@ -166,42 +154,33 @@ class LocalTaskTracker:
 
     def _folded(self, where: str, values: Iterable[object]) -> tuple[TaskStatus, ...]:
         rows = self._database.read(f"SELECT * FROM task_events {where}", tuple(values))
-        return fold_tasks(_task_event(row) for row in rows)
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRun:
-    """A run without an end, whose task died."""
-
-    table_id: TableId
-    job_id: str
-    kind: JobKind
-    run_id: str
-    task_id: str
+        return fold_tasks(
+            _TASK_EVENTS.from_json(dict(row), "task event", DataError) for row in rows
+        )
 
 
 def record_dead_tasks(
     database: InstanceDatabase, clock: Clock = system_clock
-) -> tuple[DeadRun, ...]:
+) -> tuple[JobRunRef, ...]:
     """Records the end of tasks whose process died, and the failure of their open runs.
 
     A run may have committed without a record of it. A later committed event outranks the failure.
     """
     tasks, jobs = LocalTaskTracker(database), LocalJobTracker(database)
-    dead: list[DeadRun] = []
+    dead: list[JobRunRef] = []
     for task in tasks.unfinished():
         if task.process is None or is_alive(task.process):
             continue
         runs = _open_runs(database, task.task_id)
         reason = f"process {task.process.partition('@')[0]} of the task died"
         # The runs first, so that another call finds the task if this process dies in between.
-        jobs.record(*(_failure(run, reason, clock()) for run in runs))
-        tasks.record(_end(task, reason, clock()))
+        jobs.record(*(run.event(JobStep.FAILED, clock(), reasons=(reason,)) for run in runs))
+        tasks.record(TaskEvent(task.task_id, task.kind, TaskStep.ENDED, clock(), reason=reason))
         dead.extend(runs)
     return tuple(dead)
 
 
-def _open_runs(database: InstanceDatabase, task_id: str) -> list[DeadRun]:
+def _open_runs(database: InstanceDatabase, task_id: str) -> list[JobRunRef]:
     rows = database.read(
         """SELECT s.table_id, s.job_id, s.run_id, j.kind
         FROM job_events AS s JOIN jobs AS j USING (table_id, job_id)
@@ -213,76 +192,11 @@ def _open_runs(database: InstanceDatabase, task_id: str) -> list[DeadRun]:
         (task_id,),
     )
     return [
-        DeadRun(
-            table_id=TableId(row["table_id"]),
-            job_id=row["job_id"],
-            kind=JobKind(row["kind"]),
-            run_id=row["run_id"],
-            task_id=task_id,
-        )
-        for row in rows
+        JobRunRef(r["table_id"], r["job_id"], JobKind(r["kind"]), r["run_id"], task_id)
+        for r in rows
     ]
 
 
-def _failure(run: DeadRun, reason: str, now: int) -> JobEvent:
-    return JobEvent(
-        table_id=run.table_id,
-        job_id=run.job_id,
-        kind=run.kind,
-        step=JobStep.FAILED,
-        at_ms=now,
-        run_id=run.run_id,
-        task_id=run.task_id,
-        reasons=(reason,),
-    )
-
-
-def _end(task: TaskStatus, reason: str, now: int) -> TaskEvent:
-    return TaskEvent(
-        task_id=task.task_id, kind=task.kind, step=TaskStep.ENDED, at_ms=now, reason=reason
-    )
-
-
-def _job_event_row(event: JobEvent) -> tuple[object, ...]:
-    return (
-        event.table_id,
-        event.job_id,
-        event.run_id,
-        event.step.value,
-        event.at_ms,
-        event.task_id,
-        event.inputs,
-        event.rows_read,
-        event.rows_written,
-        json.dumps(event.reasons, separators=(",", ":")),
-    )
-
-
 def _job_event(row: sqlite3.Row) -> JobEvent:
-    return JobEvent(
-        table_id=TableId(row["table_id"]),
-        job_id=row["job_id"],
-        kind=JobKind(row["kind"]),
-        step=JobStep(row["step"]),
-        at_ms=row["at_ms"],
-        run_id=row["run_id"],
-        task_id=row["task_id"],
-        inputs=row["inputs"],
-        rows_read=row["rows_read"],
-        rows_written=row["rows_written"],
-        reasons=tuple(json.loads(row["reasons"])),
-    )
-
-
-def _task_event(row: sqlite3.Row) -> TaskEvent:
-    return TaskEvent(
-        task_id=row["task_id"],
-        kind=row["kind"],
-        step=TaskStep(row["step"]),
-        at_ms=row["at_ms"],
-        process=row["process"],
-        jobs=row["jobs"],
-        rows_read=row["rows_read"],
-        rows_written=row["rows_written"],
-        reason=row["reason"],
-    )
+    values = {**dict(row), "reasons": json.loads(row["reasons"])}
+    return _JOB_EVENTS.from_json(values, "job event", DataError)
