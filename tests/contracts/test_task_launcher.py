@@ -102,7 +102,7 @@ def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
 
 def test_tasks_of_other_families_are_not_counted(ecs: Any, ecs_launcher: EcsTaskLauncher) -> None:
     EcsTaskLauncher(
-        ecs, "tasks", "another", ecs_launcher._subnets, ecs_launcher._security_group
+        ecs, "tasks", "another", ecs_launcher.subnets, ecs_launcher.security_group
     ).start(2)
     assert ecs_launcher.running() == 0
 

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,11 +124,11 @@ def _enough_quota() -> Iterator[None]:
 _SERVICE = "apigatewaymanagementapi"
 
 
+@dataclass(frozen=True, slots=True)
 class GatewayConnections:
     """Sends to connections of the instance's own API, the one at `api_url`."""
 
-    def __init__(self, api_url: Callable[[], str | None]) -> None:
-        self._api_url = api_url
+    api_url: Callable[[], str | None]
 
     def send(self, connection: Connection, frame: str) -> None:
         """Sends a text frame. NotFoundError if the connection is closed.
@@ -135,7 +136,7 @@ class GatewayConnections:
         InvalidRequestError for another endpoint: a message may name any, but frames go only to
         the API that was deployed.
         """
-        own = self._api_url()
+        own = self.api_url()
         if own is None or _host(connection.endpoint) != _host(own):
             raise InvalidRequestError(f"the instance has no WebSocket at {connection.endpoint}")
         client = aws_client(_SERVICE, "https" + own[own.index(":") :])

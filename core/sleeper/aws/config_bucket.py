@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import obstore
@@ -168,36 +169,36 @@ class PropertyFiles:
         return _translate_errors(f"s3://{self._bucket_name}/{path}")
 
 
+@dataclass(frozen=True, slots=True)
 class CodeObjects:
     """Implements `sleeper.user_code.registry.WheelStore`: objects below `code/`.
 
     Safe for threads.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    store: ObjectStore
 
     def list(self) -> list[StoredWheel]:
         """See the port. Objects in folders below are ignored."""
         with _translate_errors(f"{_CODE_FOLDER} of the config bucket"):
-            listed = obstore.list_with_delimiter(self._store, prefix=_CODE_FOLDER)["objects"]
+            listed = obstore.list_with_delimiter(self.store, prefix=_CODE_FOLDER)["objects"]
         tags = [(each["path"].rpartition("/")[2], str(each["e_tag"])) for each in listed]
         return [StoredWheel(name, tag) for name, tag in sorted(tags) if name.endswith(".whl")]
 
     def read(self, file_name: str) -> bytes:
         """See the port."""
         with _wheel_errors(file_name) as path:
-            return bytes(obstore.get(self._store, path).bytes())
+            return bytes(obstore.get(self.store, path).bytes())
 
     def write(self, file_name: str, content: bytes) -> None:
         """See the port."""
         with _wheel_errors(file_name) as path:
-            obstore.put(self._store, path, content)
+            obstore.put(self.store, path, content)
 
     def delete(self, file_name: str) -> None:
         """See the port."""
         with contextlib.suppress(NotFoundError), _wheel_errors(file_name) as path:
-            obstore.delete(self._store, path)
+            obstore.delete(self.store, path)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ a listing has the first ten messages of each group, because SQS holds back the o
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translate_errors
@@ -29,29 +30,21 @@ The arguments are the body, the id and the sender of the dead letter.
 """
 
 
+@dataclass(frozen=True, slots=True)
 class SqsDeadLetters:
     """Implements `sleeper.jobs.queue.DeadLetters` for one queue. Safe for threads."""
 
-    def __init__(
-        self,
-        client: "SQSClient",
-        name: str,
-        url: str,
-        dead_letters_url: str,
-        rewrite_body: BodyRewriter = lambda body, _id, _sender: body,
-        wait_seconds: int = _WAIT_SECONDS,
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._url = url
-        self._dead_letters_url = dead_letters_url
-        self._rewrite_body = rewrite_body
-        self._wait_seconds = wait_seconds
+    client: "SQSClient"
+    name: str
+    url: str
+    dead_letters_url: str
+    rewrite_body: BodyRewriter = lambda body, _id, _sender: body
+    wait_seconds: int = _WAIT_SECONDS
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. SQS does not record the time of death."""
         messages: dict[str, Any] = {}
-        if not sum(count_messages(self._client, self._name, self._dead_letters_url)):
+        if not sum(count_messages(self.client, self.name, self.dead_letters_url)):
             return ()
         try:
             for page in self._receive_all(_LIST_SECONDS):
@@ -73,9 +66,9 @@ class SqsDeadLetters:
             if not waiting:
                 break
             # A batch may fail in part, which would break the order of a FIFO group.
-            for some in [[raw] for raw in waiting] if is_fifo(self._url) else [waiting]:
+            for some in [[raw] for raw in waiting] if is_fifo(self.url) else [waiting]:
                 messages = [self._redriven_message(raw) for raw in some]
-                sent.update(send_batches(self._client, self._name, self._url, messages))
+                sent.update(send_batches(self.client, self.name, self.url, messages))
                 self._delete(some)
         return len(sent)
 
@@ -91,17 +84,17 @@ class SqsDeadLetters:
                     return
         finally:
             self._unhide(others.values())
-        raise NotFoundError(f"queue {self._name!r} has no dead letter {message_id!r}")
+        raise NotFoundError(f"queue {self.name!r} has no dead letter {message_id!r}")
 
     def _receive_all(self, hidden_seconds: int) -> Iterator[Page]:
         """Yields pages of messages, hidden for this time, until no visible message is left."""
         while True:
-            with translate_errors(f"queue {self._name!r}"):
-                response = self._client.receive_message(
-                    QueueUrl=self._dead_letters_url,
+            with translate_errors(f"queue {self.name!r}"):
+                response = self.client.receive_message(
+                    QueueUrl=self.dead_letters_url,
                     MaxNumberOfMessages=RECEIVE_MAX,
                     VisibilityTimeout=hidden_seconds,
-                    WaitTimeSeconds=self._wait_seconds,
+                    WaitTimeSeconds=self.wait_seconds,
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
                 )
@@ -113,7 +106,7 @@ class SqsDeadLetters:
     def _redriven_message(self, raw: dict[str, Any]) -> Outgoing:
         message_id, attributes = raw["MessageId"], raw["Attributes"]
         return Outgoing(
-            self._rewrite_body(raw["Body"], message_id, attributes.get("SenderId", "")),
+            self.rewrite_body(raw["Body"], message_id, attributes.get("SenderId", "")),
             attributes.get("MessageGroupId"),
             # SQS ignores a repeat of this id for five minutes.
             f"redriven-{message_id}",
@@ -121,13 +114,13 @@ class SqsDeadLetters:
         )
 
     def _delete(self, messages: Iterable[dict[str, Any]]) -> None:
-        with translate_errors(f"queue {self._name!r}"):
-            response = self._client.delete_message_batch(
-                QueueUrl=self._dead_letters_url, Entries=_entries(messages)
+        with translate_errors(f"queue {self.name!r}"):
+            response = self.client.delete_message_batch(
+                QueueUrl=self.dead_letters_url, Entries=_entries(messages)
             )
         if failed := response.get("Failed"):
             raise UnavailableError(
-                f"queue {self._name!r}: {len(failed)} dead letters could not be deleted: "
+                f"queue {self.name!r}: {len(failed)} dead letters could not be deleted: "
                 f"{failed[0].get('Code')}"
             )
 
@@ -135,9 +128,9 @@ class SqsDeadLetters:
         """Makes messages visible at once. After an error the visibility timeout does it."""
         entries: Page = [{**entry, "VisibilityTimeout": 0} for entry in _entries(messages)]
         for start in range(0, len(entries), RECEIVE_MAX):
-            with translate_errors(f"queue {self._name!r}"):
-                self._client.change_message_visibility_batch(
-                    QueueUrl=self._dead_letters_url, Entries=entries[start : start + RECEIVE_MAX]
+            with translate_errors(f"queue {self.name!r}"):
+                self.client.change_message_visibility_batch(
+                    QueueUrl=self.dead_letters_url, Entries=entries[start : start + RECEIVE_MAX]
                 )
 
 

@@ -9,6 +9,7 @@ an index. A *write* is one part of a transaction, built by `put_write`, `update_
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,22 +35,22 @@ Put = tuple[Item, str, Item]
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
 class DynamoItems:
     """The items of one DynamoDB table. Safe for threads.
 
     Errors name `label`; a failed condition is RefusedError.
     """
 
-    def __init__(self, client: "DynamoDBClient", table_name: str, label: str) -> None:
-        self._client = client
-        self._table_name = table_name
-        self.label = label
+    client: "DynamoDBClient"
+    table_name: str
+    label: str
 
     def get(self, key: Item) -> Item | None:
         """Returns the item, or None."""
         with translate_errors(self.label):
-            response = self._client.get_item(
-                TableName=self._table_name, Key=_marshal(key), ConsistentRead=True
+            response = self.client.get_item(
+                TableName=self.table_name, Key=_marshal(key), ConsistentRead=True
             )
         return _unmarshal(response["Item"]) if "Item" in response else None
 
@@ -65,13 +66,13 @@ class DynamoItems:
         items: list[Item] = []
         projection = _expressions({}, ProjectionExpression=", ".join(f"#{a}" for a in attributes))
         request = {"Keys": [_marshal(k) for k in keys], "ConsistentRead": True, **projection}
-        unprocessed: Any = {self._table_name: request}
+        unprocessed: Any = {self.table_name: request}
 
         def attempt() -> None:
             nonlocal unprocessed
             with translate_errors(self.label):
-                response = self._client.batch_get_item(RequestItems=unprocessed)
-            items.extend(map(_unmarshal, response["Responses"].get(self._table_name, [])))
+                response = self.client.batch_get_item(RequestItems=unprocessed)
+            items.extend(map(_unmarshal, response["Responses"].get(self.table_name, [])))
             unprocessed = response.get("UnprocessedKeys")
             if unprocessed:
                 raise ThrottledError(f"{self.label}: items were not read: throttled")
@@ -82,7 +83,7 @@ class DynamoItems:
     def put(self, item: Item, condition: str | None = None, values: Item | None = None) -> None:
         """Puts the item if the condition holds."""
         with translate_errors(self.label):
-            self._client.put_item(**self.put_write(item, condition, values)["Put"])
+            self.client.put_item(**self.put_write(item, condition, values)["Put"])
 
     def put_all(self, puts: Sequence[Put]) -> None:
         """Puts the items whose condition holds; a hundred become durable at a time."""
@@ -112,7 +113,7 @@ class DynamoItems:
         """Changes the item by an update expression; returns it as it is after that."""
         request = self.update_write(key, change, condition, values)["Update"]
         with translate_errors(self.label):
-            response = self._client.update_item(**request, ReturnValues="ALL_NEW")
+            response = self.client.update_item(**request, ReturnValues="ALL_NEW")
         return _unmarshal(response["Attributes"])
 
     def delete(self, keys: Sequence[Item]) -> None:
@@ -122,12 +123,12 @@ class DynamoItems:
 
     def _delete_batch(self, keys: Sequence[Item]) -> None:
         requests = [{"DeleteRequest": {"Key": _marshal(key)}} for key in keys]
-        unprocessed: Any = {self._table_name: requests}
+        unprocessed: Any = {self.table_name: requests}
 
         def attempt() -> None:
             nonlocal unprocessed
             with translate_errors(self.label):
-                response = self._client.batch_write_item(RequestItems=unprocessed)
+                response = self.client.batch_write_item(RequestItems=unprocessed)
             unprocessed = response.get("UnprocessedItems")
             if unprocessed:
                 raise ThrottledError(f"{self.label}: items were not deleted: throttled")
@@ -171,8 +172,8 @@ class DynamoItems:
         # An index has no consistent reads.
         source = {"IndexName": index} if index else {"ConsistentRead": True}
         config = {"PageSize": page_size} if page_size else {}
-        pages = self._client.get_paginator(operation).paginate(
-            TableName=self._table_name, PaginationConfig=config, **source, **request
+        pages = self.client.get_paginator(operation).paginate(
+            TableName=self.table_name, PaginationConfig=config, **source, **request
         )
         with translate_errors(self.label):
             for page in pages:
@@ -187,7 +188,7 @@ class DynamoItems:
 
         def attempt() -> None:
             with translate_errors(self.label):
-                self._client.transact_write_items(TransactItems=writes, **options)  # type: ignore[arg-type]
+                self.client.transact_write_items(TransactItems=writes, **options)  # type: ignore[arg-type]
 
         retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
 
@@ -207,7 +208,7 @@ class DynamoItems:
     ) -> Write:
         """Returns a write that puts the item if the condition holds."""
         expressions = _expressions(values or {}, ConditionExpression=condition)
-        return {"Put": {"TableName": self._table_name, "Item": _marshal(item), **expressions}}
+        return {"Put": {"TableName": self.table_name, "Item": _marshal(item), **expressions}}
 
     def update_write(
         self, key: Item, change: str, condition: str | None = None, values: Item | None = None
@@ -216,12 +217,12 @@ class DynamoItems:
         expressions = _expressions(
             values or {}, UpdateExpression=change, ConditionExpression=condition
         )
-        return {"Update": {"TableName": self._table_name, "Key": _marshal(key), **expressions}}
+        return {"Update": {"TableName": self.table_name, "Key": _marshal(key), **expressions}}
 
     def delete_write(self, key: Item, condition: str, values: Item) -> Write:
         """Returns a write that deletes the item if the condition holds."""
         expressions = _expressions(values, ConditionExpression=condition)
-        return {"Delete": {"TableName": self._table_name, "Key": _marshal(key), **expressions}}
+        return {"Delete": {"TableName": self.table_name, "Key": _marshal(key), **expressions}}
 
 
 def _expressions(values: Item, **expressions: str | None) -> Item:

@@ -274,7 +274,8 @@ def body_rewriter(name: QueueName) -> BodyRewriter:
 
 def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
     if kind not in _TASK_DEFINITIONS:
-        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+        kinds = ", ".join(each.value for each in _TASK_DEFINITIONS)
+        raise InvalidRequestError(f"invalid task kind: {kind.value} (expected one of {kinds})")
     subnets = properties.get(TASK_SUBNETS)
     return EcsTaskLauncher(
         aws_client("ecs"),

@@ -123,6 +123,7 @@ def _raise_sender_fault(queue: str, failed: Iterable[Mapping[str, object]]) -> N
             )
 
 
+@dataclass(frozen=True, slots=True)
 class SqsQueue:
     """Implements `sleeper.jobs.queue.MessageQueue`.
 
@@ -130,12 +131,10 @@ class SqsQueue:
     receives. Safe for threads.
     """
 
-    def __init__(self, client: "SQSClient", name: str, url: str, dead_letters_url: str) -> None:
-        self._client = client
-        self._name = name
-        self._url = url
-        self._dead_letters_url = dead_letters_url
-        self._fifo = is_fifo(url)
+    client: "SQSClient"
+    name: str
+    url: str
+    dead_letters_url: str
 
     def send(
         self,
@@ -146,21 +145,21 @@ class SqsQueue:
     ) -> str:
         """See the port."""
         self._check_group(group is not None)
-        if deduplication_id is not None and not self._fifo:
+        if deduplication_id is not None and not is_fifo(self.url):
             raise InvalidRequestError(
-                f"queue {self._name!r} is not FIFO and takes no deduplication id"
+                f"queue {self.name!r} is not FIFO and takes no deduplication id"
             )
-        if delay_seconds and (self._fifo or delay_seconds > _DELAY_SECONDS_MAX):
-            most = 0 if self._fifo else _DELAY_SECONDS_MAX
+        if delay_seconds and (is_fifo(self.url) or delay_seconds > _DELAY_SECONDS_MAX):
+            most = 0 if is_fifo(self.url) else _DELAY_SECONDS_MAX
             raise InvalidRequestError(
-                f"queue {self._name!r} delays a message by at most {most} s, not {delay_seconds}"
+                f"queue {self.name!r} delays a message by at most {most} s, not {delay_seconds}"
             )
-        check_size(self._name, body)
+        check_size(self.name, body)
         members = Outgoing(body, group, deduplication_id).members()
         if delay_seconds:
             members["DelaySeconds"] = math.ceil(delay_seconds)
-        with translate_errors(f"queue {self._name!r}"):
-            return str(self._client.send_message(QueueUrl=self._url, **members)["MessageId"])
+        with translate_errors(f"queue {self.name!r}"):
+            return str(self.client.send_message(QueueUrl=self.url, **members)["MessageId"])
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
         """See the port. Each request sends ten."""
@@ -169,16 +168,16 @@ class SqsQueue:
             messages = [Outgoing(body) for body in bodies]
         else:
             messages = [Outgoing(b, g) for b, g in zip(bodies, groups, strict=True)]
-        send_batches(self._client, self._name, self._url, messages)
+        send_batches(self.client, self.name, self.url, messages)
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
         """See the port. At most ten."""
         deadline = time.monotonic() + wait_seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            with translate_errors(f"queue {self._name!r}"):
-                response = self._client.receive_message(
-                    QueueUrl=self._url,
+            with translate_errors(f"queue {self.name!r}"):
+                response = self.client.receive_message(
+                    QueueUrl=self.url,
                     MaxNumberOfMessages=min(messages_max, RECEIVE_MAX),
                     WaitTimeSeconds=min(math.ceil(left), _WAIT_SECONDS_MAX),
                     MessageSystemAttributeNames=["All"],
@@ -191,14 +190,14 @@ class SqsQueue:
         """See the port. SQS keeps a message in flight for 12 hours in all."""
         if not self._set_visibility(receipt, seconds):
             raise StateMovedOnError(
-                f"queue {self._name!r}: the message with receipt {receipt[:20]} is no longer held"
+                f"queue {self.name!r}: the message with receipt {receipt[:20]} is no longer held"
             )
 
     def delete(self, receipt: str) -> None:
         """See the port."""
         try:
-            with translate_errors(f"queue {self._name!r}"):
-                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt)
+            with translate_errors(f"queue {self.name!r}"):
+                self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
         except Exception as error:
             if not _is_stale_receipt(error):
                 raise
@@ -209,21 +208,21 @@ class SqsQueue:
 
     def counts(self) -> QueueCounts:
         """See the port."""
-        here = count_messages(self._client, self._name, self._url)
-        dead = count_messages(self._client, self._name, self._dead_letters_url)
+        here = count_messages(self.client, self.name, self.url)
+        dead = count_messages(self.client, self.name, self.dead_letters_url)
         return QueueCounts(*here, dead=sum(dead))
 
     def _check_group(self, is_given: bool) -> None:
-        if self._fifo != is_given:
-            needed = "needs a group" if self._fifo else "is not FIFO and takes no group"
-            raise InvalidRequestError(f"queue {self._name!r} {needed}")
+        if is_fifo(self.url) != is_given:
+            needed = "needs a group" if is_fifo(self.url) else "is not FIFO and takes no group"
+            raise InvalidRequestError(f"queue {self.name!r} {needed}")
 
     def _set_visibility(self, receipt: str, seconds: float) -> bool:
         """Returns False if the receipt does not hold its message any more."""
         try:
-            with translate_errors(f"queue {self._name!r}"):
-                self._client.change_message_visibility(
-                    QueueUrl=self._url,
+            with translate_errors(f"queue {self.name!r}"):
+                self.client.change_message_visibility(
+                    QueueUrl=self.url,
                     ReceiptHandle=receipt,
                     VisibilityTimeout=min(math.ceil(seconds), _VISIBILITY_SECONDS_MAX),
                 )

@@ -1,6 +1,7 @@
 """Tasks on ECS Fargate."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translate_errors
@@ -14,27 +15,20 @@ if TYPE_CHECKING:
 _TASKS_PER_CALL = 10
 
 
+@dataclass(frozen=True, slots=True)
 class EcsTaskLauncher:
     """Implements `sleeper.jobs.tracker.TaskLauncher` for one task definition."""
 
-    def __init__(
-        self,
-        client: "ECSClient",
-        cluster: str,
-        task_definition: str,
-        subnets: Sequence[str],
-        security_group: str,
-    ) -> None:
-        self._client = client
-        self._cluster = cluster
-        self._task_definition = task_definition
-        self._subnets = list(subnets)
-        self._security_group = security_group
+    client: "ECSClient"
+    cluster: str
+    task_definition: str
+    subnets: Sequence[str]
+    security_group: str
 
     def running(self) -> int:
         """See the port. It counts tasks of all revisions of the task definition."""
-        pages = self._client.get_paginator("list_tasks").paginate(
-            cluster=self._cluster, family=self._family, desiredStatus="RUNNING"
+        pages = self.client.get_paginator("list_tasks").paginate(
+            cluster=self.cluster, family=self._family, desiredStatus="RUNNING"
         )
         with translate_errors(f"tasks of {self._family}"):
             return sum(len(page["taskArns"]) for page in pages)
@@ -46,7 +40,7 @@ class EcsTaskLauncher:
             requested = min(count - started, _TASKS_PER_CALL)
             try:
                 with translate_errors(f"tasks of {self._family}"):
-                    response = self._client.run_task(**self._request(requested))
+                    response = self.client.run_task(**self._request(requested))
             except UnavailableError as error:
                 # Throttled, or out of capacity.
                 return Launch(started, (str(error),))
@@ -59,19 +53,19 @@ class EcsTaskLauncher:
     @property
     def _family(self) -> str:
         """The family: the definition's name without its ARN prefix and revision."""
-        return self._task_definition.rpartition("/")[2].partition(":")[0]
+        return self.task_definition.rpartition("/")[2].partition(":")[0]
 
     def _request(self, count: int) -> dict[str, Any]:
         return {
-            "cluster": self._cluster,
-            "taskDefinition": self._task_definition,
+            "cluster": self.cluster,
+            "taskDefinition": self.task_definition,
             "launchType": "FARGATE",
             "count": count,
             "propagateTags": "TASK_DEFINITION",
             "networkConfiguration": {
                 "awsvpcConfiguration": {
-                    "subnets": self._subnets,
-                    "securityGroups": [self._security_group],
+                    "subnets": list(self.subnets),
+                    "securityGroups": [self.security_group],
                     "assignPublicIp": "DISABLED",
                 }
             },

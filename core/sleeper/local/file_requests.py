@@ -1,6 +1,7 @@
 """The file requests of the ingest batcher in SQLite."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sleeper.errors import ConflictError
 from sleeper.jobs.file_requests import FileRequest
@@ -26,17 +27,19 @@ WHERE NOT sent
 """
 
 
+@dataclass(frozen=True, slots=True)
 class LocalFileRequests:
     """Implements `sleeper.jobs.file_requests.FileRequests`."""
 
-    def __init__(self, database: InstanceDatabase) -> None:
-        self._database = database
-        database.create_missing("file_requests", (_TABLE, _WAITING_INDEX))
+    database: InstanceDatabase
+
+    def __post_init__(self) -> None:
+        self.database.create_missing("file_requests", (_TABLE, _WAITING_INDEX))
 
     def add(self, requests: Sequence[FileRequest]) -> None:
         """See the port."""
         rows = [(r.table_id, r.id, r.path, r.size_bytes, r.received_ms) for r in requests]
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.executemany(
                 "INSERT INTO file_requests (table_id, id, path, size_bytes, received_ms)"
                 " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -45,14 +48,14 @@ class LocalFileRequests:
 
     def tables(self) -> tuple[TableId, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT DISTINCT table_id FROM file_requests WHERE NOT sent ORDER BY table_id", ()
         )
         return tuple(TableId(row["table_id"]) for row in rows)
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT table_id, id, path, size_bytes, received_ms, job_id, job_files"
             " FROM file_requests WHERE table_id = ? AND NOT sent ORDER BY received_ms, id",
             (table_id,),
@@ -61,7 +64,7 @@ class LocalFileRequests:
 
     def assign(self, job_id: str, requests: Sequence[FileRequest]) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             for request in requests:
                 changed = transaction.execute(
                     "UPDATE file_requests SET job_id = ?, job_files = ?"
@@ -81,13 +84,13 @@ class LocalFileRequests:
 
     def remove_before(self, time_ms: int) -> int:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             return transaction.execute(
                 "DELETE FROM file_requests WHERE sent AND received_ms < ?", (time_ms,)
             ).rowcount
 
     def _end(self, requests: Sequence[FileRequest]) -> None:
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.executemany(
                 "UPDATE file_requests SET sent = 1 WHERE table_id = ? AND id = ?",
                 [(r.table_id, r.id) for r in requests],

@@ -128,30 +128,9 @@ class InstanceFolder:
             write_whole(self.folder / _PROPERTIES_FILE, after.to_text())
         return after
 
-    def table_properties(self, table_id: TableId) -> TableProperties:
-        """Returns the table's current properties, or NotFoundError."""
-        return table_properties_from_text(
-            read_whole(self._table_properties_path(table_id)), self.properties()
-        )
-
-    def write_table_properties(self, table_id: TableId, properties: TableProperties) -> None:
-        """Replaces the table's properties."""
-        write_whole(self._table_properties_path(table_id), properties.to_text())
-
-    def set_table_properties(
-        self, table_id: TableId, changes: Mapping[str, str]
-    ) -> TableProperties:
-        """Sets values; an empty value unsets its property. Concurrent changes are all kept."""
-        with self.database.write():
-            after = self.table_properties(table_id).with_values(changes)
-            self.write_table_properties(table_id, after)
-        return after
-
-    def make_table_folder(self, table_id: TableId) -> Path:
-        """Creates the folder of the table's state and data, and returns it."""
-        folder = self.table_folder(table_id)
-        make_folder(folder / "data")
-        return folder
+    def make_table_folder(self, table_id: TableId) -> None:
+        """Creates the folder of the table's state and data."""
+        make_folder(self.table_folder(table_id) / "data")
 
     def table_folder(self, table_id: TableId) -> Path:
         """Returns the folder of the table's state and data."""
@@ -180,7 +159,7 @@ class InstanceFolder:
         try:
             if self.table_folder(table_id).exists():
                 shutil.rmtree(self.table_folder(table_id))
-            self._table_properties_path(table_id).unlink(missing_ok=True)
+            self.table_properties_path(table_id).unlink(missing_ok=True)
         except OSError as error:
             raise UnavailableError(
                 f"cannot delete the files of table {table_id}: {error}"
@@ -211,8 +190,32 @@ class InstanceFolder:
         """Closes the database."""
         self.database.close()
 
-    def _table_properties_path(self, table_id: TableId) -> Path:
+    def table_properties_path(self, table_id: TableId) -> Path:
+        """Returns the path of the table's property file."""
         return self.folder / _TABLES_FOLDER / f"table-{table_id}.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePropertyFiles:
+    """Implements `sleeper.instance.TablePropertiesStore`."""
+
+    instance: InstanceFolder
+
+    def read(self, table_id: TableId) -> TableProperties:
+        """See the port."""
+        text = read_whole(self.instance.table_properties_path(table_id))
+        return table_properties_from_text(text, self.instance.properties())
+
+    def write(self, table_id: TableId, properties: TableProperties) -> None:
+        """See the port."""
+        write_whole(self.instance.table_properties_path(table_id), properties.to_text())
+
+    def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
+        """See the port. Concurrent changes are all kept."""
+        with self.instance.database.write():
+            after = self.read(table_id).with_values(changes)
+            self.write(table_id, after)
+        return after
 
 
 def create_instance_folder(

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import (
     CodeFolder,
     InstanceFolder,
+    TablePropertyFiles,
     create_instance_folder,
     open_instance_folder,
 )
@@ -36,28 +37,22 @@ from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dea
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.instance import (
     COMPACTION_RETRIES_MAX,
-    COMPACTION_VISIBILITY_SECONDS,
-    INGEST_VISIBILITY_SECONDS,
     LOCAL_POLL_MILLISECONDS,
     QUEUE_RECEIVES_MAX,
-    QUEUE_VISIBILITY_SECONDS,
     SPILL_DIRECTORY,
 )
-from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.properties.values import InstanceProperties
+from sleeper.runs.retry_policy import VISIBILITY_SECONDS
 from sleeper.statestore.store import StateStore
-from sleeper.storage.location import DataRoot
+from sleeper.storage.bucket import Bucket, is_s3_url
+from sleeper.storage.bucket_folder import SourceFile
+from sleeper.storage.location import LOCAL_SCHEME, DataRoot, readable_buckets, s3_source
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
-
-from collections.abc import Callable, Iterable, Sequence
-
-from sleeper.storage.bucket import Bucket, is_s3_url
-from sleeper.storage.bucket_folder import SourceFile
-from sleeper.storage.location import LOCAL_SCHEME, readable_buckets, s3_source
 
 _SPILL_FOLDER = "spill"
 _CODE_FOLDER = "code"
@@ -115,9 +110,9 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         change_properties=local.set_properties,
         tables=Tables(
             index=LocalTableIndex(database),
-            properties=_TableProperties(local),
+            properties=TablePropertyFiles(local),
             state=states.get,
-            create=lambda table_id: _create_table(local, table_id),
+            create=local.make_table_folder,
             delete=lambda table_id: _remove_table(local, states, table_id),
             abandoned=local.unlisted_table_ids,
         ),
@@ -170,10 +165,6 @@ def _recover(local: InstanceFolder, clock: Clock) -> int:
     return release_dead_receivers(local.database, clock)
 
 
-def _create_table(local: InstanceFolder, table_id: TableId) -> None:
-    local.make_table_folder(table_id)
-
-
 def _remove_table(local: InstanceFolder, states: "_StateStores", table_id: TableId) -> None:
     states.forget(table_id)
     local.remove_table_files(table_id)
@@ -222,35 +213,14 @@ def _spill_root(local: InstanceFolder) -> Path:
 
 
 def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:
-    match name:
-        case QueueName.INGEST:
-            visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
-        case QueueName.COMPACTION:
-            visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
-        case QueueName.QUERY | QueueName.LEAF_QUERY:
-            # One more receive records that the others failed.
-            tries = properties.get(QUEUE_RECEIVES_MAX)
-            return QueueSettings(properties.get(QUEUE_VISIBILITY_SECONDS), tries + 1)
-        case _:
-            visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
-    fifo = DEPLOYED_QUEUES[name.value].fifo
-    return QueueSettings(properties.get(visibility), properties.get(receives), fifo)
-
-
-@dataclass(frozen=True, slots=True)
-class _TableProperties:
-    """Implements `sleeper.instance.TablePropertiesStore`."""
-
-    _local: InstanceFolder
-
-    def read(self, table_id: TableId) -> TableProperties:
-        return self._local.table_properties(table_id)
-
-    def write(self, table_id: TableId, properties: TableProperties) -> None:
-        self._local.write_table_properties(table_id, properties)
-
-    def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
-        return self._local.set_table_properties(table_id, changes)
+    receives = COMPACTION_RETRIES_MAX if name is QueueName.COMPACTION else QUEUE_RECEIVES_MAX
+    # One more receive of a query records that the others failed.
+    more = 1 if name in {QueueName.QUERY, QueueName.LEAF_QUERY} else 0
+    return QueueSettings(
+        properties.get(VISIBILITY_SECONDS[name]),
+        properties.get(receives) + more,
+        DEPLOYED_QUEUES[name.value].fifo,
+    )
 
 
 class _StateStores:

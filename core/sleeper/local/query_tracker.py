@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sleeper.clock import Clock, system_clock
@@ -49,17 +50,19 @@ _UNFINISHED = "state IN ('QUEUED', 'IN_PROGRESS')"
 _SUBQUERY_KEY = "WHERE query_id = :query AND sub_query_id = :sub"
 
 
+@dataclass(frozen=True, slots=True)
 class LocalQueryTracker:
     """Implements the ports of `sleeper.jobs.query_tracker`."""
 
-    def __init__(self, database: InstanceDatabase, clock: Clock = system_clock) -> None:
-        self._database = database
-        self._clock = clock
-        database.create_missing("queries", _TABLES.split(";"))
+    database: InstanceDatabase
+    clock: Clock = system_clock
+
+    def __post_init__(self) -> None:
+        self.database.create_missing("queries", _TABLES.split(";"))
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(
                 "INSERT INTO queries (query_id, fingerprint, table_id, version, now_ms, state,"
                 " created_ms, updated_ms) VALUES (:query, :fingerprint, :table, :version, :pinned,"
@@ -81,8 +84,8 @@ class LocalQueryTracker:
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
         """See the port."""
-        now = self._clock()
-        with self._database.write() as transaction:
+        now = self.clock()
+        with self.database.write() as transaction:
             transaction.executemany(
                 "INSERT INTO subqueries (query_id, sub_query_id, state, updated_ms)"
                 " VALUES (?, ?, 'QUEUED', ?) ON CONFLICT DO NOTHING",
@@ -98,7 +101,7 @@ class LocalQueryTracker:
     def start(self, query_id: str, sub_query_id: str) -> bool:
         """See the port."""
         values = self._values(query_id, sub=sub_query_id)
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             _add_subquery(transaction, values)
             changed = transaction.execute(
                 "UPDATE subqueries SET state = 'IN_PROGRESS', updated_ms = :now"
@@ -116,7 +119,7 @@ class LocalQueryTracker:
         rows_max: int = 0,
     ) -> QueryStatus | None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             before = _query_row(transaction, query_id)
             room = rows_max - before["row_count"] if before is not None and rows_max else rows
             if error is None and rows > room:
@@ -143,7 +146,7 @@ class LocalQueryTracker:
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
         """See the port."""
         values = self._values(query_id, fingerprint=fingerprint, error=_cut(error))
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             changed = transaction.execute(
                 "INSERT INTO queries (query_id, fingerprint, state, created_ms, updated_ms, error)"
                 " VALUES (:query, :fingerprint, 'FAILED', :now, :now, :error)"
@@ -158,28 +161,28 @@ class LocalQueryTracker:
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
-        rows = self._database.read("SELECT * FROM queries WHERE query_id = ?", (query_id,))
+        rows = self.database.read("SELECT * FROM queries WHERE query_id = ?", (query_id,))
         if not rows:
             raise NotFoundError(f"query {query_id!r} does not exist")
         return _status(rows[0])
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT * FROM subqueries WHERE query_id = ? ORDER BY sub_query_id", (query_id,)
         )
         return tuple(_status(row) for row in rows)
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT * FROM queries ORDER BY created_ms DESC, query_id LIMIT ?", (limit,)
         )
         return tuple(_status(row) for row in rows)
 
     def remove_before(self, time_ms: int) -> int:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(
                 "DELETE FROM subqueries WHERE query_id IN"
                 " (SELECT query_id FROM queries WHERE created_ms < ?)",
@@ -204,7 +207,7 @@ class LocalQueryTracker:
         return _status(_query_row(transaction, query_id))
 
     def _values(self, query_id: str, **more: Any) -> dict[str, Any]:
-        return {"query": query_id, "now": self._clock(), **more}
+        return {"query": query_id, "now": self.clock(), **more}
 
 
 def _add_subquery(transaction: sqlite3.Connection, values: dict[str, Any]) -> None:

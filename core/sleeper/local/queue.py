@@ -5,6 +5,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
@@ -25,27 +26,15 @@ ORDER BY position LIMIT :limit
 """
 
 
+@dataclass(frozen=True, slots=True)
 class LocalQueue:
     """Implements `sleeper.jobs.queue.MessageQueue`. A waiting receiver polls the database."""
 
-    def __init__(
-        self,
-        database: InstanceDatabase,
-        name: str,
-        settings: QueueSettings,
-        clock: Clock = system_clock,
-        poll_seconds: float = 0.1,
-    ) -> None:
-        self._database = database
-        self._name = name
-        self._settings = settings
-        self._clock = clock
-        self._poll_seconds = poll_seconds
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._name
+    database: InstanceDatabase
+    name: str
+    settings: QueueSettings
+    clock: Clock = system_clock
+    poll_seconds: float = 0.1
 
     def send(
         self,
@@ -56,13 +45,13 @@ class LocalQueue:
     ) -> str:
         """See the port."""
         self._check_group(group is not None)
-        if deduplication_id is not None and not self._settings.fifo:
+        if deduplication_id is not None and not self.settings.fifo:
             raise InvalidRequestError(
-                f"queue {self._name!r} is not FIFO and takes no deduplication id"
+                f"queue {self.name!r} is not FIFO and takes no deduplication id"
             )
         message_id = secrets.token_hex(12)
-        now = self._clock()
-        with self._database.write() as transaction:
+        now = self.clock()
+        with self.database.write() as transaction:
             if deduplication_id is not None:
                 first = self._first_message_id(transaction, deduplication_id, message_id, now)
                 if first is not None:
@@ -70,21 +59,21 @@ class LocalQueue:
             transaction.execute(
                 "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (message_id, self._name, group, body, now, now + int(delay_seconds * 1000)),
+                (message_id, self.name, group, body, now, now + int(delay_seconds * 1000)),
             )
         return message_id
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
         """See the port. All messages are sent or none."""
         self._check_group(groups is not None)
-        now = self._clock()
+        now = self.clock()
         chosen = [None] * len(bodies) if groups is None else groups
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.executemany(
                 "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (secrets.token_hex(12), self._name, group, body, now, now)
+                    (secrets.token_hex(12), self.name, group, body, now, now)
                     for body, group in zip(bodies, chosen, strict=True)
                 ],
             )
@@ -97,25 +86,25 @@ class LocalQueue:
             left = deadline - time.monotonic()
             if received or left <= 0:
                 return received
-            time.sleep(min(self._poll_seconds, left))
+            time.sleep(min(self.poll_seconds, left))
 
     def extend(self, receipt: str, seconds: float) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             held = transaction.execute(
                 "UPDATE messages SET due_ms = ? WHERE queue = ? AND receipt = ?",
-                (self._clock() + int(seconds * 1000), self._name, receipt),
+                (self.clock() + int(seconds * 1000), self.name, receipt),
             )
             if held.rowcount == 0:
                 raise StateMovedOnError(
-                    f"queue {self._name!r}: the message with receipt {receipt} is no longer held"
+                    f"queue {self.name!r}: the message with receipt {receipt} is no longer held"
                 )
 
     def delete(self, receipt: str) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(
-                "DELETE FROM messages WHERE queue = ? AND receipt = ?", (self._name, receipt)
+                "DELETE FROM messages WHERE queue = ? AND receipt = ?", (self.name, receipt)
             )
 
     def release(self, receipt: str, delay_seconds: float = 0) -> None:
@@ -123,9 +112,9 @@ class LocalQueue:
         parameters = {
             **self._parameters(),
             "receipt": receipt,
-            "due": self._clock() + int(delay_seconds * 1000),
+            "due": self.clock() + int(delay_seconds * 1000),
         }
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(
                 "UPDATE messages SET receipt = NULL, receiver = NULL,"
                 " due_ms = CASE WHEN receives >= :max THEN :now ELSE :due END"
@@ -136,7 +125,7 @@ class LocalQueue:
     def counts(self) -> QueueCounts:
         """See the port."""
         dead = "died_ms IS NOT NULL OR (receives >= :max AND due_ms <= :now)"
-        (row,) = self._database.read(
+        (row,) = self.database.read(
             f"""SELECT
                 count(*) FILTER (WHERE {dead}) AS dead,
                 count(*) FILTER (WHERE NOT ({dead}) AND due_ms <= :now) AS visible,
@@ -149,20 +138,20 @@ class LocalQueue:
         return QueueCounts(row["visible"], row["in_flight"], row["delayed"], row["dead"])
 
     def _check_group(self, is_given: bool) -> None:
-        if self._settings.fifo != is_given:
-            needed = "needs a group" if self._settings.fifo else "is not FIFO and takes no group"
-            raise InvalidRequestError(f"queue {self._name!r} {needed}")
+        if self.settings.fifo != is_given:
+            needed = "needs a group" if self.settings.fifo else "is not FIFO and takes no group"
+            raise InvalidRequestError(f"queue {self.name!r} {needed}")
 
     def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
         # A read without the write lock, so that idle receivers do not block writers.
-        if not self._database.read(
+        if not self.database.read(
             "SELECT 1 FROM messages WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now"
             " LIMIT 1",
             self._parameters(),
         ):
             return ()
         parameters = {**self._parameters(), "limit": messages_max}
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             bury(transaction, parameters)
             rows = transaction.execute(_RECEIVABLE, parameters).fetchall()
             return tuple(self._take(transaction, row) for row in rows)
@@ -175,7 +164,7 @@ class LocalQueue:
             (
                 receipt,
                 this_process(),
-                self._clock() + self._settings.visibility_timeout_seconds * 1000,
+                self.clock() + self.settings.visibility_timeout_seconds * 1000,
                 row["position"],
             ),
         )
@@ -194,47 +183,41 @@ class LocalQueue:
         transaction.execute("DELETE FROM deduplications WHERE until_ms <= ?", (now,))
         row = transaction.execute(
             "SELECT message_id FROM deduplications WHERE queue = ? AND id = ?",
-            (self._name, deduplication_id),
+            (self.name, deduplication_id),
         ).fetchone()
         if row is not None:
             return str(row["message_id"])
         transaction.execute(
             "INSERT INTO deduplications (queue, id, message_id, until_ms) VALUES (?, ?, ?, ?)",
-            (self._name, deduplication_id, message_id, now + _DEDUPLICATION_MS),
+            (self.name, deduplication_id, message_id, now + _DEDUPLICATION_MS),
         )
         return None
 
     def _parameters(self) -> dict[str, str | int]:
         return {
-            "queue": self._name,
-            "now": self._clock(),
-            "max": self._settings.receives_max,
+            "queue": self.name,
+            "now": self.clock(),
+            "max": self.settings.receives_max,
         }
 
 
+@dataclass(frozen=True, slots=True)
 class LocalDeadLetters:
     """Implements `sleeper.jobs.queue.DeadLetters` for one queue."""
 
-    def __init__(
-        self,
-        database: InstanceDatabase,
-        name: str,
-        settings: QueueSettings,
-        clock: Clock = system_clock,
-    ) -> None:
-        self._database = database
-        self._name = name
-        self._settings = settings
-        self._clock = clock
+    database: InstanceDatabase
+    name: str
+    settings: QueueSettings
+    clock: Clock = system_clock
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. In a read-only folder newly dead messages are missing."""
         with contextlib.suppress(UnavailableError):
             self._bury()
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT * FROM messages WHERE queue = ? AND died_ms IS NOT NULL"
             " ORDER BY position LIMIT ?",
-            (self._name, limit),
+            (self.name, limit),
         )
         return tuple(
             DeadLetter(
@@ -251,31 +234,31 @@ class LocalDeadLetters:
     def redrive(self) -> int:
         """See the port."""
         self._bury()
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             return transaction.execute(
                 "UPDATE messages SET died_ms = NULL, receives = 0, due_ms = ?"
                 " WHERE queue = ? AND died_ms IS NOT NULL",
-                (self._clock(), self._name),
+                (self.clock(), self.name),
             ).rowcount
 
     def delete(self, message_id: str) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             deleted = transaction.execute(
                 "DELETE FROM messages WHERE queue = ? AND id = ? AND died_ms IS NOT NULL",
-                (self._name, message_id),
+                (self.name, message_id),
             )
             if deleted.rowcount == 0:
-                raise NotFoundError(f"queue {self._name!r} has no dead letter {message_id!r}")
+                raise NotFoundError(f"queue {self.name!r} has no dead letter {message_id!r}")
 
     def _bury(self) -> None:
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             bury(
                 transaction,
                 {
-                    "queue": self._name,
-                    "now": self._clock(),
-                    "max": self._settings.receives_max,
+                    "queue": self.name,
+                    "now": self.clock(),
+                    "max": self.settings.receives_max,
                 },
             )
 

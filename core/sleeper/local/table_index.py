@@ -1,22 +1,23 @@
 """The table index in SQLite."""
 
 import sqlite3
+from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables import TableId, TableRef, TableState, check_table_name
 
 
+@dataclass(frozen=True, slots=True)
 class LocalTableIndex:
     """Implements `sleeper.tables.TableIndex`."""
 
-    def __init__(self, database: InstanceDatabase) -> None:
-        self._database = database
+    database: InstanceDatabase
 
     def create(self, table: TableRef) -> None:
         """See the port."""
         check_table_name(table.name)
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             if transaction.execute("SELECT 1 FROM tables WHERE id = ?", (table.id,)).fetchone():
                 raise ConflictError(f"a table of id {table.id} already exists")
             self._check_name_free(transaction, table)
@@ -27,7 +28,7 @@ class LocalTableIndex:
 
     def find(self, name: str) -> TableRef:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
         )
         if not rows:
@@ -37,14 +38,14 @@ class LocalTableIndex:
 
     def get(self, table_id: TableId) -> TableRef:
         """See the port."""
-        rows = self._database.read("SELECT * FROM tables WHERE id = ?", (table_id,))
+        rows = self.database.read("SELECT * FROM tables WHERE id = ?", (table_id,))
         if not rows:
             raise NotFoundError(f"no table has id {table_id!r}")
         return _table(rows[0])
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT * FROM tables WHERE state = ? ORDER BY name, id", (state.value,)
         )
         return tuple(_table(row) for row in rows)
@@ -52,7 +53,7 @@ class LocalTableIndex:
     def replace(self, before: TableRef, after: TableRef) -> None:
         """See the port."""
         check_table_name(after.name)
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             row = transaction.execute("SELECT * FROM tables WHERE id = ?", (before.id,)).fetchone()
             if row is None or _table(row) != before or after.id != before.id:
                 raise ConflictError(f"table {before.name!r} was changed by another")
@@ -64,7 +65,7 @@ class LocalTableIndex:
 
     def remove(self, table_id: TableId) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             row = transaction.execute("SELECT * FROM tables WHERE id = ?", (table_id,)).fetchone()
             if row is not None and _table(row).state is not TableState.DELETING:
                 raise InvalidRequestError(f"table {row['name']!r} is not being deleted")

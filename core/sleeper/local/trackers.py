@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
@@ -41,15 +42,15 @@ WHERE CASE WHEN step = 'heard' THEN excluded.at_ms > at_ms
 """
 
 
+@dataclass(frozen=True, slots=True)
 class LocalJobTracker:
     """Implements `sleeper.jobs.tracker.JobTracker`."""
 
-    def __init__(self, database: InstanceDatabase) -> None:
-        self._database = database
+    database: InstanceDatabase
 
     def record(self, *events: JobEvent) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             for event in events:
                 values = _JOB_EVENTS.to_json(event)
                 values["reasons"] = json.dumps(event.reasons, separators=(",", ":"))
@@ -65,7 +66,7 @@ class LocalJobTracker:
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
         """See the port."""
-        rows = self._database.read(
+        rows = self.database.read(
             "SELECT e.value AS id FROM json_each(?) AS e LEFT JOIN jobs AS j"
             " ON j.table_id = ? AND j.job_id = e.value WHERE j.job_id IS NULL ORDER BY e.key",
             (json.dumps(list(job_ids)), table_id),
@@ -87,7 +88,7 @@ class LocalJobTracker:
 
     def remove_before(self, time_ms: int) -> int:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(
                 "DELETE FROM job_events WHERE (table_id, job_id) IN"
                 " (SELECT table_id, job_id FROM jobs WHERE updated_ms < ?)",
@@ -96,7 +97,7 @@ class LocalJobTracker:
             return transaction.execute("DELETE FROM jobs WHERE updated_ms < ?", (time_ms,)).rowcount
 
     def _folded(self, narrowing: str, values: tuple[object, ...]) -> tuple[JobStatus, ...]:
-        rows = self._database.read(
+        rows = self.database.read(
             f"SELECT e.*, j.kind FROM (SELECT * FROM jobs {narrowing}) AS j"
             " JOIN job_events AS e USING (table_id, job_id)",
             values,
@@ -104,15 +105,15 @@ class LocalJobTracker:
         return fold_jobs(_job_event(row) for row in rows)
 
 
+@dataclass(frozen=True, slots=True)
 class LocalTaskTracker:
     """Implements `sleeper.jobs.tracker.TaskTracker`."""
 
-    def __init__(self, database: InstanceDatabase) -> None:
-        self._database = database
+    database: InstanceDatabase
 
     def record(self, event: TaskEvent) -> None:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             transaction.execute(_ADD_TASK_EVENT, _TASK_EVENTS.to_json(event))
 
     def task(self, task_id: str) -> TaskStatus:
@@ -134,7 +135,7 @@ class LocalTaskTracker:
 
     def remove_before(self, time_ms: int) -> int:
         """See the port."""
-        with self._database.write() as transaction:
+        with self.database.write() as transaction:
             old = transaction.execute(
                 "SELECT task_id FROM task_events GROUP BY task_id HAVING max(at_ms) < ?",
                 (time_ms,),
@@ -153,7 +154,7 @@ class LocalTaskTracker:
         )
 
     def _folded(self, where: str, values: Iterable[object]) -> tuple[TaskStatus, ...]:
-        rows = self._database.read(f"SELECT * FROM task_events {where}", tuple(values))
+        rows = self.database.read(f"SELECT * FROM task_events {where}", tuple(values))
         return fold_tasks(
             _TASK_EVENTS.from_json(dict(row), "task event", DataError) for row in rows
         )

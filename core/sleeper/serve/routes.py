@@ -215,15 +215,7 @@ ENDPOINTS = (
         report_status,
         Model(
             "Reports",
-            object_schema(
-                {
-                    "reports": list_schema(
-                        object_schema(
-                            {"report": TEXT, "summary": TEXT, "rows": list_schema(OBJECT)}
-                        )
-                    )
-                }
-            ),
+            object_schema({"reports": list_schema(object_schema(_REPORT))}),
         ),
         errors=(400,),
         parameters=(

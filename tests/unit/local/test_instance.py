@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.local.folder import create_instance_folder, open_instance_folder
+from sleeper.local.folder import (
+    TablePropertyFiles,
+    create_instance_folder,
+    open_instance_folder,
+)
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.properties.instance import ID, MERGE_FILES_MAX
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES, NAME
@@ -89,12 +93,12 @@ def test_table_properties_are_kept_as_the_format_page_says(tmp_path: Path) -> No
     properties = table_properties(
         {"sleeper.table.name": "t", "sleeper.table.schema": SCHEMA}, instance.properties()
     )
-    instance.write_table_properties(TABLE, properties)
+    TablePropertyFiles(instance).write(TABLE, properties)
     text = (tmp_path / "tables" / "table-0000000a.properties").read_text()
     assert 'sleeper.table.schema={"rowKeyFields"\\:[{"name"\\:"id"' in text
-    changed = instance.set_table_properties(TABLE, {"sleeper.table.gc.delay.minutes": "4"})
+    changed = TablePropertyFiles(instance).change(TABLE, {"sleeper.table.gc.delay.minutes": "4"})
     assert changed.get(COLLECTION_DELAY_MINUTES) == 4
-    assert instance.table_properties(TABLE).get(NAME) == "t"
+    assert TablePropertyFiles(instance).read(TABLE).get(NAME) == "t"
     instance.close()
 
 
@@ -132,7 +136,7 @@ def test_old_files_of_a_failed_table_creation_are_found(tmp_path: Path) -> None:
     listing, left = TableId("0000000a"), TableId("0000000b")
     for table_id in (listing, left):
         instance.make_table_folder(table_id)
-        instance.write_table_properties(table_id, table_properties({}, instance.properties()))
+        TablePropertyFiles(instance).write(table_id, table_properties({}, instance.properties()))
     LocalTableIndex(instance.database).create(TableRef(listing, "t"))
     now_ms = int(time.time() * 1000)
     assert instance.unlisted_table_ids(older_than_ms=now_ms - 60_000) == ()
