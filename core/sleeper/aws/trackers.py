@@ -46,7 +46,7 @@ _JOB_EVENTS = JsonCodec(JobEvent, lambda name: {"at_ms": "at"}.get(name, camel_c
 _TASK_NAMES = {"task_id": "task", "step": "event", "at_ms": "at", "reason": "found"}
 _TASK_EVENTS = JsonCodec(TaskEvent, lambda name: _TASK_NAMES.get(name, camel_case(name)))
 # An item lacks the attributes without a value.
-_NO_JOB_VALUES = {
+_NO_JOB_VALUES: Item = {
     **dict.fromkeys(("taskId", "inputs", "rowsRead", "rowsWritten")),
     "reasons": [],
 }
