@@ -48,7 +48,7 @@ class Response:
 
 
 @functools.cache
-def _codec(cls: type[Response]) -> JsonCodec[Response]:
+def _codec(cls: Any) -> JsonCodec[Any]:
     return JsonCodec(cls, camel_case)
 
 
