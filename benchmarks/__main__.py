@@ -34,7 +34,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Runs them and writes what was found."""
+    """Runs the benchmarks and writes their reports."""
     parser = argparse.ArgumentParser("benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     own = "instead of the benchmark's own number"

@@ -120,10 +120,10 @@ def _job(state: StateStore, inputs: Path, paths: list[str]) -> CompactionJob:
     return CompactionJob("job", _TABLE, ROOT_PARTITION_ID, tuple(paths), created_ms=now)
 
 
-def _task(folder: Path, given: RepeatedRows) -> Task:
+def _task(folder: Path, repeated_rows: RepeatedRows) -> Task:
     arguments: dict[str, Any] = {
-        "root": str(given.folder),
-        "paths": list(given.paths),
+        "root": str(repeated_rows.folder),
+        "paths": list(repeated_rows.paths),
         "folder": str(folder / "aggregation"),
     }
     return Task(__name__, "ours", arguments)

@@ -39,9 +39,9 @@ def peer_merge(
 
     def check_and_clear(_: Measured) -> None:
         check(output)
-        _emptied(place)
+        _empty(place)
 
-    _emptied(place)
+    _empty(place)
     return peer.task(function, arguments, check=check_and_clear)
 
 
@@ -67,6 +67,6 @@ def _cpu_seconds(runs: Mapping[str, list[Measured]]) -> dict[str, list[float]]:
     return {who: [run.cpu_seconds for run in results] for who, results in runs.items()}
 
 
-def _emptied(folder: Path) -> None:
+def _empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "spill").mkdir(parents=True)

@@ -58,7 +58,7 @@ def measure(settings: Settings) -> Result:
 
 
 def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
-    place = _emptied(Path(folder) / "ours")
+    place = _empty(Path(folder) / "ours")
     create_instance(place)
     instance = open_instance(place)
     leaves = [leaf for leaf in even_leaves(_LEAVES) if leaf.is_leaf]
@@ -88,7 +88,7 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
 
 
 def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
-    place = _emptied(Path(folder) / "spark")
+    place = _empty(Path(folder) / "spark")
     with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
 
         def write(source: str, target: Path) -> None:
@@ -115,7 +115,7 @@ def _cpu_seconds_of_all() -> float:
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
-def _emptied(folder: Path) -> Path:
+def _empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

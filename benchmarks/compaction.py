@@ -1,4 +1,4 @@
-"""Compaction: eleven sorted files become one, committed; and what memory takes with size."""
+"""Compaction of eleven sorted files into one, with its commit, and memory by input size."""
 
 import shutil
 from pathlib import Path

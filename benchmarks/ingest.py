@@ -63,7 +63,7 @@ def measure(settings: Settings) -> Result:
 
 
 def ours(watch: Watch, source: str, folder: str, rows: int, strategy: str) -> dict[str, Any]:
-    place = _emptied(Path(folder))
+    place = _empty(Path(folder))
     state = open_state_store(place / "state.db")
     state.commit(InitialiseTable(schema_to_json(SCHEMA), tuple(even_leaves(_LEAVES))))
     spill = place / "spill"
@@ -91,7 +91,7 @@ def ours(watch: Watch, source: str, folder: str, rows: int, strategy: str) -> di
 
 
 def raw(watch: Watch, source: str, folder: str, rows: int, use_sleeper_settings: bool) -> None:
-    place = _emptied(Path(folder))
+    place = _empty(Path(folder))
     session = open_raw_session(place / "spill", SORT_MEMORY_BYTES.default or 0, 2)
     output = place / "out.parquet"
     with watch:
@@ -103,7 +103,7 @@ def raw(watch: Watch, source: str, folder: str, rows: int, use_sleeper_settings:
     shutil.rmtree(place)
 
 
-def _emptied(folder: Path) -> Path:
+def _empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -73,7 +73,7 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
     with watch:
         engine = QueryEngine(QuerySettings(EngineSettings(spill)))
 
-        def seconds_of(keys: Sequence[str]) -> tuple[float, int]:
+        def measure_seconds(keys: Sequence[str]) -> tuple[float, int]:
             start = time.perf_counter()
             regions = make_key_regions(SCHEMA, [(key,) for key in keys])
             result = run_query(Query(regions), table, engine).read_all()
@@ -81,23 +81,25 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
             check(set(result.column(0).to_pylist()) <= set(keys), "another key was found")
             return seconds, result.num_rows
 
-        first, _ = seconds_of(present[:1])
+        first, _ = measure_seconds(present[:1])
         answer = {"first": first * 1000}
         single = [[key] for key in present[1 : _KEYS + 1]]
-        answer |= _measured("", single, seconds_of)
+        answer |= _measured("", single, measure_seconds)
         for count, times in _MANY.items():
             many = [choice.sample(present, count) for _ in range(times)]
-            answer |= _measured(f"_{count}", many, seconds_of)
+            answer |= _measured(f"_{count}", many, measure_seconds)
     shutil.rmtree(spill)
     return answer
 
 
 def _measured(
-    name: str, questions: Sequence[list[str]], seconds_of: Callable[[list[str]], tuple[float, int]]
+    name: str,
+    questions: Sequence[list[str]],
+    measure_seconds: Callable[[list[str]], tuple[float, int]],
 ) -> dict[str, float]:
     """The times of these keys, and of as many that are not there."""
-    present = [(seconds_of(keys), len(keys)) for keys in questions]
-    absent = [seconds_of([key + "~" for key in keys]) for keys in questions]
+    present = [(measure_seconds(keys), len(keys)) for keys in questions]
+    absent = [measure_seconds([key + "~" for key in keys]) for keys in questions]
     check(all(rows == n for (_, rows), n in present), "a key that is there was not found, or twice")
     check(all(rows == 0 for _, rows in absent), "a key that is not there was found")
     return {

@@ -50,8 +50,8 @@ def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // FILES
     table = built_table(settings.folder, rows_each)
     files = sorted((table / "table").rglob("*.parquet"))
-    of_all = questions_about(files, table / "questions.json")
-    tasks = {OURS: _task(of_all, {"folder": str(table)})}
+    all_questions = questions_about(files, table / "questions.json")
+    tasks = {OURS: _task(all_questions, {"folder": str(table)})}
     notes = [
         "Sleeper answers from a table: state store, key filters, merge. The others have no"
         " state to ask; key filters and footers are warm, pages are not kept."
@@ -103,27 +103,27 @@ def ours(watch: Watch, folder: str, questions: str, threads: int) -> dict[str, A
 
 
 def _of_peer(peer: Installed, table: Path, files: list[Path]) -> tuple[Task, str]:
-    """Its task, and what is not the same about it."""
-    of_all = table / "questions.json"
+    """Returns the peer's task and a note of its differences."""
+    all_questions = table / "questions.json"
     names = [str(file) for file in files]
     if peer.peer is DUCKDB:
         note = "reads the same Parquet files, their footers cached, without key filters."
-        return _task(of_all, {"files": names}, peer), note
+        return _task(all_questions, {"files": names}, peer), note
     if peer.peer is LANCE:
         seconds = _built(peer, table, names)
         note = (
             "has its own copy of the rows and an index of all keys, of which it keeps what it"
             f" has read in memory; both were made before, in {seconds:.0f} s."
         )
-        return _task(of_all, {"home": str(_home(peer, table))}, peer), note
+        return _task(all_questions, {"home": str(_home(peer, table))}, peer), note
     seconds = _built(peer, table, names[:_SLATEDB_FILES])
-    of_some = questions_about(files[:_SLATEDB_FILES], table / "questions-of-some.json")
+    some_questions = questions_about(files[:_SLATEDB_FILES], table / "questions-of-some.json")
     note = (
         f"has its own copy of {_SLATEDB_FILES} of the files only, loaded row by row in"
         f" {seconds:.0f} s, so a range of its is so many neighbours out of fewer rows; a key"
         " holds one row, and its binding gives Python objects."
     )
-    return _task(of_some, {"home": str(_home(peer, table))}, peer), note
+    return _task(some_questions, {"home": str(_home(peer, table))}, peer), note
 
 
 def _task(questions: Path, arguments: dict[str, Any], peer: Installed | None = None) -> Task:

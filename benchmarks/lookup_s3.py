@@ -179,11 +179,11 @@ def _scan(asker: _Asker, rows: int) -> None:
     share = min(_ROWS_PER_RANGE / rows, 1 / _RANGES)
     for place in range(_RANGES):
         start = place / _RANGES
-        count = asker.range(_key_at(start), _key_at(start + share))
+        count = asker.range(_make_key(start), _make_key(start + share))
         check(abs(count / (share * rows) - 1) < 0.1, f"a range has {count} rows")
 
 
-def _key_at(share: float) -> str:
+def _make_key(share: float) -> str:
     """The key below which are about so many of all."""
     letters = []
     for _ in range(_LETTERS):

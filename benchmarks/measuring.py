@@ -33,7 +33,7 @@ class Measured:
 
 
 def _believe(_: Measured) -> None:
-    """Nothing more is checked than the task did."""
+    """Accepts every result, for tasks that check their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TaskFailedError(Exception):
 
 
 class Watch:
-    """Wall time, processor time (children too) and the peak of resident memory in between."""
+    """Measures wall time, processor time (with children) and peak resident memory of a block."""
 
     def __init__(self) -> None:
         self.seconds = self.cpu_seconds = 0.0

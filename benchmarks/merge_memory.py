@@ -1,4 +1,4 @@
-"""What merges take: by the number of inputs, and for a leaf of a thousand files."""
+"""Memory of merges by number of inputs, and for a leaf of a thousand files."""
 
 import shutil
 from itertools import cycle, islice

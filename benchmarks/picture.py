@@ -13,7 +13,7 @@ _LABEL_WIDTH, _VALUE_WIDTH = 165, 70
 _LINEAR_MOST = 12
 
 
-def of_aims(results: Sequence[Result]) -> str:
+def draw_aims(results: Sequence[Result]) -> str:
     """A bar for each figure with an aim: how far it is reached, 1 being just reached."""
     bars = [(f"{r.name}: {f.what}", f) for r in results for f in r.figures if f.aim is not None]
     width, label_width, step, most = 900, 430, 22, 4.0
@@ -47,8 +47,8 @@ def of_aims(results: Sequence[Result]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def of_comparisons(results: Sequence[Result]) -> str:
-    """A panel for each job, two abreast, with a bar for each who did it."""
+def draw_comparisons(results: Sequence[Result]) -> str:
+    """Draws a panel for each job, two per row, with a bar for each engine."""
     panels = [(result.name, comparison) for result in results for comparison in result.comparisons]
     rows = [panels[start : start + 2] for start in range(0, len(panels), 2)]
     parts: list[str] = []

@@ -41,7 +41,7 @@ R = TypeVar("R")
 _LEAVES = 10_000
 _ROWS = 100_000
 _POINTS = 200
-_AT_ONCE = 100
+_CONCURRENT_QUERIES = 100
 _CONCURRENT_POINTS = 2_000
 _SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -75,9 +75,15 @@ def measure(settings: Settings) -> Result:
         make_figure("points", "leaf_p99", "one key, warm leaf function, p99", "ms"),
         make_figure("points", "whole_p50", "one key, planned and run where it landed, p50", "ms"),
         make_figure("points", "whole_p99", "one key, planned and run where it landed, p99", "ms"),
-        make_figure("points", "many_p50", f"one key, {_AT_ONCE} at once in a process, p50", "ms"),
-        make_figure("points", "many_p99", f"one key, {_AT_ONCE} at once in a process, p99", "ms"),
-        make_figure("points", "many_rate", f"keys, {_AT_ONCE} at once in a process", "/s"),
+        make_figure(
+            "points", "many_p50", f"one key, {_CONCURRENT_QUERIES} at once in a process, p50", "ms"
+        ),
+        make_figure(
+            "points", "many_p99", f"one key, {_CONCURRENT_QUERIES} at once in a process, p99", "ms"
+        ),
+        make_figure(
+            "points", "many_rate", f"keys, {_CONCURRENT_QUERIES} at once in a process", "/s"
+        ),
     )
     work = (
         "An AWS instance over servers on the same machine: S3 is SeaweedFS, DynamoDB dynoxide, SQS"
@@ -85,7 +91,7 @@ def measure(settings: Settings) -> Result:
         f" subquery recorded in the tracker, then sent. Keys of a table of {_ROWS:,} rows over"
         " four leaves, one after another through the functions' workflow: message parsed, tracker"
         " written, newest version read, rows written to the results' bucket; and without messages"
-        f" by {_AT_ONCE} threads."
+        f" by {_CONCURRENT_QUERIES} threads."
     )
     return Result("query-service", work, figures)
 
@@ -136,7 +142,7 @@ def points(watch: Watch, folder: str) -> dict[str, Any]:
         with watch:
             full_result = [_ms(lambda m=m: run_query_message(instance, m)) for m in messages[40::2]]  # type: ignore[misc]
             leaf = [_leaf_ms(instance, message) for message in messages[41::2]]
-            many, rate = _at_once(instance, choice)
+            many, rate = _query_concurrently(instance, choice)
         states = {query.state for query in instance.queries.tracker().recent(_POINTS)}
         check(states == {QueryState.COMPLETED}, f"queries are {states}")
     return {
@@ -155,7 +161,7 @@ def _leaf_ms(instance: Instance, message: Message) -> float:
     return _ms(lambda: check(run_leaf_query_message(instance, request_) == 1, "no row was found"))
 
 
-def _at_once(instance: Instance, choice: random.Random) -> tuple[list[float], float]:
+def _query_concurrently(instance: Instance, choice: random.Random) -> tuple[list[float], float]:
     schema = read_schema(instance, "t")
     expected = [choice.randrange(_ROWS) for _ in range(_CONCURRENT_POINTS)]
 
@@ -164,7 +170,7 @@ def _at_once(instance: Instance, choice: random.Random) -> tuple[list[float], fl
         return _ms(lambda: _check_key(open_query(instance, "t", query).read_all(), key))
 
     start = time.perf_counter()
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_CONCURRENT_QUERIES) as threads:
         seconds_taken = list(threads.map(ask, expected))
     return seconds_taken, len(expected) / (time.perf_counter() - start)
 
@@ -212,7 +218,7 @@ class _Timed:
         if name not in self._names:
             return method
 
-        def timed(*arguments: Any) -> Any:
+        def call_and_time(*arguments: Any) -> Any:
             start, cpu_begun = time.perf_counter(), time.process_time()
             answer = method(*arguments)
             key = self._names[name]
@@ -220,7 +226,7 @@ class _Timed:
             self._taken[f"{key}_cpu"] = time.process_time() - cpu_begun
             return answer
 
-        return timed
+        return call_and_time
 
 
 def _message(table: str, query_id: str, regions: Sequence[dict[str, Any]]) -> Message:

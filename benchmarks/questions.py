@@ -1,4 +1,4 @@
-"""Questions about a table of random rows, and what the right answers hold.
+"""Queries of a table of random rows, and their correct answers.
 
 The rows are read once, and all peers receive the same queries; see `peers/asking.py`.
 """

@@ -9,7 +9,7 @@ from sleeper.datafiles.write.file import FileSettings
 
 
 def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> SessionContext:
-    """A session of DataFusion's defaults, with as much memory as ours is given."""
+    """Opens a DataFusion session with its defaults and the same memory limit as ours."""
     spill.mkdir(parents=True, exist_ok=True)
     config = SessionConfig().with_target_partitions(partitions)
     runtime = (

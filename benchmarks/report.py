@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.picture import of_aims, of_comparisons
+from benchmarks.picture import draw_aims, draw_comparisons
 from benchmarks.result import Comparison, Figure, Result, number
 
 _LIBRARIES = ("datafusion", "pyarrow", "obstore", "datasketches")
@@ -22,15 +22,15 @@ def write_reports(results: Sequence[Result], folder: Path, command: str) -> Path
     about = _about(command)
     raw = {"about": about, "results": [asdict(r) for r in results]}
     (folder / "benchmarks.json").write_text(json.dumps(raw, indent=1) + "\n")
-    (folder / "benchmarks.svg").write_text(of_aims(results))
-    (folder / "benchmarks-peers.svg").write_text(of_comparisons(results))
+    (folder / "benchmarks.svg").write_text(draw_aims(results))
+    (folder / "benchmarks-peers.svg").write_text(draw_comparisons(results))
     path = folder / "benchmarks.md"
     path.write_text(table(results, about))
     return path
 
 
 def table(results: Sequence[Result], about: dict[str, Any]) -> str:
-    """One Markdown page: what ran where, then a table for each benchmark."""
+    """Returns a Markdown page: the environment, then a table for each benchmark."""
     lines = [
         "# Benchmarks",
         "",
@@ -60,7 +60,7 @@ def table(results: Sequence[Result], about: dict[str, Any]) -> str:
 
 
 def _side_by_side(comparisons: Sequence[Comparison]) -> list[str]:
-    """A table with a row for each who, a column for each job, and the best in bold."""
+    """Returns a table with a row for each engine, a column for each job, and the best in bold."""
     if not comparisons:
         return []
     units = [f"{comparison.job}, {comparison.figures[0].unit}" for comparison in comparisons]

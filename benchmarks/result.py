@@ -1,4 +1,4 @@
-"""What a benchmark found."""
+"""The results of a benchmark."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ OURS = "Sleeper"
 
 
 class CheckFailedError(Exception):
-    """What a run made is not what it should have made; its figures mean nothing."""
+    """A run returned a wrong result, so its figures have no meaning."""
 
 
 def check(is_true: bool, message: str) -> None:
@@ -19,7 +19,7 @@ def check(is_true: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a figure should be: at least, or at most, so much."""
+    """The least or greatest acceptable value of a figure."""
 
     bound: float
     is_most: bool = False
@@ -82,7 +82,7 @@ def figure(
 
 
 def number(value: float) -> str:
-    """As it is shown: three digits that matter, or whole."""
+    """Formats a number with three significant digits, or as an integer."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

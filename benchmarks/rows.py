@@ -1,4 +1,4 @@
-"""The row of gchq/sleeper's own performance tests, as files to work on.
+"""The row of gchq/sleeper's own performance tests, in files.
 
 A random key of ten letters, a random long to sort by, a random value of ten letters.
 Files are made once and kept in the benchmarks' folder; the same number gives the same rows.
@@ -44,7 +44,7 @@ def unsorted_files(folder: Path, rows: int, files: int = 8) -> Path:
 
 
 def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, list[str]]:
-    """Data files as the product writes them, each over the whole key space; root and paths."""
+    """Returns root and paths of data files as the product writes them, over the whole key space."""
     settings = FileSettings()
     name = f"verified-{rows_each}-{settings.row_group_rows_max}"
     root = DataRoot(folder / name)
@@ -64,7 +64,7 @@ def write_data_file(root: DataRoot, path: str, rows: pa.Table, schema: Schema = 
 
 
 def describe(folder: Path, path: str) -> DataFile:
-    """What a table's state keeps of a file that `sorted_files` made."""
+    """Returns the state store's description of a file from `sorted_files`."""
     file = pq.ParquetFile(folder / path)
     last = file.metadata.num_row_groups - 1
     low = file.metadata.row_group(0).column(0).statistics.min

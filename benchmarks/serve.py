@@ -66,7 +66,7 @@ def measure(settings: Settings) -> Result:
 
 def points(_: Watch, folder: str, rows: int) -> dict[str, float]:
     """Keys at random; each answer is checked."""
-    with _served(folder) as (url, _process):
+    with _serve(folder) as (url, _process):
 
         def ask(caller: int) -> list[float]:
             keys = random.Random(caller)
@@ -102,7 +102,7 @@ def arrow(watch: Watch, folder: str, rows: int) -> dict[str, float]:
 
 
 def _read_all(watch: Watch, folder: str, rows: int, accept: str) -> dict[str, float]:
-    with _served(folder) as (url, process):
+    with _serve(folder) as (url, process):
         connection = http.client.HTTPConnection(url)
         with watch:
             connection.request("POST", "/tables/t/query", "{}", {**_HEADERS, "Accept": accept})
@@ -131,7 +131,7 @@ def _batches(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _served(folder: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def _serve(folder: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     program = "from sleeper.cli.main import main; main()"
     command = [sys.executable, "-c", program, "--instance", folder, "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

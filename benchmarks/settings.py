@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`rows` None is the benchmark's own number. `folder` keeps what was made for later runs."""
+    """`rows` None is the benchmark's default. `folder` keeps inputs for later runs."""
 
     folder: Path
     rows: int | None = None

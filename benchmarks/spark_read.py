@@ -62,10 +62,10 @@ def ours(watch: Watch, home: str, rows: int, range: str | None) -> dict[str, Any
             expected = {} if within is None else {"range": within}
             return spark.read.format("sleeper").options(**names, **expected).load()
 
-        _summed(load('["a", "ab"]'))
+        _sum(load('["a", "ab"]'))
         with watch:
             frame = load(range)
-            result = _summed(frame)
+            result = _sum(frame)
         files = _files_in(Path(home), range)
         spark.stop()
     check(files == (_LEAVES if range is None else _leaves_in("m", "n")), f"{files} files are read")
@@ -78,15 +78,15 @@ def raw(watch: Watch, home: str, rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         spark = _session(Path(scratch))
         paths = sorted(str(path) for path in Path(home).rglob("data/**/*.parquet"))
-        _summed(spark.read.parquet(paths[0]))
+        _sum(spark.read.parquet(paths[0]))
         with watch:
-            result = _summed(spark.read.parquet(*paths))
+            result = _sum(spark.read.parquet(*paths))
         spark.stop()
     _check(result, rows)
     return {}
 
 
-def _summed(frame: DataFrame) -> dict[str, Any]:
+def _sum(frame: DataFrame) -> dict[str, Any]:
     (row,) = frame.agg(
         f.count("*").alias("rows"),
         f.sum(f.col("sort").bitwiseAND(0xFFFF)).alias("sort"),

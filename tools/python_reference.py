@@ -159,9 +159,9 @@ def _source_of(annotation: ast.expr | None) -> str:
     return "None" if annotation is None else ast.unparse(annotation)
 
 
-def _doc(documented: Any) -> str:
-    text = inspect.getdoc(documented)
-    assert text, f"{documented} has no docstring"
+def _doc(member: Any) -> str:
+    text = inspect.getdoc(member)
+    assert text, f"{member} has no docstring"
     return text
 
 

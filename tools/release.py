@@ -40,13 +40,13 @@ def main() -> None:
     print(f"{wheel.name} and its sdist are in dist/ and verified; now tag v{version} and upload")
 
 
-def version_problems(version: str, declared: str, changelog: str) -> list[str]:
+def version_problems(version: str, declared_version: str, changelog: str) -> list[str]:
     """Returns the reasons why the sources are not those of this version."""
     problems = []
     if not _VERSION.fullmatch(version):
         problems.append(f"version {version!r} is not MAJOR.MINOR.PATCH")
-    if declared != version:
-        problems.append(f"sleeper.__version__ is {declared!r} (expected {version!r})")
+    if declared_version != version:
+        problems.append(f"sleeper.__version__ is {declared_version!r} (expected {version!r})")
     dates = {match["version"]: match["date"] for match in _HEADING.finditer(changelog)}
     if version not in dates:
         problems.append(f"CHANGELOG.md has no section for {version}")

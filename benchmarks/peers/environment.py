@@ -82,7 +82,7 @@ def _pinned(peer: Peer) -> str:
 
 
 def _version(python: Path, peer: Peer) -> str | None:
-    """Which version of the peer is there, if any."""
+    """Returns the installed version of the peer, if any."""
     process = subprocess.run(
         [python, "-c", _VERSION, peer.package], capture_output=True, text=True, check=False
     )

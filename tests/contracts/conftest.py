@@ -96,7 +96,7 @@ def read_rows(instance: InstanceFolder) -> Callable[[str], list[tuple[object, ..
 
 
 Rows = Callable[[str], list[tuple[object, ...]]]
-Opened = Callable[[], InstanceDatabase]
+OpenDatabase = Callable[[], InstanceDatabase]
 
 
 @pytest.fixture(params=["local", "dynoxide", "moto"])
@@ -201,7 +201,7 @@ def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests
     )
 
 
-def _local(request: pytest.FixtureRequest) -> tuple[Opened, Rows]:
+def _local(request: pytest.FixtureRequest) -> tuple[OpenDatabase, Rows]:
     return request.getfixturevalue("open_database"), request.getfixturevalue("read_rows")
 
 
@@ -278,7 +278,7 @@ def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
         yield _sqs_queues(server, "ministack")
 
 
-def _local_queues(open_database: Opened, read_rows: Rows) -> Queues:
+def _local_queues(open_database: OpenDatabase, read_rows: Rows) -> Queues:
     clock = FakeClock()
     alive = "SELECT body FROM messages WHERE died_ms IS NULL ORDER BY queue DESC, position"
     return Queues(

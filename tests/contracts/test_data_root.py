@@ -23,7 +23,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> DataRoot:
     return DataRoot(request.getfixturevalue("data_bucket"))
 
 
-def put(root: DataRoot, path: str, content: bytes) -> None:
+def put_object(root: DataRoot, path: str, content: bytes) -> None:
     with root.sink(path) as sink:
         sink.write(content)
 
@@ -33,8 +33,8 @@ def names(root: DataRoot, folder: str = "") -> list[str]:
 
 
 def test_written_objects_are_read(root: DataRoot) -> None:
-    put(root, "a/b c#1.filter", b"content")
-    put(root, "a/empty", b"")
+    put_object(root, "a/b c#1.filter", b"content")
+    put_object(root, "a/empty", b"")
     assert root.read("a/b c#1.filter") == b"content"
     assert root.read("a/empty") == b""
 
@@ -50,9 +50,9 @@ def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:
 
 
 def test_an_existing_name_is_refused_and_keeps_its_content(root: DataRoot) -> None:
-    put(root, "a", b"first")
+    put_object(root, "a", b"first")
     with pytest.raises(UnavailableError, match=r"cannot write .*a\b"):
-        put(root, "a", b"second")
+        put_object(root, "a", b"second")
     assert root.read("a") == b"first"
 
 
@@ -68,7 +68,7 @@ def test_an_object_is_replaced_atomically(root: DataRoot, size: int) -> None:
 
 
 def test_a_failed_replacement_keeps_the_object(root: DataRoot) -> None:
-    put(root, "a", b"first")
+    put_object(root, "a", b"first")
     with pytest.raises(ZeroDivisionError), root.replacing("a") as sink:
         sink.write(b"second" * (1 // 0))
     assert root.read("a") == b"first"
@@ -82,7 +82,7 @@ def test_missing_tables_are_not_found(root: DataRoot) -> None:
 
 def test_a_listing_has_the_objects_of_a_folder_with_sizes(root: DataRoot) -> None:
     for path in ("t/data/x", "t/data/y/z", "t2/data/x", "t/data2"):
-        put(root, path, path.encode())
+        put_object(root, path, path.encode())
     assert names(root, "t/data") == ["t/data/x", "t/data/y/z"]
     assert {item.bytes for item in root.list_objects("t/data/y")} == {10}
     assert names(root, "nothing") == []
@@ -91,7 +91,7 @@ def test_a_listing_has_the_objects_of_a_folder_with_sizes(root: DataRoot) -> Non
 def test_deleting_objects_is_idempotent(root: DataRoot) -> None:
     paths = [f"d/{n:04d}" for n in range(30)]
     for path in paths:
-        put(root, path, b"x")
+        put_object(root, path, b"x")
     root.delete([*paths[1:], "d/never", "d/there"])
     assert names(root, "d") == ["d/0000"]
     root.delete(paths)
@@ -132,7 +132,7 @@ def test_an_unreachable_store_is_unavailable(
     with pytest.raises(UnavailableError, match="cannot read object a"):
         root.read("a")
     with pytest.raises(UnavailableError, match="cannot write a"):
-        put(root, "a", b"")
+        put_object(root, "a", b"")
 
 
 def test_a_refused_credential_is_an_error_without_secrets(data_bucket: Bucket) -> None:

@@ -19,18 +19,18 @@ from tests.tables.state_table import StateTable
 @pytest.fixture(params=["embedded", "remote", "dynoxide"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
     if request.param == "dynoxide":
-        return on_dynamo(request, tmp_path)
+        return dynamo_table(request, tmp_path)
     return StateTable(tmp_path, request.param).initialise()
 
 
 @pytest.fixture(params=["sqlite", "dynoxide"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
     if request.param == "dynoxide":
-        return on_dynamo(request, tmp_path)
+        return dynamo_table(request, tmp_path)
     return StateTable(tmp_path, "remote").initialise()
 
 
-def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> StateTable:
+def dynamo_table(request: pytest.FixtureRequest, folder: Path) -> StateTable:
     server: DynamoServer = request.getfixturevalue("dynamo_server")
     tables = server.make_tables()
     name = tables.name(TRANSACTION_LOG_TABLE)
@@ -213,13 +213,13 @@ def test_a_commit_with_an_unknown_outcome_can_be_repeated(remote, monkeypatch):
     job = remote.ingest_job("a")
     append = remote.log.append
 
-    def landed_but_silent(entry):
+    def append_and_lose_response(entry):
         try:
             append(entry)
         finally:
             raise UnavailableError("no answer")
 
-    monkeypatch.setattr(remote.log, "append", landed_but_silent)
+    monkeypatch.setattr(remote.log, "append", append_and_lose_response)
     with pytest.raises(UnavailableError):
         remote.commit(job)
     monkeypatch.undo()

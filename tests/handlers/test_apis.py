@@ -148,7 +148,9 @@ def live(body: str, kind: str = "MESSAGE") -> dict[str, Any]:
 
 
 QUERY = {"type": "Query", "queryId": "q", "tableName": "t", "regions": []}
-HERE = Connection("https://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live", "Y0yJsfqMrPECFIw=")
+CONNECTION = Connection(
+    "https://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live", "Y0yJsfqMrPECFIw="
+)
 
 
 def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
@@ -168,8 +170,8 @@ def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
     assert (message.client_query_id, message.frame_id) == ("q", "q")
     assert message.query_id != "q"
     assert message.results.kind is DestinationKind.WEBSOCKET
-    assert message.results.connection == HERE
-    assert [report.connection for report in message.status] == [HERE]
+    assert message.results.connection == CONNECTION
+    assert [report.connection for report in message.status] == [CONNECTION]
 
 
 def test_connecting_and_disconnecting_sends_no_frame(table: Instance, aws: Lambda) -> None:
@@ -197,9 +199,9 @@ def test_a_refusal_is_reported_once_and_sends_no_message(
             "send_frame": lambda connection, frame: frames.append((connection, json.loads(frame)))
         },
     )
-    submit_live_query(listener, HERE.endpoint, HERE.id, body)
+    submit_live_query(listener, CONNECTION.endpoint, CONNECTION.id, body)
     ((connection, frame),) = frames
-    assert connection == HERE
+    assert connection == CONNECTION
     assert (frame["message"], reason in frame["error"]) == ("error", True)
     assert not table.jobs.queue(QueueName.QUERY).receive(10)
 
@@ -209,7 +211,10 @@ def test_disconnected_clients_receive_no_frames(table: Instance) -> None:
         raise NotFoundError("closed")
 
     submit_live_query(
-        with_ports(table, queries={"send_frame": raise_closed}), HERE.endpoint, HERE.id, "nonsense"
+        with_ports(table, queries={"send_frame": raise_closed}),
+        CONNECTION.endpoint,
+        CONNECTION.id,
+        "nonsense",
     )
 
 
@@ -219,6 +224,6 @@ def test_a_restricted_table_refuses_live_queries(table: Instance) -> None:
     listener = with_ports(
         table, queries={"send_frame": lambda _connection, frame: frames.append(frame)}
     )
-    submit_live_query(listener, HERE.endpoint, HERE.id, json.dumps(QUERY))
+    submit_live_query(listener, CONNECTION.endpoint, CONNECTION.id, json.dumps(QUERY))
     assert "restricts its callers" in frames[0]
     assert not table.jobs.queue(QueueName.QUERY).receive(10)

@@ -57,13 +57,13 @@ def transaction(job_id: str, start_ms: int | None = None, request: str | None = 
     return AddFiles(job_id, start_ms, (NewFile(file, ((ROOT, 10),)),), request)
 
 
-def run_of(ref: TableRef, job_id: str) -> JobRunRef:
+def make_run(ref: TableRef, job_id: str) -> JobRunRef:
     return JobRunRef(ref.id, job_id, JobKind.INGEST, new_run_id(), "task")
 
 
-def hand_over(aws: Lambda, ref: TableRef, added: AddFiles) -> JobRunRef:
+def send_commit(aws: Lambda, ref: TableRef, added: AddFiles) -> JobRunRef:
     """Sends the commit of a run whose start is tracked."""
-    run = run_of(ref, added.id)
+    run = make_run(ref, added.id)
     aws.instance.jobs.tracker.record(run.event(JobStep.STARTED, system_clock()))
     assert commit_later(aws.instance)(run, added) is None
     return run
@@ -78,7 +78,7 @@ def files(aws: Lambda, ref: TableRef) -> set[str]:
         return {file.path for file in state.files.all()}
 
 
-def paths_of(*added: AddFiles) -> set[str]:
+def list_paths(*added: AddFiles) -> set[str]:
     return {new.file.path for item in added for new in item.files}
 
 
@@ -104,16 +104,19 @@ def test_messages_of_a_table_become_one_log_entry_and_their_jobs_are_recorded(
     aws: Lambda, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = make_table(aws.instance, "a"), make_table(aws.instance, "b")
-    of_a = [transaction(f"a{i}") for i in range(6)]
-    of_b = [transaction(f"b{i}") for i in range(4)]
-    for additions in of_a:
-        hand_over(aws, a, additions)
-    for additions in of_b:
-        hand_over(aws, b, additions)
+    a_transactions = [transaction(f"a{i}") for i in range(6)]
+    b_transactions = [transaction(f"b{i}") for i in range(4)]
+    for additions in a_transactions:
+        send_commit(aws, a, additions)
+    for additions in b_transactions:
+        send_commit(aws, b, additions)
     assert commit(aws) == 10
-    assert (files(aws, a), files(aws, b)) == (paths_of(*of_a), paths_of(*of_b))
+    assert (files(aws, a), files(aws, b)) == (
+        list_paths(*a_transactions),
+        list_paths(*b_transactions),
+    )
     assert (entries(aws, a), entries(aws, b)) == (2, 2)
-    assert {job(aws, a, additions.id).state for additions in of_a} == {JobState.COMMITTED}
+    assert {job(aws, a, additions.id).state for additions in a_transactions} == {JobState.COMMITTED}
     assert aws.instance.jobs.queue(COMMITS).counts().unfinished == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     metrics = [line for line in lines if "_aws" in line]
@@ -124,9 +127,9 @@ def test_a_refusal_is_reported_with_its_reason_and_blocks_no_other_job(aws: Lamb
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
     for additions in (late, good):
-        hand_over(aws, ref, additions)
+        send_commit(aws, ref, additions)
     assert commit(aws) == 2
-    assert files(aws, ref) == paths_of(good)
+    assert files(aws, ref) == list_paths(good)
     refusals = job(aws, ref, "late")
     assert refusals.state is JobState.FAILED
     assert "half the orphan age" in refusals.reasons[0]
@@ -137,7 +140,7 @@ def test_redelivered_messages_change_nothing(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
     for additions in (good, late):
-        hand_over(aws, ref, additions)
+        send_commit(aws, ref, additions)
     messages = aws.instance.jobs.queue(COMMITS).receive(10)
     assert call(aws, messages) == []
     previous = (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state)
@@ -149,10 +152,10 @@ def test_redelivered_messages_change_nothing(aws: Lambda) -> None:
 def test_a_second_run_of_a_committed_job_leaves_it_committed(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     first, second = transaction("job"), transaction("job")
-    hand_over(aws, ref, first)
-    hand_over(aws, ref, second)
+    send_commit(aws, ref, first)
+    send_commit(aws, ref, second)
     assert commit(aws) == 2
-    assert files(aws, ref) == paths_of(first)
+    assert files(aws, ref) == list_paths(first)
     job_status = job(aws, ref, "job")
     assert job_status.state is JobState.COMMITTED
     assert sorted(run.state.value for run in job_status.runs) == ["committed", "failed"]
@@ -161,23 +164,23 @@ def test_a_second_run_of_a_committed_job_leaves_it_committed(aws: Lambda) -> Non
 def test_a_second_run_of_the_same_request_is_already_done(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     first, second = transaction("job", request="files"), transaction("job", request="files")
-    hand_over(aws, ref, first)
-    hand_over(aws, ref, second)
+    send_commit(aws, ref, first)
+    send_commit(aws, ref, second)
     assert commit(aws) == 2
-    assert files(aws, ref) == paths_of(first)
+    assert files(aws, ref) == list_paths(first)
     assert {run.state for run in job(aws, ref, "job").runs} == {JobState.COMMITTED}
 
 
 def test_a_large_commit_uses_an_object_that_is_deleted_afterwards(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     big = transaction("big", request=random.Random(1).randbytes(150_000).hex())
-    hand_over(aws, ref, big)
+    send_commit(aws, ref, big)
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     assert len(message.body) < 1000
     path = json.loads(message.body)["object"]
     assert path.startswith(f"{ref.id}/commits/")
     assert call(aws, [message]) == []
-    assert files(aws, ref) == paths_of(big)
+    assert files(aws, ref) == list_paths(big)
     assert not Path(aws.instance.where, path).exists()
     # The answer was lost, so it comes again.
     assert call(aws, [message]) == []
@@ -186,7 +189,7 @@ def test_a_large_commit_uses_an_object_that_is_deleted_afterwards(aws: Lambda) -
 
 def test_a_large_commit_with_a_lost_object_is_reported(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
-    hand_over(aws, ref, transaction("big", request=random.Random(1).randbytes(150_000).hex()))
+    send_commit(aws, ref, transaction("big", request=random.Random(1).randbytes(150_000).hex()))
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     Path(aws.instance.where, json.loads(message.body)["object"]).unlink()
     assert call(aws, [message]) == []
@@ -196,8 +199,8 @@ def test_a_large_commit_with_a_lost_object_is_reported(aws: Lambda) -> None:
 def test_a_commit_to_a_table_that_was_deleted_is_rejected(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     other = make_table(aws.instance, "other")
-    hand_over(aws, ref, transaction("late"))
-    hand_over(aws, other, transaction("good"))
+    send_commit(aws, ref, transaction("late"))
+    send_commit(aws, other, transaction("good"))
     delete_table(aws.instance, "t")
     assert commit(aws) == 2
     job_status = job(aws, ref, "late")
@@ -205,7 +208,7 @@ def test_a_commit_to_a_table_that_was_deleted_is_rejected(aws: Lambda) -> None:
     assert job(aws, other, "good").state is JobState.COMMITTED
 
 
-def event_of(job_id: str) -> dict[str, Any]:
+def read_event(job_id: str) -> dict[str, Any]:
     return {"kind": "ingest", "jobId": job_id, "runId": "r", "taskId": None}
 
 
@@ -225,11 +228,11 @@ UNREADABLE = [
 def test_a_message_without_a_run_becomes_a_dead_letter(aws: Lambda, body: str) -> None:
     ref = make_table(aws.instance, "t")
     good = transaction("good")
-    hand_over(aws, ref, good)
+    send_commit(aws, ref, good)
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     poison = replace(message, message_id="poison", body=body)
     assert call(aws, [poison, message]) == ["poison"]
-    assert files(aws, ref) == paths_of(good)
+    assert files(aws, ref) == list_paths(good)
 
 
 @pytest.mark.parametrize(
@@ -244,18 +247,18 @@ def test_a_message_without_a_run_becomes_a_dead_letter(aws: Lambda, body: str) -
 def test_an_unreadable_transaction_is_rejected_alone(aws: Lambda, line: str) -> None:
     ref = make_table(aws.instance, "t")
     good = transaction("good")
-    hand_over(aws, ref, good)
+    send_commit(aws, ref, good)
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
-    body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "transactions": [line]})
+    body = json.dumps({"tableId": ref.id, "event": read_event("bad"), "transactions": [line]})
     assert call(aws, [replace(message, message_id="bad", body=body), message]) == []
-    assert files(aws, ref) == paths_of(good)
+    assert files(aws, ref) == list_paths(good)
     assert job(aws, ref, "bad").state is JobState.REJECTED
 
 
 def test_a_transaction_of_a_newer_version_waits_for_a_newer_committer(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     line = json.dumps({"kind": "add_files", "version": 99, "id": "new"})
-    body = json.dumps({"tableId": ref.id, "event": event_of("new"), "transactions": [line]})
+    body = json.dumps({"tableId": ref.id, "event": read_event("new"), "transactions": [line]})
     assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
 
 
@@ -266,7 +269,7 @@ def test_an_unavailable_table_returns_its_commits_and_others_continue(
     additions = {ref: [transaction(f"{ref.name}{i}") for i in range(2)] for ref in (stuck, fine)}
     for ref in (stuck, fine):
         for addition in additions[ref]:
-            hand_over(aws, ref, addition)
+            send_commit(aws, ref, addition)
     state = functions_instance(aws).tables.state
 
     def unavailable(table_id: TableId) -> Any:
@@ -277,7 +280,7 @@ def test_an_unavailable_table_returns_its_commits_and_others_continue(
     with monkeypatch.context() as patch:
         replace_ports(patch, aws, tables={"state": unavailable})
         assert commit(aws) == 2
-    assert files(aws, fine) == paths_of(*additions[fine])
+    assert files(aws, fine) == list_paths(*additions[fine])
     assert files(aws, stuck) == set()
     assert job(aws, stuck, "stuck0").state is JobState.RUNNING
 
@@ -287,8 +290,8 @@ def test_an_unrecorded_outcome_is_recorded_when_the_message_is_redelivered(
 ) -> None:
     ref = make_table(aws.instance, "t")
     late = transaction("late", system_clock() - 8 * DAY_MS)
-    hand_over(aws, ref, transaction("good"))
-    hand_over(aws, ref, late)
+    send_commit(aws, ref, transaction("good"))
+    send_commit(aws, ref, late)
     messages = aws.instance.jobs.queue(COMMITS).receive(10)
 
     class Silent:
@@ -311,7 +314,7 @@ def test_redelivered_batches_commit_each_job_once(
     refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     additions = {(ref, i): transaction(f"{ref.name}{i}") for ref in refs for i in range(8)}
     for (ref, _), entry in additions.items():
-        hand_over(aws, ref, entry)
+        send_commit(aws, ref, entry)
     pending: list[Message] = []
     while some := aws.instance.jobs.queue(COMMITS).receive(10):
         pending += some
@@ -338,7 +341,7 @@ def test_redelivered_batches_commit_each_job_once(
             ]
     for ref in refs:
         table_additions = [item for (table, _), item in additions.items() if table == ref]
-        assert files(aws, ref) == paths_of(*table_additions)
+        assert files(aws, ref) == list_paths(*table_additions)
         assert number(aws, ref) == 1 + len(table_additions)
         assert {job(aws, ref, item.id).state for item in table_additions} == {JobState.COMMITTED}
 
@@ -423,7 +426,7 @@ def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
     add_rows(aws.instance, "t", 2)
     aws.instance.change_properties({"sleeper.statestore.commit.backlog.max": "2"})
     for i in range(3):
-        hand_over(aws, ref, transaction(f"j{i}"))
+        send_commit(aws, ref, transaction(f"j{i}"))
     assert compact_table(aws.instance, "t", full=True).is_waiting
     assert "3 commits are waiting for the committer, more than 2" in caplog.text
     assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 0
@@ -437,7 +440,7 @@ def test_a_commit_that_lacks_a_resource_returns_to_the_queue(
 ) -> None:
     ref = make_table(aws.instance, "t")
     good = transaction("good")
-    hand_over(aws, ref, good)
+    send_commit(aws, ref, good)
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
 
     def broken(_: TableId) -> Any:
@@ -448,7 +451,7 @@ def test_a_commit_that_lacks_a_resource_returns_to_the_queue(
         assert call(aws, [message]) == [message.message_id]
     assert job(aws, ref, "good").state is JobState.RUNNING
     assert call(aws, [message]) == []
-    assert files(aws, ref) == paths_of(good)
+    assert files(aws, ref) == list_paths(good)
 
 
 @pytest.mark.parametrize("place", ["{id}/data/x.parquet", "{other}/commits/x.json", "x", ""])
@@ -458,7 +461,7 @@ def test_objects_of_other_prefixes_are_neither_read_nor_deleted(aws: Lambda, pla
     remaining = Path(aws.instance.where, path or "y")
     remaining.parent.mkdir(parents=True, exist_ok=True)
     remaining.write_text(json.dumps([encode(transaction("bad")).line]))
-    body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "object": path})
+    body = json.dumps({"tableId": ref.id, "event": read_event("bad"), "object": path})
     assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
     assert remaining.exists()
     assert files(aws, ref) == set()
@@ -469,7 +472,7 @@ def test_failed_messages_return_with_increasing_delays_and_poison_immediately(
 ) -> None:
     """FIFO order delays the table's later commits until then."""
     ref = make_table(aws.instance, "t")
-    hand_over(aws, ref, transaction("a"))
+    send_commit(aws, ref, transaction("a"))
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     poison = replace(message, message_id="poison", body="no json", receipt="poison")
     result: list[tuple[str, float]] = []
@@ -521,7 +524,7 @@ def test_a_commit_that_kills_the_committer_does_not_block_others_for_long(
     poison = make_table(aws.instance, "poison")
     others = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     for ref in (poison, *others):
-        hand_over(aws, ref, transaction(f"of-{ref.name}"))
+        send_commit(aws, ref, transaction(f"of-{ref.name}"))
     pending, rounds = list(aws.instance.jobs.queue(COMMITS).receive(10)), 0
     kills = poisoned(aws, poison, KilledError())
     while len(pending) > 1:
@@ -544,7 +547,7 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
 ) -> None:
     ref = make_table(aws.instance, "t")
     for name in ("good", "bad", "better"):
-        hand_over(aws, ref, transaction(name))
+        send_commit(aws, ref, transaction(name))
     state = functions_instance(aws).tables.state
 
     class Broken:
@@ -565,7 +568,7 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
 def test_redelivered_commits_are_committed_individually(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     for i in range(5):
-        hand_over(aws, ref, transaction(f"job-{i}"))
+        send_commit(aws, ref, transaction(f"job-{i}"))
     messages = aws.instance.jobs.queue(COMMITS).receive(10)
     again = [replace(m, receives=m.receives + (i < 3)) for i, m in enumerate(messages)]
     assert call(aws, again) == []
@@ -577,7 +580,7 @@ def test_redelivered_commits_are_committed_individually(aws: Lambda) -> None:
 def test_a_committer_that_runs_out_of_time_returns_the_rest_at_once(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     for i in range(3):
-        hand_over(aws, ref, transaction(f"job-{i}"))
+        send_commit(aws, ref, transaction(f"job-{i}"))
     messages = [replace(m, receives=2) for m in aws.instance.jobs.queue(COMMITS).receive(10)]
     left = iter([60.0, 60.0, *[1.0] * 10])
     context = context_with(lambda: next(left))

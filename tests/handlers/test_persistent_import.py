@@ -22,7 +22,7 @@ from tests.handlers.conftest import make_table
 
 QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR
 WAIT_SECONDS = 60.0
-# Writes down what it was told, waits for leave, ends as it is told.
+# Records its arguments, waits for a file, and exits with the status in it.
 SUBMIT = """
 import json, os, signal, sys, time
 folder = {folder!r}

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-# Node releases are for those who deploy to choose.
+# The Node release is the deployer's choice.
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20,22")
 
 ROOT = Path(__file__).parents[2]

@@ -140,7 +140,7 @@ def test_only_actions_without_resources_are_allowed_on_all_resources(example: Sy
         for where, statement in example.statements()
         if statement["Effect"] == "Allow"
         and "*" in as_list(statement.get("Resource", ""))
-        # A policy of an endpoint gives nobody a permission, it bounds theirs.
+        # The policy of an endpoint grants no permissions, it limits them.
         and not where.startswith("Network/")
         for action in as_list(statement["Action"])
     }

@@ -33,22 +33,22 @@ def kill_family(pid: int) -> None:
 
 def javas(pid: int) -> list[psutil.Process]:
     """The JVMs below the process."""
-    return [p for p in family(pid) if "org.apache.spark" in command_of(p)]
+    return [p for p in family(pid) if "org.apache.spark" in read_command(p)]
 
 
 def executors(pid: int) -> list[psutil.Process]:
     """The JVMs of executors of the driver, where those are processes of their own."""
-    return [p for p in family(pid) if "CoarseGrainedExecutorBackend" in command_of(p)]
+    return [p for p in family(pid) if "CoarseGrainedExecutorBackend" in read_command(p)]
 
 
 def python_workers(pid: int) -> list[psutil.Process]:
     """Returns the Python workers of the driver's tasks: children of Spark's Python daemons."""
-    daemons = [p for p in family(pid) if "pyspark.daemon" in command_of(p)]
+    daemons = [p for p in family(pid) if "pyspark.daemon" in read_command(p)]
     ids = {daemon.pid for daemon in daemons}
     return [daemon for daemon in daemons if _parent_of(daemon) in ids]
 
 
-def command_of(process: psutil.Process) -> str:
+def read_command(process: psutil.Process) -> str:
     """Its command line; empty if it has ended."""
     try:
         return " ".join(process.cmdline())

@@ -33,7 +33,7 @@ from tests.spark.imports import (
     stored_rows,
     write,
 )
-from tests.spark.processes import command_of, executors, family, python_workers
+from tests.spark.processes import executors, family, python_workers, read_command
 
 pytestmark = pytest.mark.timeout(6 * PATIENCE_SECONDS)
 
@@ -56,7 +56,7 @@ def choice(capsys: pytest.CaptureFixture[str]) -> Iterator[random.Random]:
     return random.Random(seed)
 
 
-def collect_what_is_left(instance: Instance) -> int:
+def collect_orphans(instance: Instance) -> int:
     """Collects orphans as an operator does two weeks later; returns the number of deletions."""
     later = open_local_instance(Path(instance.where), lambda: system_clock() + FIFTEEN_DAYS_MS)
     later.background.recover()
@@ -65,7 +65,7 @@ def collect_what_is_left(instance: Instance) -> int:
     return report.objects
 
 
-def check_nothing_else_is_there(instance: Instance) -> None:
+def check_files_on_disk(instance: Instance) -> None:
     """Asserts that only known files and their sidecars exist, no spill files."""
     with instance.table("t").state.reading() as state:
         names = {Path(instance.storage.root.url_of(file.path)) for file in state.files.all()}
@@ -95,8 +95,8 @@ def test_a_killed_driver_is_restarted(
     assert "was already committed" in Import(instance, source, "local[2]", f"j{count}").end()
     check_stored(instance, ROWS, times=count + 1)
     left = len(data_files(instance))
-    collection = collect_what_is_left(instance)
-    check_nothing_else_is_there(instance)
+    collection = collect_orphans(instance)
+    check_files_on_disk(instance)
     check_stored(instance, ROWS, times=count + 1)
     assert (collection > 0) == (len(data_files(instance)) < left)
 
@@ -122,8 +122,8 @@ def test_killed_executors_and_python_workers_are_replaced(
     assert kills
     assert "400,000 rows" in life.end()
     check_stored(instance, ROWS)
-    collect_what_is_left(instance)
-    check_nothing_else_is_there(instance)
+    collect_orphans(instance)
+    check_files_on_disk(instance)
 
 
 def _moments(life: Import, victims: Victims, choice: random.Random) -> Iterator[psutil.Process]:
@@ -142,7 +142,7 @@ def test_a_killed_jvm_is_reported_as_a_failure(instance: Instance, tmp_path: Pat
     source = write(tmp_path / "in", ROWS)
     life = Import(instance, source, "local[2]")
     life.wait_for_data_files()
-    next(p for p in family(life.pid) if "SparkSubmit" in command_of(p)).kill()
+    next(p for p in family(life.pid) if "SparkSubmit" in read_command(p)).kill()
     output = life.end(status=1)
     assert "error: Spark failed" in output
     # PySpark's thread that waits for Java's counters may show one of its own.
@@ -172,5 +172,5 @@ def test_a_cancelled_import_fails_and_leaves_no_process(
     assert job.state is JobState.FAILED
     assert job.reasons[0] in output
     assert stored_rows(instance) == 0
-    collect_what_is_left(instance)
-    check_nothing_else_is_there(instance)
+    collect_orphans(instance)
+    check_files_on_disk(instance)

@@ -33,7 +33,7 @@ def write(folder: Path, rows: int) -> Path:
     return folder
 
 
-def peak_of_import(folder: Path, rows: int) -> int:
+def measure_peak(folder: Path, rows: int) -> int:
     """The peak of the greediest of an import's workers."""
     create_instance(
         folder / "i", "test", {BULK_IMPORT_TASK_MEMORY_BYTES.name: str(TASK_MEMORY_BYTES)}
@@ -55,7 +55,7 @@ def test_the_memory_of_an_import_worker_does_not_grow_with_the_rows(
     for rows in (1_000_000, 4_000_000):
         folder = tmp_path / str(rows)
         folder.mkdir()
-        peaks[rows] = peak_of_import(folder, rows)
+        peaks[rows] = measure_peak(folder, rows)
     with capsys.disabled():
         print("\n" + ", ".join(f"{rows:,} rows: {peak // MIB} MiB" for rows, peak in peaks.items()))
     few, many = peaks.values()

@@ -45,7 +45,7 @@ class CrashPlan:
                 raise Crash(where)
 
 
-def crashing(instance: Instance, plan: CrashPlan) -> Instance:
+def make_crashing(instance: Instance, plan: CrashPlan) -> Instance:
     """The instance with every port that changes something behind the plan."""
 
     def call(name: str, action: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,11 +61,11 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
         port = _Port("queue", instance.jobs.queue(name), call)
         send = port.send
 
-        def remembered(body: str, *args: Any, **keywords: Any) -> Any:
+        def send_and_record(body: str, *args: Any, **keywords: Any) -> Any:
             plan.sent.append((name.value, body))
             return send(body, *args, **keywords)
 
-        port.send = remembered
+        port.send = send_and_record
         return port
 
     return with_ports(

@@ -63,7 +63,7 @@ from sleeper.statestore.transactions.holds import (
 from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
-from tests.stateful.crashing import Crash, CrashPlan, crashing
+from tests.stateful.crashing import Crash, CrashPlan, make_crashing
 from tests.stateful.model import ModelJob, ModelTable, Row
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.raw = open_local_instance(self.folder / "instance", self.clock)
         original = self.plan.sent
         self.plan = CrashPlan(sent=original)
-        self.instance = crashing(self.raw, self.plan)
+        self.instance = make_crashing(self.raw, self.plan)
 
     def attempt(self, crash_at: int | None, action: Callable[[Instance], Any]) -> Any:
         """Returns the action's result, or None if the process crashed and was restarted."""

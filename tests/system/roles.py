@@ -46,7 +46,7 @@ def is_allowed(client: Client, role_arn: str, action: str, resource: str) -> boo
     return bool(message["EvalDecision"] == "allowed")
 
 
-def refusals_in(*folders: Path) -> list[str]:
+def find_refusals(*folders: Path) -> list[str]:
     """Returns the log lines that report denied actions."""
     logs = [log for folder in folders for log in sorted(folder.glob("*.log"))]
     return [

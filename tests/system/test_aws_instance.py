@@ -113,7 +113,7 @@ def ok(result: CommandResult) -> CommandResult:
     return result
 
 
-def rows_from(first: int, count: int) -> list[Row]:
+def make_rows(first: int, count: int) -> list[Row]:
     return [
         {"city": f"{'AZ'[i % 2]}{i:05}", "year": 1900 + i % 7, "people": i * i}
         for i in range(first, first + count)
@@ -154,7 +154,7 @@ def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     work: Callable[[], None],
     tmp_path: Path,
 ) -> None:
-    rows = rows_from(0, 4000)
+    rows = make_rows(0, 4000)
     (tmp_path / "here.parquet").write_bytes(parquet(rows[:1000]))
     ok(cities("ingest", "cities", "here.parquet"))
     ok(
@@ -196,7 +196,7 @@ def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     ok(cities("gc", "cities", "--orphans"))
     assert query(cities) == sort_rows(rows)
     for number in range(2):
-        (tmp_path / f"{number}.parquet").write_bytes(parquet(rows_from(5000 + number, 1)))
+        (tmp_path / f"{number}.parquet").write_bytes(parquet(make_rows(5000 + number, 1)))
         ok(cities("ingest", "cities", f"{number}.parquet"))
         ok(cities("snapshot", "take", "cities"))
     for kind in ReportKind:
@@ -207,7 +207,7 @@ def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
 def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
     cities: Sleeper, instance: Instance, work: Callable[[], None], tmp_path: Path
 ) -> None:
-    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 1)))
+    (tmp_path / "here.parquet").write_bytes(parquet(make_rows(0, 1)))
     local = cities("ingest", "cities", "here.parquet", "--submit")
     assert (local.status, local.stdout) == (1, "")
     assert "here.parquet is not in S3" in local.stderr
@@ -242,7 +242,7 @@ def test_an_upload_to_the_data_bucket_is_ingested_and_left_to_its_lifecycle_rule
 ) -> None:
     """Clients of gchq/sleeper upload to `for_ingest/`; a rule of the bucket deletes it later."""
     (own,) = (bucket.name for bucket in instance.storage.root.buckets)
-    key, rows = "for_ingest/0f.parquet", rows_from(0, 10)
+    key, rows = "for_ingest/0f.parquet", make_rows(0, 10)
     deployed_instance.s3().put_object(Bucket=own, Key=key, Body=parquet(rows))
     job = {"id": "direct", "tableName": "cities", "files": [f"{own}/{key}"]}
     instance.jobs.queue(QueueName.INGEST).send(json.dumps(job))
@@ -264,7 +264,7 @@ def _in_four_weeks() -> int:
 def test_a_dead_letter_returns_as_the_job_that_it_was(
     cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, work: Callable[[], None]
 ) -> None:
-    url = put_object(deployed_instance, "one.parquet", parquet(rows_from(0, 10)))
+    url = put_object(deployed_instance, "one.parquet", parquet(make_rows(0, 10)))
     queue = instance.jobs.queue(QueueName.INGEST)
     body = {"tableName": "cities", "files": [url], "more": "stays"}
     message_id = queue.send(json.dumps(body))
@@ -285,7 +285,7 @@ def test_a_dead_letter_returns_as_the_job_that_it_was(
     work()
     (job,) = report(cities, "ingest-jobs")
     assert (job["job"], job["state"]) == (message_id, "committed")
-    assert query(cities) == sort_rows(rows_from(0, 10))
+    assert query(cities) == sort_rows(make_rows(0, 10))
     assert "has no dead letter" in cities("dead-letters", "delete", "ingest", message_id).stderr
 
 
@@ -341,7 +341,7 @@ def test_local_operations_are_refused_on_aws_with_a_hint(sleeper: Sleeper) -> No
 def test_a_deleted_table_leaves_nothing_behind(
     cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, tmp_path: Path
 ) -> None:
-    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    (tmp_path / "here.parquet").write_bytes(parquet(make_rows(0, 10)))
     ok(cities("ingest", "cities", "here.parquet"))
     ok(cities("table", "rename", "cities", "towns"))
     ok(cities("table", "offline", "towns"))
@@ -382,7 +382,7 @@ def test_leftovers_of_a_killed_creation_are_removed_later(
 def test_a_process_sees_at_once_what_another_has_committed(
     cities: Sleeper, deployed_instance: AwsInstance, instance: Instance, tmp_path: Path
 ) -> None:
-    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    (tmp_path / "here.parquet").write_bytes(parquet(make_rows(0, 10)))
     with instance.table("cities").state.reading() as state:
         assert state.number == 1
     ok(cities("ingest", "cities", "here.parquet"))
@@ -439,7 +439,7 @@ def test_sorts_and_merges_spill_where_the_property_says(
 ) -> None:
     assert instance.storage.spill_folder().is_relative_to(tmp_path / "state")
     ok(cities("instance", "set", f"sleeper.spill.directory={tmp_path / 'spill'}"))
-    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    (tmp_path / "here.parquet").write_bytes(parquet(make_rows(0, 10)))
     ok(cities("ingest", "cities", "here.parquet"))
     with closing(open_instance(instance.where)) as opened_instance:
         assert opened_instance.storage.spill_folder().is_relative_to(tmp_path / "spill")
@@ -454,8 +454,8 @@ def test_user_code_is_stored_in_the_config_bucket_and_runs(
     ok(cities("code", "add", wheel))
     listing = ok(cities("code", "list", "--output", "json")).rows
     assert "First" in {row["name"] for row in listing}
-    twice = rows_from(0, 4) + [{**row, "people": -1} for row in rows_from(0, 4)]
+    twice = make_rows(0, 4) + [{**row, "people": -1} for row in make_rows(0, 4)]
     (tmp_path / "here.parquet").write_bytes(parquet(twice))
     ok(cities("ingest", "cities", "here.parquet"))
     ok(cities("table", "set", "cities", "sleeper.table.iterator.class.name=First"))
-    assert [row["city"] for row in query(cities)] == [r["city"] for r in sort_rows(rows_from(0, 4))]
+    assert [row["city"] for row in query(cities)] == [r["city"] for r in sort_rows(make_rows(0, 4))]

@@ -53,7 +53,7 @@ def ingest(instance: Instance, folder: Path, count: int, rows: int = 50) -> None
         ingest_paths(instance, "rows", [str(path)])
 
 
-def files_of(instance: Instance) -> list[str]:
+def list_files(instance: Instance) -> list[str]:
     with instance.table("rows").state.reading() as state:
         return [file.path for file in state.files.all()]
 
@@ -83,7 +83,7 @@ def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
 ) -> None:
     make_table(instance)
     ingest(instance, tmp_path, 3)
-    previous = files_of(instance)
+    previous = list_files(instance)
     path = Path(instance.storage.root.url_of(previous[1]))
     good = path.read_bytes()
     damage(path, damage_kind)
@@ -102,12 +102,12 @@ def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
     assert job.state is JobState.FAILED
     assert len(job.runs) == 1
     assert previous[1] in job.reasons[0]
-    assert files_of(instance) == previous
+    assert list_files(instance) == previous
     path.write_bytes(good)  # a person put it right
     clock.now_ms += LEASE_MS
     compact_table(instance, "rows", full=True)
     run_all(instance)
-    assert len(files_of(instance)) == 1
+    assert len(list_files(instance)) == 1
     assert count_rows(instance) == {(f"k{i:04d}", n): 1 for i in range(50) for n in range(3)}
     assert_nothing_stays(instance)
 
@@ -118,7 +118,7 @@ def test_a_leaf_is_split_although_its_sidecars_are_damaged(
 ) -> None:
     make_table(instance, partition_splitting_threshold="60")
     ingest(instance, tmp_path, 3)
-    for path in files_of(instance):
+    for path in list_files(instance):
         sidecar = Path(instance.storage.root.url_of(path + ".sketches"))
         sidecar.unlink() if content is None else sidecar.write_bytes(content)
     (result,) = split_table(instance, "rows")
@@ -131,7 +131,7 @@ def test_a_torn_data_file_fails_the_split_of_its_leaf_and_names_it(
 ) -> None:
     make_table(instance, partition_splitting_threshold="60")
     ingest(instance, tmp_path, 3)
-    path = files_of(instance)[0]
+    path = list_files(instance)[0]
     Path(instance.storage.root.url_of(path + ".sketches")).unlink()
     damage(Path(instance.storage.root.url_of(path)), "truncated")
     with pytest.raises(DataError, match=path):
@@ -277,7 +277,7 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
     clock.now_ms += 1_000_000
     assert not files_left(instance)
     run_all(instance)
-    assert len(files_of(instance)) == 1
+    assert len(list_files(instance)) == 1
     assert count_rows(instance) == previous
     assert_nothing_stays(instance)
     instance.close()
@@ -285,7 +285,7 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
 
 def files_left(instance: Instance) -> list[Path]:
     data = Path(instance.where) / instance.table("rows").ref.id / "data"
-    names = set(files_of(instance))
+    names = set(list_files(instance))
     result = [p for p in data.rglob("*.parquet") if p.is_file()]
     return [p for p in result if p.relative_to(instance.where).as_posix() not in names]
 
@@ -295,7 +295,7 @@ def test_a_collection_that_cannot_delete_reports_it_and_finishes_later(
 ) -> None:
     make_table(instance)
     ingest(instance, tmp_path, 2)
-    old = files_of(instance)
+    old = list_files(instance)
     compact_table(instance, "rows", full=True)
     run_all(instance)
 
@@ -370,7 +370,7 @@ def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> N
     command = [sys.executable, "-c", COMPACT, str(folder)]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     print(f"resident at most: {process.stdout.strip()} MiB")
-    assert len(files_of(instance)) == 1
+    assert len(list_files(instance)) == 1
     assert query(instance) == 1000 * 2000
     assert int(process.stdout) < 512
     instance.close()

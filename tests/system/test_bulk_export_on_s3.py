@@ -37,11 +37,11 @@ def table(aws: AwsInstance) -> Iterator[sleeper.Table]:
         yield table
 
 
-def numbers(which: range) -> pa.Table:
-    return pa.table({"n": which})
+def numbers(ids: range) -> pa.Table:
+    return pa.table({"n": ids})
 
 
-def exported(aws: AwsInstance, location: str) -> tuple[list[list[int]], set[str]]:
+def read_export(aws: AwsInstance, location: str) -> tuple[list[list[int]], set[str]]:
     """Returns the numbers in each exported file, and the names of other objects."""
     bucket, _, prefix = location.removeprefix("s3://").partition("/")
     files, others = [], set()
@@ -65,11 +65,11 @@ def test_a_message_exports_to_the_bucket_for_exports(
     result = run_bulk_export_message(ports, Message("m", body, "", 1, ports.clock()))
     bucket, ref = ports.properties().get(BULK_EXPORT_BUCKET), ports.table("t").ref
     assert result.location == f"s3://{bucket}/{ref.id}/e1"
-    assert exported(aws, result.location) == (THIRDS, {"_plan.json", "_SUCCESS"})
+    assert read_export(aws, result.location) == (THIRDS, {"_plan.json", "_SUCCESS"})
     table.ingest(numbers(range(30, 40)))
     again = run_bulk_export_message(ports, Message("m", body, "", 2, ports.clock()))
     assert (again.done_before, again.rows) == (True, 30)
-    assert exported(aws, result.location)[0] == THIRDS
+    assert read_export(aws, result.location)[0] == THIRDS
 
 
 def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.Table) -> None:
@@ -79,7 +79,7 @@ def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.T
         result = CliRunner().invoke(app, [*command, "--output", f"{place}/"])
         assert (result.exit_code, output in result.stderr) == (0, True), result.stderr
         assert result.stdout.strip() == f"{place}/{table._instance.table('t').ref.id}/e1"
-    assert exported(aws, result.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
+    assert read_export(aws, result.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
 
 
 def test_a_bucket_without_a_prefix_is_refused(aws: AwsInstance, table: sleeper.Table) -> None:

@@ -39,7 +39,7 @@ def start(folder: Path, worker: int, count: int):
     return process
 
 
-def what_was_said(folder: Path) -> dict[str, int]:
+def read_output(folder: Path) -> dict[str, int]:
     lines = [line for p in folder.glob("said-*") for line in p.read_text().splitlines()]
     return {name: int(number) for name, number in (line.split() for line in lines)}
 
@@ -50,7 +50,7 @@ def test_eight_processes_lose_no_number_and_assign_none_twice(tmp_path: Path) ->
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    output = what_was_said(tmp_path)
+    output = read_output(tmp_path)
     assert sorted(output.values()) == list(range(2, 2 + PROCESSES * COMMITS))
     with table.store.reading() as state:
         assert {f.path: f.smallest_number for f in state.files.all()} == output
@@ -73,6 +73,6 @@ def test_a_killed_process_loses_no_acknowledged_commit_and_blocks_no_other(tmp_p
         names = {f.path: f.smallest_number for f in state.files.all()}
         last = state.number
     # the victim may have died between the commit and its saying so, but only there
-    assert what_was_said(tmp_path).items() <= names.items()
-    assert len(names) - len(what_was_said(tmp_path)) <= 1
+    assert read_output(tmp_path).items() <= names.items()
+    assert len(names) - len(read_output(tmp_path)) <= 1
     assert sorted(names.values()) == list(range(2, last + 1))

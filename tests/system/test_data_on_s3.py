@@ -75,10 +75,14 @@ def sql(table: DataTable, engine: QueryEngine, statement: str) -> list[dict]:
 
 
 def faults(table: DataTable) -> list[object]:
-    return [f for file in table.files() for f in verify_file(table.root, LONG_SCHEMA, _of(file))]
+    return [
+        f
+        for file in table.files()
+        for f in verify_file(table.root, LONG_SCHEMA, _expect_file(file))
+    ]
 
 
-def _of(file: DataFile) -> ExpectedFile:
+def _expect_file(file: DataFile) -> ExpectedFile:
     return ExpectedFile(file)
 
 
@@ -166,7 +170,7 @@ def test_a_missing_object_moves_the_state_on_and_is_named(
         keys(table, engine, Query())
     with pytest.raises(StateMovedOnError, match="missing"):
         sql(table, engine, "SELECT * FROM t")
-    assert [f.fault for f in verify_file(table.root, LONG_SCHEMA, _of(second))] == [
+    assert [f.fault for f in verify_file(table.root, LONG_SCHEMA, _expect_file(second))] == [
         "it is not there"
     ]
 
@@ -181,7 +185,7 @@ def test_a_torn_object_is_a_data_error_that_names_it(
     obstore.put(table.root.store, file.path, torn)
     with pytest.raises(DataError, match=file.path):
         keys(table, engine, Query())
-    assert verify_file(table.root, LONG_SCHEMA, _of(file))
+    assert verify_file(table.root, LONG_SCHEMA, _expect_file(file))
 
 
 def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: DataTable) -> None:
@@ -280,7 +284,7 @@ def ingest(table: DataTable, source: Bucket, *names: str, job: str = "job") -> I
     return ingest_files(target, job, [s3_file(n, buckets) for n in names], request=repr(names))
 
 
-def bring(source: Bucket, folder: str, name: str, first: int, kind: pa.DataType) -> str:
+def copy_file(source: Bucket, folder: str, name: str, first: int, kind: pa.DataType) -> str:
     """A Parquet file of ten rows, some of whose columns may need a cast; its key."""
     table = pa.table({"v": [f"v{n}" for n in range(10)], "key": range(first, first + 10)})
     sink = pa.BufferOutputStream()
@@ -294,10 +298,10 @@ def test_files_of_another_bucket_are_ingested_by_every_form_of_name(
     table: DataTable, source_bucket: Bucket
 ) -> None:
     folder = f"in-{uuid.uuid4().hex}"
-    bring(source_bucket, folder, "plain.parquet", 0, pa.int64())
-    bring(source_bucket, folder, "narrow é #1 [x]*.parquet", 10, pa.int64())
-    bring(source_bucket, folder, "cast.PARQUET", 20, pa.uint64())
-    bring(source_bucket, f"{folder}/below/more.parquet", "part-0.parquet", 30, pa.int64())
+    copy_file(source_bucket, folder, "plain.parquet", 0, pa.int64())
+    copy_file(source_bucket, folder, "narrow é #1 [x]*.parquet", 10, pa.int64())
+    copy_file(source_bucket, folder, "cast.PARQUET", 20, pa.uint64())
+    copy_file(source_bucket, f"{folder}/below/more.parquet", "part-0.parquet", 30, pa.int64())
     obstore.put(open_bucket(source_bucket), f"{folder}/below/_SUCCESS", b"")
     name = source_bucket.name
     result = ingest(

@@ -33,7 +33,7 @@ from tests.system.deployed import (
 from tests.system.documents import ROOT, Surroundings, examples_in, run_example, says_as_shown
 from tests.system.formats_client import encoded, frames_of
 from tests.system.launcher import launcher
-from tests.system.roles import is_allowed, refusals_in
+from tests.system.roles import find_refusals, is_allowed
 from tests.system.spark_serverless import SparkServerless, spark_serverless
 from tests.system.visits import (
     IMPORTED,
@@ -79,7 +79,7 @@ sleeper.table.ingest.batcher.job.min.files=2
 sleeper.table.bulk.import.min.leaf.partitions=2
 """
 SPLITS = ("G", "N", "T")
-EVERYTHING = [{"id": {"min": None, "max": None}}]
+ALL_IDS = [{"id": {"min": None, "max": None}}]
 LEAVES = len(SPLITS) + 1
 _PERIOD_SECONDS = 1
 
@@ -104,30 +104,30 @@ def test_a_client_of_the_documented_formats_reads_the_rows_it_wrote(
     with ExitStack() as stack:
         place = tmp_path / "spark"
         spark = stack.enter_context(spark_serverless(emulator.client, emulator_environment, place))
-        endpoints_are_told(instance, user, spark)
+        set_endpoints(instance, user, spark)
         running = stack.enter_context(launcher(instance, emulator_environment, tmp_path / "tasks"))
         with rules_are_due(user):
-            rows_are_taken_in(user, spark)
+            check_writes(user, spark)
             step("taken in")
-            what_is_exported_is_all(user)
+            check_exports(user)
             step("exported")
         rows_come_in_files(user)
         step("files")
-        rows_come_in_a_queue(user)
+        check_results_queue(user)
         step("queue")
-        what_cannot_be_is_failed(user)
-        rows_come_to_a_bucket_that_lets_the_functions_in(instance, user)
+        check_failures(user)
+        check_external_bucket(instance, user)
         step("failed")
-        rows_come_over_a_websocket(user)
+        check_websocket(user)
         step("websocket")
         with rules_are_due(user):
-            the_page_on_clients_is_true(user, tmp_path, monkeypatch)
+            check_clients_page(user, tmp_path, monkeypatch)
         step("page")
-        bulk_imports_are_looked_after(instance, user)
+        check_bulk_import_runs(instance, user)
         step("looked after")
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
-    refusals = refusals_in(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
+    refusals = find_refusals(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
     assert refusals
     assert [line for line in refusals if "my-own" not in line] == []
 
@@ -150,7 +150,7 @@ def rules_are_due(user: AwsUser) -> Iterator[None]:
     fired.result()
 
 
-def endpoints_are_told(instance: DeployedInstance, user: AwsUser, spark: SparkServerless) -> None:
+def set_endpoints(instance: DeployedInstance, user: AwsUser, spark: SparkServerless) -> None:
     """Sets the functions' endpoints of services outside the emulator."""
     frames = user.websocket_url().replace("ws:", "http:")
     for name in ("handle-websocket", "plan-query", "run-leaf-query"):
@@ -161,7 +161,7 @@ def endpoints_are_told(instance: DeployedInstance, user: AwsUser, spark: SparkSe
         instance.tell_function(f"{user.prefix}-{name}-emr-serverless", message)
 
 
-def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
+def check_writes(user: AwsUser, spark: SparkServerless) -> None:
     """Ingests by bulk import, message and batcher, in each form of docs/formats.md."""
     imported = [
         user.upload("bulk/0.parquet", visits(INGESTED, 1000)),
@@ -187,23 +187,23 @@ def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
     user.send("ingest.batcher.submit", {"tableName": "visits", "files": [files[4]]}, by_name=True)
     asked_before = 0
 
-    def all_are_in() -> bool:
+    def are_jobs_committed() -> bool:
         nonlocal asked_before
         asked_before += 1
         nowhere = {"destination": "NoResultsOutput"}
         query_id = f"count-{asked_before}"
-        item = user.ask(query_id, EVERYTHING, "visits", resultsPublisherConfig=nowhere)
+        item = user.ask(query_id, ALL_IDS, "visits", resultsPublisherConfig=nowhere)
         assert item["lastKnownState"] == "COMPLETED"
         assert user.results(query_id) == {}
         return bool(item["rowCount"] == INGESTED + IMPORTED)
 
-    user.until(all_are_in, "all rows are in")
+    user.until(are_jobs_committed, "all rows are in")
     (request,) = spark.asked.values()
     parameters = request["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
     assert "--conf spark.driver.memory=1g" in parameters
 
 
-def what_is_exported_is_all(user: AwsUser) -> None:
+def check_exports(user: AwsUser) -> None:
     """One file a leaf."""
     user.send("bulk.export", {"exportId": "e1", "tableName": "visits"})
     bucket = user.properties()["sleeper.bulk.export.results.bucket"]
@@ -220,7 +220,7 @@ def what_is_exported_is_all(user: AwsUser) -> None:
 
 def rows_come_in_files(user: AwsUser) -> None:
     """Of several leaves and of one, all columns and some, from the results' bucket."""
-    item = user.ask("all", EVERYTHING, "visits", statusReportDestinations=[])
+    item = user.ask("all", ALL_IDS, "visits", statusReportDestinations=[])
     files = user.results("all")
     tracked = {item["subQueryId"]: item for item in user.tracked("all")}
     assert item["lastKnownState"] == "COMPLETED"
@@ -251,11 +251,11 @@ def rows_come_in_files(user: AwsUser) -> None:
     assert (item["lastKnownState"], item["rowCount"]) == ("COMPLETED", 0)
 
 
-def rows_come_in_a_queue(user: AwsUser) -> None:
+def check_results_queue(user: AwsUser) -> None:
     """In messages with the schema, of which there are as many as the last ones say."""
     url = user.make_queue(f"{user.prefix}-query-results-mine")
     to_queue = {"destination": "SQS", "sqsResultsUrl": url, "batchSize": 700}
-    item = user.ask("queued", EVERYTHING, "visits", resultsPublisherConfig=to_queue)
+    item = user.ask("queued", ALL_IDS, "visits", resultsPublisherConfig=to_queue)
     assert (item["lastKnownState"], item["rowCount"]) == ("COMPLETED", INGESTED + IMPORTED)
     messages = user.received(url)
     assert {message["queryId"] for message in messages} == {"queued"}
@@ -281,11 +281,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def what_cannot_be_is_failed(user: AwsUser) -> None:
+def check_failures(user: AwsUser) -> None:
     """The tracker has the reason. Denied writes to a bucket or queue are retried first."""
     reasons = {user.send("query", "hello"): "not JSON"}
     for name, (members, reason) in BAD.items():
-        good = {"type": "Query", "queryId": name, "tableName": "visits", "regions": EVERYTHING}
+        good = {"type": "Query", "queryId": name, "tableName": "visits", "regions": ALL_IDS}
         user.send("query", {**good, **members})
         reasons[name] = reason
     user.client("s3").create_bucket(Bucket="my-own")
@@ -301,9 +301,7 @@ def what_cannot_be_is_failed(user: AwsUser) -> None:
         assert reason in item["errors"]
 
 
-def rows_come_to_a_bucket_that_lets_the_functions_in(
-    instance: DeployedInstance, user: AwsUser
-) -> None:
+def check_external_bucket(instance: DeployedInstance, user: AwsUser) -> None:
     """The bucket has its own policy, as documented for queries."""
     functions = ("plan-query", "run-leaf-query")
     roles = [instance.role_of_function(f"{user.prefix}-{name}") for name in functions]
@@ -316,18 +314,18 @@ def rows_come_to_a_bucket_that_lets_the_functions_in(
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
     user.client("s3").put_bucket_policy(Bucket="my-own", Policy=policy)
     to_bucket = {"destination": "S3", "bucket": "my-own"}
-    item = user.ask("let-in", EVERYTHING, "visits", resultsPublisherConfig=to_bucket)
+    item = user.ask("let-in", ALL_IDS, "visits", resultsPublisherConfig=to_bucket)
     assert item["lastKnownState"] == "COMPLETED", item
     assert list_rows(user.results("let-in", "my-own").values()) == expected()
 
 
-def rows_come_over_a_websocket(user: AwsUser) -> None:
+def check_websocket(user: AwsUser) -> None:
     """Frames arrive with one final frame. Unsigned connections are refused."""
     with pytest.raises(InvalidStatus, match="403"), user.live(signed=False):
         pass
     query = {"type": "Query", "tableName": "visits"}
     with user.live() as connection:
-        frames = frames_of(connection, {**query, "queryId": "live", "regions": EVERYTHING})
+        frames = frames_of(connection, {**query, "queryId": "live", "regions": ALL_IDS})
         kinds = [kind for kind, _ in groupby(frame["message"] for frame in frames)]
         assert kinds == ["subqueries", "rows", "completed"]
         assert len(frames[0]["queryIds"]) == LEAVES
@@ -345,7 +343,7 @@ def rows_come_over_a_websocket(user: AwsUser) -> None:
         assert [frame["message"] for frame in frames] == ["rows", "completed"]
         assert rows_of_json(frames[0]["rows"]) == expected("H", "I")
 
-        (frame,) = frames_of(connection, {**query, "tableName": "unknown", "regions": EVERYTHING})
+        (frame,) = frames_of(connection, {**query, "tableName": "unknown", "regions": ALL_IDS})
         assert (frame["message"], "unknown" in frame["error"]) == ("error", True)
         (frame,) = frames_of(connection, {**one, "queryId": "live-2", "regions": [{"nope": {}}]})
         assert (frame["queryId"], "nope" in frame["error"]) == ("live-2", True)
@@ -353,14 +351,12 @@ def rows_come_over_a_websocket(user: AwsUser) -> None:
             connection.recv(timeout=0.5)
 
 
-def the_page_on_clients_is_true(
-    user: AwsUser, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check_clients_page(user: AwsUser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's examples run in order, under its policy, and print the documented output."""
     page = (ROOT / "docs" / "clients.md").read_text()
     where = Surroundings(folder, {})
     with monkeypatch.context() as patch:
-        _be(user.client("iam"), page.split("```json\n")[1].split("```")[0], patch)
+        _assume_user(user.client("iam"), page.split("```json\n")[1].split("```")[0], patch)
         for example in examples_in(page):
             output = run_example(example, where)
             assert says_as_shown(example.expected, output), f"line {example.line} says:\n{output}"
@@ -368,7 +364,7 @@ def the_page_on_clients_is_true(
             where.names["properties"]["sleeper.query.websocket.api.url"] = user.websocket_url()
 
 
-def _be(iam: Any, policy: str, patch: pytest.MonkeyPatch) -> None:
+def _assume_user(iam: Any, policy: str, patch: pytest.MonkeyPatch) -> None:
     """Assumes a user who has only the policy's permissions."""
     iam.create_user(UserName="page")
     document = policy.replace("ACCOUNT", ACCOUNT)
@@ -380,7 +376,7 @@ def _be(iam: Any, policy: str, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
-def bulk_imports_are_looked_after(instance: DeployedInstance, user: AwsUser) -> None:
+def check_bulk_import_runs(instance: DeployedInstance, user: AwsUser) -> None:
     """Finished runs are removed. Functions have access to their own application only."""
     bucket, remaining = user.properties()["sleeper.bulk.import.bucket"], "runs/emr_serverless/"
 

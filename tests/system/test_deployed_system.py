@@ -26,7 +26,7 @@ from tests.system.deployed import (
     synthesise,
 )
 from tests.system.launcher import Launcher, launcher
-from tests.system.roles import refusals_in
+from tests.system.roles import find_refusals
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -152,33 +152,33 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
     step("deployed")
     user = make_user(instance)
     with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
-        message = files_are_taken_in(user)
+        message = check_ingest(user)
         step("taken in")
         bad_messages_are_rejected_with_their_reasons(user)
         step("rejected")
-        a_second_table_needs_no_deployment(user, tmp_path)
+        check_second_table(user, tmp_path)
         step("second table")
-        a_killed_task_loses_nothing_and_doubles_nothing(user, running, tmp_path)
+        check_killed_task(user, running, tmp_path)
         step("killed")
-        the_table_gets_into_shape(user, message, tmp_path)
+        check_maintenance(user, message, tmp_path)
         step("in shape")
-        message = dead_letters_come_back_while_schedules_are_paused(user, running, message)
+        message = check_paused_schedules(user, running, message)
         step("dead letters")
-        states_are_stored_and_logs_trimmed(user, message)
+        check_snapshots(user, message)
         step("trimmed")
         every_report_reads(user)
         step("reports")
         assert user.rows("events", tmp_path).equals(sort_rows(*message))
-        a_deleted_table_is_swept(user)
+        check_table_deletion(user)
         step("swept")
         assert running.failures == []
-    assert refusals_in(tmp_path / "emulator", tmp_path / "tasks") == []
+    assert find_refusals(tmp_path / "emulator", tmp_path / "tasks") == []
     destroy(instance)
-    nothing_runs_any_more(user)
+    check_destroyed_stack(user)
     step("destroyed")
 
 
-def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
+def check_ingest(user: AwsUser) -> list[pa.Table]:
     """Ingests by message and batcher, in each form of docs/formats.md."""
     messages = [events(first, 1000) for first in range(0, 8000, 1000)]
     files = [user.upload(f"in/{n}.parquet", rows) for n, rows in enumerate(messages[:3])]
@@ -201,13 +201,13 @@ def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
     user.send("ingest.batcher.submit", {"tableName": "events", "files": [small[0]]})
     user.send("ingest.batcher.submit", {"tableName": "events", "files": [small[1]]})
 
-    def all_are_in() -> bool:
+    def are_jobs_committed() -> bool:
         jobs = user.jobs()
         batched = [j for name, j in jobs.items() if name not in ids and j["files"] == 2]
         calls = [*(jobs[i] for i in ids if i in jobs), *batched]
         return len(calls) == 6 and {job["state"] for job in calls} == {"committed"}
 
-    user.until(all_are_in, "jobs are committed", *INGEST, "create-ingest-batches")
+    user.until(are_jobs_committed, "jobs are committed", *INGEST, "create-ingest-batches")
     (counts,) = (q for q in user.report("queues") if q["queue"] == "ingest")
     assert counts["dead"] == 0
     assert user.state("events")["rows"] == 8000
@@ -263,7 +263,7 @@ def bad_messages_are_rejected_with_their_reasons(user: AwsUser) -> None:
     assert {queue["dead"] for queue in user.report("queues")} == {0}
 
 
-def a_second_table_needs_no_deployment(user: AwsUser, folder: Path) -> None:
+def check_second_table(user: AwsUser, folder: Path) -> None:
     """A table created from the command line is usable by functions and tasks immediately."""
     (folder / "schema.json").write_text(json.dumps(READINGS))
     user.sleeper("table", "create", "readings", "--schema", folder / "schema.json")
@@ -273,9 +273,7 @@ def a_second_table_needs_no_deployment(user: AwsUser, folder: Path) -> None:
     assert user.rows("readings", folder)["device"].to_pylist() == list(range(1, 51))
 
 
-def a_killed_task_loses_nothing_and_doubles_nothing(
-    user: AwsUser, running: Launcher, folder: Path
-) -> None:
+def check_killed_task(user: AwsUser, running: Launcher, folder: Path) -> None:
     """A task is killed during its job; another runs the job when the message returns."""
     expected = readings(range(1, 51))
     for attempt in range(TRIES_TO_KILL):
@@ -299,10 +297,10 @@ def a_killed_task_loses_nothing_and_doubles_nothing(
     assert rows.equals(expected.select(rows.column_names).cast(rows.schema))
 
 
-def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path) -> None:
+def check_maintenance(user: AwsUser, tables: list[pa.Table], folder: Path) -> None:
     """Leaves are split to their threshold and compacted, and replaced files are deleted."""
 
-    def in_shape() -> bool:
+    def is_maintained() -> bool:
         state = user.state("events")
         return (
             state["leaves"] > 4
@@ -310,11 +308,11 @@ def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path)
             and state["files"] == state["leaves"]
         )
 
-    user.until(in_shape, "the table is in shape", *SHAPE)
+    user.until(is_maintained, "the table is in shape", *SHAPE)
     jobs = user.jobs("compaction-jobs").values()
     # Only the committer tells so, and it is given commits by the queue alone.
     assert {job["state"] for job in jobs} == {"committed"}
-    all_rows = sort_rows(*sent)
+    all_rows = sort_rows(*tables)
     assert user.rows("events", folder).equals(all_rows)
     first = all_rows.slice(0, 1).to_pylist()[0]
     requested = ("query", "events", "--key", first["id"], "--format", "json")
@@ -323,8 +321,8 @@ def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path)
     assert f"{all_rows.num_rows}" in output.stdout.replace(",", "")
 
 
-def dead_letters_come_back_while_schedules_are_paused(
-    user: AwsUser, running: Launcher, sent: list[pa.Table]
+def check_paused_schedules(
+    user: AwsUser, running: Launcher, tables: list[pa.Table]
 ) -> list[pa.Table]:
     """No task starts while schedules are paused; a command redrives the dead letters."""
     paused = user.sleeper("pause").stdout.splitlines()
@@ -348,10 +346,10 @@ def dead_letters_come_back_while_schedules_are_paused(
     assert user.sleeper("resume").stdout.splitlines() == paused
     result = "the dead letter is in"
     user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", result, *INGEST)
-    return [*sent, more]
+    return [*tables, more]
 
 
-def states_are_stored_and_logs_trimmed(user: AwsUser, sent: list[pa.Table]) -> None:
+def check_snapshots(user: AwsUser, tables: list[pa.Table]) -> None:
     """Two snapshots, each with changes since the one before, and a log that begins later."""
 
     def is_trimmed() -> bool:
@@ -378,7 +376,7 @@ def every_report_reads(user: AwsUser) -> None:
     assert {task["state"] for task in user.report("tasks")} >= {"ended"}
 
 
-def a_deleted_table_is_swept(user: AwsUser) -> None:
+def check_table_deletion(user: AwsUser) -> None:
     """Its objects, log and properties are deleted."""
     (table,) = (t for t in user.report("tables") if t["name"] == "readings")
     user.sleeper("table", "delete", "readings")
@@ -392,7 +390,7 @@ def a_deleted_table_is_swept(user: AwsUser) -> None:
     assert [t["name"] for t in user.report("tables")] == ["events"]
 
 
-def nothing_runs_any_more(user: AwsUser) -> None:
+def check_destroyed_stack(user: AwsUser) -> None:
     """Queues, functions and rules are gone.
 
     That data stays is in the templates (`tests/infra`): nested stacks keep nothing here.

@@ -302,13 +302,13 @@ def test_excess_queries_wait_and_further_ones_are_refused(numbers: Instance) -> 
 
 
 def test_a_token_is_required(numbers: Instance) -> None:
-    with serving(numbers, token=TOKEN) as guarded:
-        refusals = guarded.get("/tables")
+    with serving(numbers, token=TOKEN) as protected:
+        refusals = protected.get("/tables")
         assert refusals.status_code == 401
         assert reason(refusals)
         let_in = {"Authorization": f"Bearer {TOKEN}"}
-        assert guarded.get("/tables", headers=let_in).status_code == 200
-        assert guarded.get("/openapi.json").status_code == 200
+        assert protected.get("/tables", headers=let_in).status_code == 200
+        assert protected.get("/openapi.json").status_code == 200
 
 
 def test_a_page_of_another_origin_cannot_send_requests(server: Serving) -> None:

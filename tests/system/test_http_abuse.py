@@ -34,7 +34,7 @@ def server(instance: Instance) -> Iterator[Serving]:
         yield running
 
 
-def connected(server: Serving, sent: bytes) -> socket.socket:
+def connect(server: Serving, sent: bytes) -> socket.socket:
     url = urlsplit(server.url)
     client = socket.create_connection((url.hostname, url.port), timeout=_SECONDS_MAX)
     client.sendall(sent)
@@ -52,7 +52,7 @@ def connected(server: Serving, sent: bytes) -> socket.socket:
     ids=["nothing", "half", "one and a half", "half a body"],
 )
 def test_a_slow_request_times_out(server: Serving, sent: bytes) -> None:
-    with connected(server, sent) as client:
+    with connect(server, sent) as client:
         while client.recv(4096):  # times out if the server waits on
             pass
 
@@ -60,7 +60,7 @@ def test_a_slow_request_times_out(server: Serving, sent: bytes) -> None:
 def test_a_request_in_pieces_has_the_same_timeout(server: Serving) -> None:
     text = b"GET /tables HTTP/1.1\r\nHost: localhost\r\nX: "
     start = time.monotonic()
-    with connected(server, text) as client, contextlib.suppress(ConnectionError):
+    with connect(server, text) as client, contextlib.suppress(ConnectionError):
         client.settimeout(0.05)
         while time.monotonic() < start + _SECONDS_MAX:
             client.sendall(b"x")
@@ -73,7 +73,7 @@ def test_incomplete_requests_do_not_block_others(
     server: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        clients = [connected(server, b"GET / HT") for _ in range(100)]
+        clients = [connect(server, b"GET / HT") for _ in range(100)]
         assert httpx.get(f"{server.url}/tables", timeout=_SECONDS_MAX).status_code == 200
     for client in clients:
         client.close()
@@ -85,7 +85,7 @@ def test_stalled_readers_release_their_slots(server: Serving) -> None:
         b"POST /tables/numbers/query HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
-    clients = [connected(server, request) for _ in range(_QUERIES_MAX)]
+    clients = [connect(server, request) for _ in range(_QUERIES_MAX)]
     for client in clients:
         assert client.recv(1)
     rows = server.rows("/tables/numbers/query", {"keys": [7]})

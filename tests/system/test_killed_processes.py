@@ -64,7 +64,7 @@ while True:
 """
 
 
-class Killing:
+class KillingRun:
     """Starts processes on the instance, and kills some of them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -175,27 +175,27 @@ def test_killed_processes_lose_no_rows_and_leave_no_orphans(tmp_path: Path) -> N
             "sleeper.table.compaction.files.batch.size": "4",
         },
     )
-    killing = Killing(tmp_path, seed)
+    run = KillingRun(tmp_path, seed)
     deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "12"))
     try:
         while time.monotonic() < deadline:
-            killing.step(instance)
+            run.step(instance)
     finally:
-        killing.stop(instance)
-    print(f"killed: {dict(killing.kills)}; jobs: {len(killing.submitted)}")
+        run.stop(instance)
+    print(f"killed: {dict(run.kills)}; jobs: {len(run.submitted)}")
     status = run_instance(instance, until_idle=True, workers=2)
     assert status.problems == ()
     expected: Counter[tuple[int, str]] = Counter()
-    for path in killing.submitted.values():
+    for path in run.submitted.values():
         table = pq.read_table(path)
         expected.update(zip(*(table.column(n).to_pylist() for n in "kv"), strict=True))
     assert count_rows(instance) == expected
-    nothing_stays(instance)
+    check_nothing_waits(instance)
     assert count_rows(instance) == expected
     instance.close()
 
 
-def nothing_stays(instance: Instance) -> None:
+def check_nothing_waits(instance: Instance) -> None:
     """No lock, no dead letter, no open run; and once they are old, no orphan."""
     ref = instance.tables.index.find("rows")
     for job in instance.jobs.tracker.recent(JobKind.INGEST, limit=10_000):

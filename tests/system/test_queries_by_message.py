@@ -35,7 +35,7 @@ SCHEMA = {
         {"name": "v", "type": "LongType", "nullable": True},
     ],
 }
-EVERYTHING: dict[str, Any] = {"k": {"min": None, "max": None}}
+ALL_KEYS: dict[str, Any] = {"k": {"min": None, "max": None}}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def body(query_id: str, **members: Any) -> str:
         "type": "Query",
         "queryId": query_id,
         "tableName": "t",
-        "regions": [EVERYTHING],
+        "regions": [ALL_KEYS],
         **members,
     }
     return json.dumps(raw)
@@ -236,7 +236,7 @@ def test_a_restarted_planner_uses_the_version_of_its_first_attempt(
         patch.setattr(
             type(instance.jobs.queue(QueueName.LEAF_QUERY)),
             "send_all",
-            raising(UnavailableError("no")),
+            make_raiser(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
@@ -257,7 +257,7 @@ def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock
         patch.setattr(
             type(instance.jobs.queue(QueueName.LEAF_QUERY)),
             "send_all",
-            raising(UnavailableError("no")),
+            make_raiser(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
@@ -380,7 +380,7 @@ def test_some_leaves_that_fail_make_a_query_partially_failed(instance, table):
 
 def test_unwritable_results_fail_a_query_after_several_tries(instance, table, monkeypatch, clock):
     root = type(instance.queries.results_root(None))
-    monkeypatch.setattr(root, "replacing", raising(UnavailableError("the bucket refuses")))
+    monkeypatch.setattr(root, "replacing", make_raiser(UnavailableError("the bucket refuses")))
     send(instance, "q1")
     for _ in range(10):
         work(instance)
@@ -491,7 +491,7 @@ def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
 
 def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance, table):
     frames: list[dict[str, Any]] = []
-    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = make_frame_sender(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     message = {"resultsPublisherConfig": connection, "statusReportDestinations": [connection]}
     ask(listener, "q1", **message)
@@ -503,7 +503,7 @@ def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance
 
 def test_a_websocket_receives_a_failure(instance, table):
     frames: list[dict[str, Any]] = []
-    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = make_frame_sender(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     ask(listener, "q1", tableName="nowhere", resultsPublisherConfig=connection)
     (frame,) = frames
@@ -516,7 +516,7 @@ def test_a_websocket_receives_one_error_for_the_id_of_another_query(
 ):
     ask(instance, "q1")
     frames: list[dict[str, Any]] = []
-    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = make_frame_sender(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     send(listener, "q1", resultsPublisherConfig=connection, **members)
     for _ in range(10):
@@ -529,7 +529,7 @@ def test_a_websocket_receives_one_error_for_the_id_of_another_query(
 
 def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):
     frames: list[dict[str, Any]] = []
-    listener = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    listener = make_frame_sender(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     one_leaf = [{"k": {"min": 1, "max": 2}}]
     ask(listener, "q1", resultsPublisherConfig=connection, regions=one_leaf)
@@ -538,7 +538,7 @@ def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):
 
 def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     frames: list[str] = []
-    listener = with_frames(instance, lambda _, frame: frames.append(frame))
+    listener = make_frame_sender(instance, lambda _, frame: frames.append(frame))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     send(listener, "q1", resultsPublisherConfig=connection, regions=[{"k": {"min": 1, "max": 2}}])
     (message,) = listener.jobs.queue(QueueName.QUERY).receive()
@@ -548,12 +548,12 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     assert [json.loads(f)["message"] for f in frames] == ["error"]
 
 
-def with_frames(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:
+def make_frame_sender(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:
 
     return with_ports(instance, queries={"send_frame": send_frame})
 
 
-def raising(error: Exception) -> Callable[..., Any]:
+def make_raiser(error: Exception) -> Callable[..., Any]:
     def fail(*_: object, **__: object) -> Any:
         raise error
 

@@ -25,12 +25,12 @@ COMMANDS = (
 )
 
 
-def without_privileges() -> None:
+def drop_privileges() -> None:
     """Drops privileges, because root ignores file modes."""
     ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
-def with_full_disk() -> None:
+def fill_disk() -> None:
     """No file can grow: every write fails."""
     import resource
 
@@ -43,7 +43,7 @@ def sleeper(folder: Path, *arguments: str, full_disk: bool = False) -> str:
         # Pipes, which a limit of file sizes does not concern.
         capture_output=True,
         text=True,
-        preexec_fn=with_full_disk if full_disk else without_privileges,
+        preexec_fn=fill_disk if full_disk else drop_privileges,
         check=False,
     )
     assert process.returncode == 0, process.stderr

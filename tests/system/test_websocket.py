@@ -44,7 +44,7 @@ def query(low: int = 0, high: int = ROWS, **members: Any) -> str:
     return json.dumps({**send_and_receive, **members})
 
 
-def frames_of(live: ClientConnection, seconds: float = 30) -> list[Frame]:
+def read_frames(live: ClientConnection, seconds: float = 30) -> list[Frame]:
     """Frames up to the one that ends a query, each within the time that clients wait."""
     frames: list[Frame] = []
     while not frames or frames[-1]["message"] not in {"completed", "error"}:
@@ -57,10 +57,10 @@ def frames_of(live: ClientConnection, seconds: float = 30) -> list[Frame]:
 def send_and_receive(server: Serving, message: str) -> list[Frame]:
     with server.live() as live:
         live.send(message)
-        return frames_of(live)
+        return read_frames(live)
 
 
-def ids_in(frames: list[Frame]) -> list[int]:
+def list_ids(frames: list[Frame]) -> list[int]:
     return [row["id"] for f in frames if f["message"] == "rows" for row in f["rows"]]
 
 
@@ -68,7 +68,7 @@ def test_rows_are_sent_in_frames_followed_by_one_end(server: Serving) -> None:
     frames = send_and_receive(server, query())
     assert {f["message"] for f in frames[:-1]} == {"rows"}
     assert len(frames) > 10
-    assert ids_in(frames) == list(range(ROWS))
+    assert list_ids(frames) == list(range(ROWS))
     assert frames[-1] == {
         "message": "completed",
         "queryId": "q",
@@ -80,7 +80,7 @@ def test_rows_are_sent_in_frames_followed_by_one_end(server: Serving) -> None:
 def test_no_frame_follows_the_end(server: Serving) -> None:
     with server.live() as live:
         live.send(query(0, 3))
-        frames_of(live)
+        read_frames(live)
         with pytest.raises(TimeoutError):
             live.recv(timeout=0.5)
 
@@ -149,7 +149,9 @@ def test_each_client_receives_the_reason_of_a_failed_query(server: Serving, memb
 
 def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
     table_id = server.get("/tables/numbers").json()["id"]
-    assert len(ids_in(send_and_receive(server, query(0, 5, tableName=None, tableId=table_id)))) == 5
+    assert (
+        len(list_ids(send_and_receive(server, query(0, 5, tableName=None, tableId=table_id)))) == 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,19 +183,19 @@ def test_an_invalid_frame_is_reported_once_and_the_connection_continues(
 ) -> None:
     with server.live() as live:
         live.send(message)
-        (frame,) = frames_of(live)
+        (frame,) = read_frames(live)
         assert set(frame) == {"message", "queryId", "error"}
         assert (frame["message"], reason in frame["error"]) == ("error", True), frame
         live.send(query(0, 3, queryId="next"))
-        frames = frames_of(live)
+        frames = read_frames(live)
         assert {f["queryId"] for f in frames} == {"next"}
-        assert ids_in(frames) == [0, 1, 2]
+        assert list_ids(frames) == [0, 1, 2]
 
 
 def test_a_frame_of_bytes_is_refused(server: Serving) -> None:
     with server.live() as live:
         live.send(b"\x00\x01")
-        assert "not JSON" in frames_of(live)[0]["error"]
+        assert "not JSON" in read_frames(live)[0]["error"]
 
 
 def test_a_query_without_an_id_gets_one(server: Serving) -> None:
@@ -206,10 +208,10 @@ def test_several_queries_share_a_connection(server: Serving) -> None:
     with server.live() as live:
         for number in range(4):
             live.send(query(number, number + 5000, queryId=f"q{number}"))
-        frames = [frame for _ in range(4) for frame in frames_of(live)]
+        frames = [frame for _ in range(4) for frame in read_frames(live)]
     for number in range(4):
         mine = [f for f in frames if f["queryId"] == f"q{number}"]
-        assert ids_in(mine) == list(range(number, number + 5000))
+        assert list_ids(mine) == list(range(number, number + 5000))
         assert mine[-1]["message"] == "completed"
 
 
@@ -217,7 +219,7 @@ def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
     with server.live() as live:
         for number in range(20):
             live.send(query(queryId=f"q{number}"))
-        ends = [frames_of(live)[-1] for _ in range(20)]
+        ends = [read_frames(live)[-1] for _ in range(20)]
     assert {end["queryId"] for end in ends} == {f"q{number}" for number in range(20)}
     refusals = [end["error"] for end in ends if end["message"] == "error"]
     assert refusals
@@ -234,10 +236,10 @@ def test_a_waiting_query_sends_keep_alive_frames(numbers: Instance) -> None:
         for _ in range(2):
             frame = json.loads(live.recv(timeout=30))
             assert frame == {"message": "rows", "queryId": "q", "rows": []}
-        frames_of(busy)
-        frames = frames_of(live)
+        read_frames(busy)
+        frames = read_frames(live)
     assert [f["message"] for f in frames if f.get("rows") != []] == ["rows", "completed"]
-    assert ids_in(frames) == [0, 1, 2]
+    assert list_ids(frames) == [0, 1, 2]
 
 
 def test_a_slow_reader_receives_all_rows(server: Serving) -> None:
@@ -247,8 +249,8 @@ def test_a_slow_reader_receives_all_rows(server: Serving) -> None:
         for _ in range(8):
             frames.append(json.loads(live.recv(timeout=10)))
             time.sleep(0.2)
-        frames += frames_of(live)
-    assert ids_in(frames) == list(range(WIDE_ROWS))
+        frames += read_frames(live)
+    assert list_ids(frames) == list(range(WIDE_ROWS))
     assert frames[-1]["rowCount"] == WIDE_ROWS
 
 
@@ -259,10 +261,10 @@ def test_clients_that_do_not_read_are_disconnected_after_the_timeout(numbers: In
     ):
         live.send(query(0, WIDE_ROWS, tableName="wide"))
         start = time.monotonic()
-        assert ids_in(send_and_receive(small, query(0, 3))) == [0, 1, 2]
+        assert list_ids(send_and_receive(small, query(0, 3))) == [0, 1, 2]
         assert time.monotonic() - start < 20
-        frames = frames_of(live)
-    assert len(ids_in(frames)) < WIDE_ROWS
+        frames = read_frames(live)
+    assert len(list_ids(frames)) < WIDE_ROWS
     assert frames[-1]["message"] == "error"
 
 
@@ -274,7 +276,7 @@ def test_a_connection_that_closes_in_mid_stream_stops_its_query(numbers: Instanc
                 live.recv()
         start = time.monotonic()
         # There is one slot: it must be free again.
-        assert ids_in(send_and_receive(small, query(0, 3))) == [0, 1, 2]
+        assert list_ids(send_and_receive(small, query(0, 3))) == [0, 1, 2]
         assert time.monotonic() - start < 20
 
 
@@ -289,12 +291,12 @@ def test_a_frame_that_is_too_large_closes_the_connection(numbers: Instance) -> N
 
 def test_requests_without_a_token_or_from_another_origin_are_refused(numbers: Instance) -> None:
     token = base64.b64encode(b"a token of some length").decode()
-    with serving(numbers, token=token) as guarded:
+    with serving(numbers, token=token) as protected:
         with pytest.raises(InvalidStatus, match="403"):
-            guarded.live()
+            protected.live()
         headers = {"Authorization": f"Bearer {token}"}
         with pytest.raises(InvalidStatus, match="403"):
-            guarded.live(additional_headers=headers, origin="http://evil.example")
-        with guarded.live(additional_headers=headers) as live:
+            protected.live(additional_headers=headers, origin="http://evil.example")
+        with protected.live(additional_headers=headers) as live:
             live.send(query(0, 3))
-            assert ids_in(frames_of(live)) == [0, 1, 2]
+            assert list_ids(read_frames(live)) == [0, 1, 2]

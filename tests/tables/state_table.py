@@ -23,6 +23,7 @@ from sleeper.partitions.partition import (
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
+from sleeper.statestore.reading.newest_queries import Hold
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -93,6 +94,10 @@ class TableBuilder:
     def files(self) -> list[DataFile]:
         with self.store.reading() as state:
             return list(state.files.all())
+
+    def holds(self) -> list[Hold]:
+        with self.store.reading() as state:
+            return list(state.collection.holds())
 
     def leaf_paths(self, leaf: str, version: int | None = None) -> list[str]:
         with self.store.reading(version) as state:

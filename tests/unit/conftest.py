@@ -13,7 +13,7 @@ MakeTable = Callable[..., DataTable]
 
 @pytest.fixture
 def make_table(tmp_path: Path) -> Iterator[MakeTable]:
-    """Makes tables of real files, each in a folder of its own."""
+    """Makes tables of Parquet files, each in a folder of its own."""
     tables: list[DataTable] = []
 
     def make(**settings: Any) -> DataTable:

@@ -1,4 +1,4 @@
-"""What a control-plane module really loads, in a process of its own.
+"""The modules that a control-plane module loads, measured in a new process.
 
 import-linter reads imports from the source and does not see what a parent package's
 `__init__` pulls in; this looks at `sys.modules`. Both take their list from the contract

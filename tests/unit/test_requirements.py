@@ -1,4 +1,4 @@
-"""The pins against what pyproject.toml asks for. `make requirements` makes them."""
+"""Pinned versions satisfy pyproject.toml. `make requirements` writes them."""
 
 import re
 import tomllib

@@ -14,16 +14,16 @@ def test_no_volume_grows_once_the_server_is_ready(tmp_path: Path) -> None:
     """While volumes grow, puts fail."""
     log = tmp_path / "weed.log"
 
-    def grown() -> int:
+    def measure_growth() -> int:
         return len(re.findall(r"volume grow ", log.read_text(errors="replace")))
 
     with seaweedfs(tmp_path, ("one", "two")) as server:
-        previous = grown()
+        previous = measure_growth()
         for name in ("one", "two"):
             bucket = open_bucket(server.bucket(name))
             for number in range(3):
                 obstore.put(bucket, f"o{number}", bytes(4_000_000), use_multipart=False)
-        assert grown() == previous > 0
+        assert measure_growth() == previous > 0
 
 
 def test_a_bucket_takes_one_volume(tmp_path: Path) -> None:

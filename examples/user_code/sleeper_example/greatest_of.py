@@ -20,7 +20,7 @@ class GreatestOf:
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:
-        """Beside the keys and what a query asks for, it looks at this field."""
+        """Returns the field to compare, which is read besides the keys and the requested fields."""
         return (config,)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -157,12 +157,12 @@ def test_unconfirmed_ingest_names_its_job_id(
 ) -> None:
     """The commit was applied, and the tracker does not answer."""
 
-    def unanswered(*arguments: Any) -> None:
+    def lose_response(*arguments: Any) -> None:
         ingest_rows(*arguments)
         raise UnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.api.ingest_rows", unanswered)
+        patch.setattr("sleeper.api.ingest_rows", lose_response)
         with pytest.raises(UnavailableError, match="no answer; ") as error:
             table.ingest(frame("a", "b"), job_id)
     match = re.search("repeating it with job_id='(.+)' adds no row twice", str(error.value))
@@ -175,10 +175,10 @@ def test_unconfirmed_ingest_names_its_job_id(
 def test_interrupted_ingest_names_its_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sleeper.api.ingest_rows", interrupted)
+    monkeypatch.setattr("sleeper.api.ingest_rows", interrupt)
     with pytest.raises(KeyboardInterrupt) as error:
         table.ingest(frame("a"), "monday")
     assert "job_id='monday'" in error.value.__notes__[0]

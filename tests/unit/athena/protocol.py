@@ -160,13 +160,13 @@ class Athena:
         ]
         return pa.Table.from_batches(batches, batches[0].schema if batches else self.schema(table))
 
-    def batches(self, answered: Json) -> Iterator[pa.RecordBatch]:
-        if answered["@type"] == "ReadRecordsResponse":
-            yield read_block(answered["records"])
+    def batches(self, answer: Json) -> Iterator[pa.RecordBatch]:
+        if answer["@type"] == "ReadRecordsResponse":
+            yield read_block(answer["records"])
             return
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answered["schema"])))
-        key = answered["encryptionKey"]
-        for item in answered["remoteBlocks"]:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answer["schema"])))
+        key = answer["encryptionKey"]
+        for item in answer["remoteBlocks"]:
             content = self.connector.spill.root.read(item["key"])
             if key is not None:
                 secret, nonce = (base64.b64decode(key[part]) for part in ("key", "nonce"))

@@ -46,7 +46,7 @@ def is_in_range(value: Any, low: Any, lower: str, high: Any, upper: str) -> bool
     return above and below
 
 
-def kept(kind: pa.DataType, values: list[Any], raw: dict[str, Any]) -> list[bool]:
+def mask_values(kind: pa.DataType, values: list[Any], raw: dict[str, Any]) -> list[bool]:
     mask = column_mask("c", pa.array(values, kind), value_set_from_json("c", raw))
     assert mask.null_count == 0
     return mask.to_pylist()
@@ -74,7 +74,7 @@ def ranges_and_values(draw: st.DrawFn) -> tuple[Any, ...]:
 def test_ranges_accept_the_same_values_as_a_plain_filter(sample: tuple[Any, ...]):
     kind, pairs, null, values = sample
     expected = [null if v is None else any(is_in_range(v, *pair) for pair in pairs) for v in values]
-    assert kept(kind, values, ranges(kind, *pairs, null=null)) == expected
+    assert mask_values(kind, values, ranges(kind, *pairs, null=null)) == expected
 
 
 @SLOW_TO_BEGIN
@@ -98,7 +98,7 @@ def test_lists_of_values_and_their_complements(
         "nullAllowed": null,
     }
     expected = [null if v is None else (v in listing) == is_white_list for v in values]
-    assert kept(kind, values, raw) == expected
+    assert mask_values(kind, values, raw) == expected
 
 
 @SLOW_TO_BEGIN
@@ -111,27 +111,33 @@ def test_lists_of_values_and_their_complements(
 )
 def test_single_values_use_a_lookup(sample: tuple[Any, ...]):
     kind, listing, values = sample
-    assert kept(kind, values, among(kind, *listing)) == [v in listing for v in values]
+    assert mask_values(kind, values, among(kind, *listing)) == [v in listing for v in values]
 
 
 @pytest.mark.parametrize("is_all", [True, False])
 @pytest.mark.parametrize("null", [True, False])
 def test_all_or_none_applies_to_lists_and_maps(is_all: bool, null: bool):
     raw = {"@type": "AllOrNoneValueSet", "type": {}, "all": is_all, "nullAllowed": null}
-    assert kept(pa.list_(pa.string()), [["a"], None, []], raw) == [is_all, null, is_all]
-    assert kept(pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], raw) == [is_all, null]
+    assert mask_values(pa.list_(pa.string()), [["a"], None, []], raw) == [is_all, null, is_all]
+    assert mask_values(pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], raw) == [is_all, null]
 
 
 def test_nan_is_above_every_number_as_in_the_sdk():
-    assert kept(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), 2.0, None)) == [True, False]
-    assert kept(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), None, 2.0)) == [False, True]
+    assert mask_values(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), 2.0, None)) == [
+        True,
+        False,
+    ]
+    assert mask_values(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), None, 2.0)) == [
+        False,
+        True,
+    ]
 
 
 def test_a_marker_of_milliseconds_fits_a_column_of_microseconds():
     time = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     later = time + dt.timedelta(microseconds=1)
     raw = ranges(pa.timestamp("ms", tz="UTC"), (time, "ABOVE", None, "BELOW"))
-    assert kept(pa.timestamp("us", tz="UTC"), [time, later], raw) == [False, True]
+    assert mask_values(pa.timestamp("us", tz="UTC"), [time, later], raw) == [False, True]
 
 
 def test_rows_must_meet_the_constraints_of_all_columns():
@@ -149,7 +155,7 @@ def test_rows_must_meet_the_constraints_of_all_columns():
 
 def test_a_constraint_of_another_type_is_refused_by_its_column():
     with pytest.raises(InvalidRequestError, match="constraint of column 'c' does not fit"):
-        kept(pa.int64(), [1], among(pa.string(), "x"))
+        mask_values(pa.int64(), [1], among(pa.string(), "x"))
 
 
 @pytest.mark.parametrize(

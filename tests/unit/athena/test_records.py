@@ -343,7 +343,7 @@ SUMMARIES = st.fixed_dictionaries(
 
 
 @pytest.fixture(scope="module")
-def grown() -> Iterator[Athena]:
+def grown_table() -> Iterator[Athena]:
     """Files of leaves, of more than one leaf, and compacted ones; small pieces and pages."""
     with tempfile.TemporaryDirectory() as folder:
         create_local_instance(Path(folder, "i"), "test")
@@ -363,9 +363,9 @@ def grown() -> Iterator[Athena]:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SUMMARIES, st.sampled_from([10**6, 200]), st.integers(1, 4))
 def test_rows_equal_those_of_a_plain_filter(
-    grown: Athena, summary: Json, inline_bytes: int, leaves_per_split: int
+    grown_table: Athena, summary: Json, inline_bytes: int, leaves_per_split: int
 ):
-    reader = gathering(grown, leaves_per_split)
+    reader = with_gathered_leaves(grown_table, leaves_per_split)
     result = reader.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
     expected = [
         row
@@ -375,7 +375,7 @@ def test_rows_equal_those_of_a_plain_filter(
     assert sorted(result.to_pylist(), key=lambda r: r["id"]) == expected
 
 
-def gathering(athena: Athena, leaves_per_split: int) -> Athena:
+def with_gathered_leaves(athena: Athena, leaves_per_split: int) -> Athena:
     """The same with splits of so many leaves."""
     connector = athena.connector
     settings = replace(connector.settings, leaves_per_split=leaves_per_split)
@@ -385,7 +385,7 @@ def gathering(athena: Athena, leaves_per_split: int) -> Athena:
 def test_reading_a_split_of_many_leaves_commits_nothing(
     instance: Instance, athena: Athena, table: str
 ):
-    (split,) = gathering(athena, 100).splits(table)
+    (split,) = with_gathered_leaves(athena, 100).splits(table)
     with instance.table(table).state.reading() as state:
         original = state.number
     read = athena.read(table, split)

@@ -51,7 +51,7 @@ def test_each_leaf_with_rows_is_a_split(athena: Athena, table: str):
     assert all(s["spillLocation"]["key"].startswith("athena/q1/") for s in splits)
 
 
-def grouped(athena: Athena, **settings: int) -> Athena:
+def group_leaves(athena: Athena, **settings: int) -> Athena:
     """Returns a client that groups small leaves."""
     connector = athena.connector
     changed = replace(connector.settings, **{"leaves_per_split": 100, **settings})
@@ -63,22 +63,22 @@ def regions(splits: list[Json]) -> list[Json]:
 
 
 def test_adjacent_small_leaves_share_a_split(athena: Athena, instance: Instance, table: str):
-    (split,) = grouped(athena).splits(table)
+    (split,) = group_leaves(athena).splits(table)
     (region,) = regions([split])
     assert (region["id"]["min"], region["id"]["max"]) == (-(2**63), 300)
-    assert len(grouped(athena, leaves_per_split=2).splits(table)) == 2
+    assert len(group_leaves(athena, leaves_per_split=2).splits(table)) == 2
     (shared,) = files(instance)
     for thirds, count in ((3, 1), (2, 2), (1, 3)):
         split_bytes = shared.bytes * thirds // 3 + 1
-        assert len(grouped(athena, split_bytes=split_bytes).splits(table)) == count
+        assert len(group_leaves(athena, split_bytes=split_bytes).splits(table)) == count
     # The query needs no rows of the leaf between.
-    assert len(grouped(athena).splits(table, {"id": among(pa.int64(), 5, 250)})) == 1
+    assert len(group_leaves(athena).splits(table, {"id": among(pa.int64(), 5, 250)})) == 1
 
 
 def test_pages_of_splits_contain_each_leaf_once(athena: Athena, instance: Instance):
     create_table(instance, "t", SCHEMA, split_points=list(range(10, 300, 10)))
     ingest_rows(instance, "t", [rows(*range(300))])
-    splits = grouped(athena, leaves_per_split=4, splits_per_page=2).splits("t")
+    splits = group_leaves(athena, leaves_per_split=4, splits_per_page=2).splits("t")
     result = [(r["id"]["min"], r["id"]["max"]) for r in regions(splits)]
     ends = [-(2**63), *range(40, 300, 40), None]
     assert result == list(itertools.pairwise(ends))
@@ -96,7 +96,7 @@ def test_leaves_of_several_fields_share_a_split_if_they_form_one_region(
     for dimension, point in ((0, 200), (1, 10)):
         split_leaves(instance, dimension, point)
     assert len(athena.splits("t")) == 4
-    reader = grouped(athena)
+    reader = group_leaves(athena)
     splits = reader.splits("t")
     assert len(splits) == 2
     read = [batch for split in splits for batch in reader.batches(reader.read("t", split))]

@@ -28,7 +28,7 @@ def no_index(message: str) -> ClientError:
     return ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "Query")
 
 
-def error_of(error: Exception) -> SleeperError:
+def translate(error: Exception) -> SleeperError:
     with pytest.raises(SleeperError) as failure, translate_errors("the thing"):
         raise error
     assert str(failure.value).startswith("the thing: ")
@@ -59,7 +59,7 @@ def error_of(error: Exception) -> SleeperError:
     ],
 )
 def test_aws_errors_are_translate_errors(error: Exception, kind: type[SleeperError]) -> None:
-    assert type(error_of(error)) is kind
+    assert type(translate(error)) is kind
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_aws_errors_are_translate_errors(error: Exception, kind: type[SleeperErr
 def test_a_cancelled_transaction_is_translated_by_its_reasons(
     reasons: tuple[str, ...], kind: type[SleeperError]
 ) -> None:
-    assert type(error_of(client_error("TransactionCanceledException", *reasons))) is kind
+    assert type(translate(client_error("TransactionCanceledException", *reasons))) is kind
 
 
 def test_a_refusal_names_the_items_whose_condition_failed() -> None:
     reasons = ("None", "ConditionalCheckFailed", "None", "ConditionalCheckFailed")
-    error = error_of(client_error("TransactionCanceledException", *reasons))
+    error = translate(client_error("TransactionCanceledException", *reasons))
     assert isinstance(error, RefusedError)
     assert error.items == (1, 3)

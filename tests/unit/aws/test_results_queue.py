@@ -18,12 +18,12 @@ def _no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "aws_client", lambda _service: None)
 
 
-def files_with(**values: str) -> Any:
+def make_files(**values: str) -> Any:
     return SimpleNamespace(instance=lambda: instance_properties(values))
 
 
 def test_results_without_a_url_go_to_the_default_queue() -> None:
-    files = files_with(**{QUERY_RESULTS_QUEUE_URL.name: URL})
+    files = make_files(**{QUERY_RESULTS_QUEUE_URL.name: URL})
     assert QUERY_RESULTS_QUEUE_URL.name == "sleeper.query.results.queue.url"
     assert instance._results_queue(files, None)._url == URL
     assert instance._results_queue(files, "https://mine")._url == "https://mine"
@@ -31,4 +31,4 @@ def test_results_without_a_url_go_to_the_default_queue() -> None:
 
 def test_an_instance_without_a_default_queue_refuses_results_without_a_url() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.query\.results\.queue\.url"):
-        instance._results_queue(files_with(), None)
+        instance._results_queue(make_files(), None)

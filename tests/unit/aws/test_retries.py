@@ -27,18 +27,18 @@ OUTAGE = 18
 
 @pytest.fixture
 def retries(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Divides waits by a thousand. `as_job` and `as_caller` set the kind of process."""
+    """Divides waits by a thousand."""
     short = {item: buckets._BACKOFF[item] / 1000 for item in ("init_backoff", "max_backoff")}
     monkeypatch.setattr(buckets, "_BACKOFF", {**buckets._BACKOFF, **short})
     return monkeypatch
 
 
-def as_job(retries: pytest.MonkeyPatch) -> None:
+def set_job_process(retries: pytest.MonkeyPatch) -> None:
     # Waits and retry time are both divided by a thousand, so the number of retries is the same.
     retries.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS / 1000))
 
 
-def as_caller(retries: pytest.MonkeyPatch) -> None:
+def set_caller_process(retries: pytest.MonkeyPatch) -> None:
     retries.delenv(RETRY_VARIABLE, raising=False)
     retries.setenv(RETRY_VARIABLE, str(retry_seconds() / 1000))
 
@@ -53,7 +53,7 @@ def s3(data_bucket: Bucket) -> Iterator[tuple[FailingProxy, Callable[[], DataRoo
 
 
 def test_a_job_outlasts_an_outage_of_s3(retries: pytest.MonkeyPatch, s3: Any) -> None:
-    as_job(retries)
+    set_job_process(retries)
     proxy, open_root = s3
     root = open_root()
     proxy.failures = OUTAGE
@@ -66,7 +66,7 @@ def test_a_job_outlasts_an_outage_of_s3(retries: pytest.MonkeyPatch, s3: Any) ->
 
 
 def test_a_caller_waits_seconds_for_s3(retries: pytest.MonkeyPatch, s3: Any) -> None:
-    as_caller(retries)
+    set_caller_process(retries)
     proxy, open_root = s3
     proxy.failures = OUTAGE
     with pytest.raises(UnavailableError):
@@ -135,7 +135,7 @@ def test_a_job_outlasts_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(retrying, "sleep", waits.append)
 
-    class Throttled:
+    class ThrottledClient:
         calls = 0
 
         def batch_write_item(self, RequestItems: Any) -> Any:
@@ -143,11 +143,11 @@ def test_a_job_outlasts_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
             return {"UnprocessedItems": RequestItems if self.calls < 20 else {}}
 
     monkeypatch.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS))
-    DynamoItems(Throttled(), "table", "items").delete([{"k": "1"}])
+    DynamoItems(ThrottledClient(), "table", "items").delete([{"k": "1"}])
     assert len(waits) == 19
     monkeypatch.delenv(RETRY_VARIABLE)
     with pytest.raises(UnavailableError, match="throttled"):
-        DynamoItems(Throttled(), "table", "items").delete([{"k": "1"}])
+        DynamoItems(ThrottledClient(), "table", "items").delete([{"k": "1"}])
 
 
 def test_child_processes_inherit_the_retry_time_of_jobs() -> None:

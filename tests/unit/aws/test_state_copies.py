@@ -40,7 +40,7 @@ class Tables:
             lambda: self.folder, self.log, self._objects, lambda: self.limits, self.clock
         )
 
-    def on_disk(self) -> set[str]:
+    def list_copies(self) -> set[str]:
         return {path.parent.name for path in self.folder.glob("*/state.db")}
 
 
@@ -69,7 +69,7 @@ def test_a_copy_is_opened_once_and_reused_by_the_next_process(tables: Tables) ->
     assert copies.get(table_id) is copies.get(table_id)
     initialise(copies.get(table_id))
     copies.close()
-    assert tables.on_disk() == {table_id}
+    assert tables.list_copies() == {table_id}
     previous = (tables.folder / table_id / "state.db").stat().st_ino
     later = tables.copies()
     assert number(later, table_id) == 1
@@ -84,9 +84,9 @@ def test_least_recently_used_copies_are_evicted_and_restored_from_the_log(tables
         initialise(copies.get(table_id))
     assert number(copies, a) == 1
     initialise(copies.get(d))
-    assert tables.on_disk() == {a, c, d}
+    assert tables.list_copies() == {a, c, d}
     assert number(copies, b) == 1
-    assert tables.on_disk() == {a, b, d}
+    assert tables.list_copies() == {a, b, d}
     copies.close()
 
 
@@ -97,7 +97,7 @@ def test_a_referenced_state_store_stays_open(tables: Tables) -> None:
     initialise(copy)
     for table_id in (b, c, d):
         initialise(copies.get(table_id))
-    assert tables.on_disk() == {a, c, d}
+    assert tables.list_copies() == {a, c, d}
     assert copies.get(a) is copy
     with copy.reading() as state:
         assert state.number == 1
@@ -111,7 +111,7 @@ def test_copies_are_evicted_by_total_bytes(tables: Tables) -> None:
         initialise(copies.get(table_id))
     tables.limits = CopyLimits(100, 0)
     initialise(copies.get(c))
-    assert tables.on_disk() == {c}
+    assert tables.list_copies() == {c}
     assert number(copies, a) == 1
     copies.close()
 
@@ -125,8 +125,8 @@ def test_copies_of_earlier_processes_count_and_are_evicted_first(tables: Tables)
     copies = tables.copies()
     initialise(copies.get(c))
     initialise(copies.get(d))
-    assert {c, d} < tables.on_disk()
-    assert len(tables.on_disk()) == 3
+    assert {c, d} < tables.list_copies()
+    assert len(tables.list_copies()) == 3
     copies.close()
 
 
@@ -190,7 +190,7 @@ def test_copies_that_grew_after_opening_are_evicted(
     remaining = copies.get(first)
     tables.limits = CopyLimits(3, 0)
     assert number(copies, third) == 1
-    assert tables.on_disk() == {first, third}
+    assert tables.list_copies() == {first, third}
     assert copies.get(first) is remaining
     assert number(copies, second) == 1
     copies.close()

@@ -24,7 +24,7 @@ B = TableRef(TableId("0000000b"), "bananas", online=False)
 THREE = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
 
 
-def index_of(tables: DynamoTables, client: Any = None) -> DynamoTableIndex:
+def open_index(tables: DynamoTables, client: Any = None) -> DynamoTableIndex:
     names = TableIndexNames(*(tables.name(entry) for entry in THREE))
     return DynamoTableIndex(client or tables.client, names)
 
@@ -41,7 +41,7 @@ def item(table_id: str, name: str, online: str, **more: str) -> dict[str, Any]:
 
 
 def test_a_table_is_the_same_item_in_three_dynamodb_tables(tables: DynamoTables) -> None:
-    index = index_of(tables)
+    index = open_index(tables)
     index.create(A)
     index.create(B)
     expected = [item("0000000a", "apples", "true"), item("0000000b", "bananas", "false")]
@@ -49,7 +49,7 @@ def test_a_table_is_the_same_item_in_three_dynamodb_tables(tables: DynamoTables)
 
 
 def test_a_change_deletes_the_old_items(tables: DynamoTables) -> None:
-    index = index_of(tables)
+    index = open_index(tables)
     index.create(A)
     rename_table(index, "apples", "pears")
     set_table_online(index, "pears", online=False)
@@ -57,7 +57,7 @@ def test_a_change_deletes_the_old_items(tables: DynamoTables) -> None:
 
 
 def test_a_table_being_deleted_is_only_in_the_table_by_id(tables: DynamoTables) -> None:
-    index = index_of(tables)
+    index = open_index(tables)
     index.create(A)
     mark_table_deleting(index, "apples")
     assert items(tables) == [[], [item("0000000a", "apples", "true", State="deleting")], []]
@@ -69,14 +69,14 @@ def test_an_item_of_another_client_is_read(tables: DynamoTables) -> None:
     for entry in THREE:
         table = tables.name(entry)
         tables.client.put_item(TableName=table, Item=item("0000000a", "apples", "true"))
-    index = index_of(tables)
+    index = open_index(tables)
     assert index.find("apples") == index.get(A.id) == A
     rename_table(index, "apples", "pears")
     assert [t.name for t in index.list()] == ["pears"]
 
 
 def test_a_listing_reads_several_pages(tables: DynamoTables) -> None:
-    index = index_of(tables)
+    index = open_index(tables)
     refs = [TableRef(TableId(f"{n:08x}"), f"t{n:04}", n % 3 > 0) for n in range(60)]
     for ref in refs:
         index.create(ref)
@@ -85,7 +85,7 @@ def test_a_listing_reads_several_pages(tables: DynamoTables) -> None:
 
 def test_a_change_waits_for_a_transaction_in_progress(tables: DynamoTables) -> None:
     client = FaultyClient(tables.client)
-    index = index_of(tables, client)
+    index = open_index(tables, client)
     busy = client_error("TransactionCanceledException", "None", "TransactionConflict", "None")
     client.fail("transact_write_items", busy)
     client.fail("transact_write_items", busy)
@@ -96,7 +96,7 @@ def test_a_change_waits_for_a_transaction_in_progress(tables: DynamoTables) -> N
 
 def test_throttling_is_unavailable_and_changes_nothing(tables: DynamoTables) -> None:
     client = FaultyClient(tables.client)
-    index = index_of(tables, client)
+    index = open_index(tables, client)
     client.fail("transact_write_items", client_error("ThrottlingException"))
     with pytest.raises(UnavailableError, match="ThrottlingException"):
         index.create(A)
@@ -106,9 +106,9 @@ def test_throttling_is_unavailable_and_changes_nothing(tables: DynamoTables) -> 
 def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
     tables: DynamoTables,
 ) -> None:
-    others = index_of(tables)
-    others.create(A)
-    others.create(B)
+    other_index = open_index(tables)
+    other_index.create(A)
+    other_index.create(B)
 
     calls: list[str] = []
 
@@ -120,8 +120,8 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
                 calls.append(operation)
                 answer = getattr(tables.client, operation)(**arguments)
                 if len(calls) == 1:
-                    set_table_online(others, A.name, False)
-                    set_table_online(others, B.name, True)
+                    set_table_online(other_index, A.name, False)
+                    set_table_online(other_index, B.name, True)
                 return answer
 
             return call
@@ -129,5 +129,5 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
         def get_paginator(self, operation: str) -> Any:
             return paginate_by(self, tables.client, operation)
 
-    listing = index_of(tables, ConcurrentChange()).list()
+    listing = open_index(tables, ConcurrentChange()).list()
     assert [t.id for t in listing] == [A.id, B.id]

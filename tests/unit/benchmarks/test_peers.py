@@ -18,7 +18,7 @@ from benchmarks.measuring import Measured, Task, TaskFailedError, Watch, run, ru
 from benchmarks.peers import environment
 from benchmarks.peers.asking import Question, Tally, ask
 from benchmarks.peers.environment import DUCKDB, LANCE, Installed, Peer
-from benchmarks.picture import of_comparisons
+from benchmarks.picture import draw_comparisons
 from benchmarks.questions import check_answers, questions_about
 from benchmarks.repeated_rows import check_aggregated, repeated_rows
 from benchmarks.report import write_reports
@@ -167,7 +167,7 @@ def test_everyone_stands_side_by_side_in_table_and_picture(tmp_path: Path) -> No
     assert values.count("450") == 2
     bars = [float(b.attrib["width"]) for b in list(picture)[1:] if b.tag.endswith("rect")]
     assert 0 < bars[0] < bars[1] == bars[2]
-    assert of_comparisons([]).startswith("<svg")
+    assert draw_comparisons([]).startswith("<svg")
 
 
 def test_a_peer_that_cannot_be_installed_is_left_out(

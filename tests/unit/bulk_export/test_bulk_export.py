@@ -61,7 +61,7 @@ def ingest(instance: Instance, keys: range) -> None:
     ingest_rows(instance, "t", [pa.RecordBatch.from_pydict(columns)])
 
 
-def exported(result: BulkExportResult) -> list[list[tuple[int, int]]]:
+def read_export(result: BulkExportResult) -> list[list[tuple[int, int]]]:
     """The rows of each file, in order of their first."""
     files = sorted(Path(result.location).glob("*.parquet"))
     rows = [[tuple(row.values()) for row in pq.read_table(f).to_pylist()] for f in files]
@@ -76,7 +76,7 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
     ingest(instance, range(50, 150))
     result = export_table(instance, "t", tmp_path / "out", "e1")
     assert (result.rows, result.files) == (300, 3)
-    actual = exported(result)
+    actual = read_export(result)
     assert [[k for k, _ in rows] for rows in actual] == [
         list(range(start, start + 100)) for start in (0, 100, 200)
     ]
@@ -93,7 +93,7 @@ def test_a_repeated_export_changes_nothing(instance: Instance) -> None:
     ingest(instance, range(0, 300))
     again = run_bulk_export_message(instance, message(body))
     assert (again.done_before, again.version, again.rows) == (True, first.version, 300)
-    assert sum(n for rows in exported(again) for _, n in rows) == 300
+    assert sum(n for rows in read_export(again) for _, n in rows) == 300
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.state, len(job.runs)) == (JobState.COMMITTED, 2)
     assert {run.rows_written for run in job.runs} == {300, None}
@@ -139,8 +139,8 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
     split_last_leaf(instance)
     result = export_table(instance, "t", export_id="e1")
     assert not result.done_before
-    assert [len(rows) for rows in exported(result)] == [100, 100, 100]
-    assert sum(n for rows in exported(result) for _, n in rows) == 300
+    assert [len(rows) for rows in read_export(result)] == [100, 100, 100]
+    assert sum(n for rows in read_export(result) for _, n in rows) == 300
     assert [p.name for p in Path(result.location).iterdir() if "unfinished" in p.name] == []
 
 
@@ -166,7 +166,7 @@ def test_of_two_runs_at_once_both_come_to_the_same(
     monkeypatch.setattr(service, "write_export", slow)
     result = export_table(instance, "t", export_id="e1")
     assert rivals == [result]
-    assert sum(n for rows in exported(result) for _, n in rows) == 300
+    assert sum(n for rows in read_export(result) for _, n in rows) == 300
 
 
 def test_deleting_a_table_fails_its_export_with_the_reason(
@@ -209,7 +209,7 @@ def test_an_export_of_a_collected_version_is_refused(
 def test_an_empty_table_exports_files_without_rows(instance: Instance, tmp_path: Path) -> None:
     create_table(instance, "empty", SCHEMA)
     result = export_table(instance, "empty", tmp_path)
-    assert (result.rows, exported(result)) == (0, [[]])
+    assert (result.rows, read_export(result)) == (0, [[]])
 
 
 def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:

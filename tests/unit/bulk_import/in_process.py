@@ -22,12 +22,12 @@ from sleeper.statestore.transactions.add_files import NewFile
 
 @dataclass
 class InProcessCluster:
-    """Runs every task `runs` times, and keeps what the last run gave."""
+    """Runs every task `runs` times and keeps the result of the last run."""
 
     parallelism: int = 2
     runs: int = 1
     before_write: Callable[[], object] = lambda: None
-    rows_of_tasks: list[int] = field(default_factory=list)
+    task_rows: list[int] = field(default_factory=list)
 
     def sample(
         self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
@@ -47,7 +47,7 @@ class InProcessCluster:
                 rows = rows_of_pieces(iter(bodies[task]), schema)
                 files = list(write_slot(slot, rows, exchange.target, engine))
             results += [new_file_from_json(new_file_to_json(new)) for new in files]
-            self.rows_of_tasks.append(sum(new.file.rows for new in files))
+            self.task_rows.append(sum(new.file.rows for new in files))
         return results
 
     def _read(self, exchange: Exchange) -> dict[int, list[pa.Buffer]]:

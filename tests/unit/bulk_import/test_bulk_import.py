@@ -197,12 +197,12 @@ def test_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_pa
         replace(table, engine=replace(table.engine, memory_bytes=16 * MIB)), cluster, *paths
     )
     assert result.rows == 800_000
-    assert sum(cluster.rows_of_tasks) == 800_000
-    assert max(cluster.rows_of_tasks) < 400_000
+    assert sum(cluster.task_rows) == 800_000
+    assert max(cluster.task_rows) < 400_000
 
 
 class BlindCluster(InProcessCluster):
-    """Says that rows take no memory, so that slots are as large as they can be."""
+    """Reports that rows take no memory, so that slots have their maximum size."""
 
     def sample(
         self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
@@ -217,11 +217,11 @@ def test_slot_beyond_memory_spills(
     staged: list[UnsortedRows] = []
     add_batches = UnsortedRows.add_batches
 
-    def spied(self: UnsortedRows, batches: Iterable[pa.RecordBatch]) -> None:
+    def spy(self: UnsortedRows, batches: Iterable[pa.RecordBatch]) -> None:
         staged.append(self)
         add_batches(self, batches)
 
-    monkeypatch.setattr(UnsortedRows, "add_batches", spied)
+    monkeypatch.setattr(UnsortedRows, "add_batches", spy)
     rows: list[Row] = [(f"{i * 7919 % 300_007:040d}", i % 5, i) for i in range(300_000)]
     path = write(tmp_path / "a.parquet", rows, 50_000)
     small = replace(table, engine=replace(table.engine, memory_bytes=16 * MIB))
@@ -301,12 +301,12 @@ def test_concurrent_bulk_imports_of_one_job_commit_once(
 
 
 def test_import_into_a_deleted_table_adds_nothing(table: BulkImportTable, tmp_path: Path) -> None:
-    def deleted() -> None:
+    def delete_table() -> None:
         raise StateMovedOnError("table 't' was deleted")
 
     path = write(tmp_path / "a.parquet", some_rows(100))
     with pytest.raises(StateMovedOnError, match="was deleted"):
-        run(replace(table, check_active=deleted), InProcessCluster(), path)
+        run(replace(table, check_active=delete_table), InProcessCluster(), path)
     assert read_rows(table) == []
 
 

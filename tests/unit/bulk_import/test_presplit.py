@@ -18,7 +18,7 @@ def table(tmp_path) -> StateTable:
     return StateTable(tmp_path, "remote").initialise()
 
 
-def sample_of(keys: range, rows_each: float = 1000.0) -> KeySample:
+def make_sample(keys: range, rows_each: float = 1000.0) -> KeySample:
     weighted = tuple(((key,), rows_each) for key in keys)
     return KeySample(round(len(keys) * rows_each), 8 * len(keys), weighted)
 
@@ -29,20 +29,20 @@ def counts(state: StateStore, keys: range) -> list[int]:
 
 def test_presplit_makes_leaves_of_equal_numbers_of_keys(table: StateTable) -> None:
     keys = range(0, 4096)
-    leaves = presplit(table.store, sample_of(keys), 256)
+    leaves = presplit(table.store, make_sample(keys), 256)
     assert len(leaves) == 256
     assert set(counts(table.store, keys)) == {16}
 
 
 def test_many_leaves_need_several_rounds(table: StateTable) -> None:
     keys = range(0, 1000)
-    assert len(presplit(table.store, sample_of(keys), 500)) >= 500
+    assert len(presplit(table.store, make_sample(keys), 500)) >= 500
     assert max(counts(table.store, keys)) <= 4
 
 
 def test_leaves_are_split_by_their_share_of_the_keys(table: StateTable) -> None:
     table.split(ROOT_PARTITION_ID, 100, "left", "right")
-    leaves = presplit(table.store, sample_of(range(90, 190)), 10)
+    leaves = presplit(table.store, make_sample(range(90, 190)), 10)
     assert {leaf.region.ranges[0].max for leaf in leaves} >= {100}
     assert len([leaf for leaf in leaves if leaf.region.ranges[0].min < 100]) == 1
     assert 9 <= len(leaves) <= 11
@@ -50,16 +50,16 @@ def test_leaves_are_split_by_their_share_of_the_keys(table: StateTable) -> None:
 
 def test_enough_leaves_are_not_split(table: StateTable) -> None:
     table.split(ROOT_PARTITION_ID, 5, "left", "right")
-    assert len(presplit(table.store, sample_of(range(100)), 2)) == 2
+    assert len(presplit(table.store, make_sample(range(100)), 2)) == 2
 
 
 def test_few_rows_make_few_leaves(table: StateTable) -> None:
-    assert len(presplit(table.store, sample_of(range(4096), rows_each=1.0), 256)) == 4
+    assert len(presplit(table.store, make_sample(range(4096), rows_each=1.0), 256)) == 4
     assert len(read_leaves(table.store)) == 4
 
 
 def test_a_single_key_cannot_be_split(table: StateTable) -> None:
-    assert len(presplit(table.store, sample_of(range(7, 8), rows_each=1e6), 256)) == 1
+    assert len(presplit(table.store, make_sample(range(7, 8), rows_each=1e6), 256)) == 1
 
 
 @pytest.mark.parametrize("other", ["split", "import"])
@@ -69,12 +69,12 @@ def test_concurrent_split_is_continued(table: StateTable, other: str) -> None:
 
     def win() -> None:
         if other == "import":
-            presplit(rival, sample_of(range(0, 512)), 16)
+            presplit(rival, make_sample(range(0, 512)), 16)
         else:
             rival.commit(table.make_split(ROOT_PARTITION_ID, 300, "left", "right"))
 
     table.log.before_next_append = win
-    leaves = presplit(table.store, sample_of(keys), 16)
+    leaves = presplit(table.store, make_sample(keys), 16)
     assert leaves == read_leaves(table.store)
     assert 16 <= len(leaves) <= 32
     assert sum(counts(table.store, keys)) == len(keys)

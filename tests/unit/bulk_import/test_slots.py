@@ -21,11 +21,11 @@ SCHEMA = Schema((Field("k", PrimitiveType.LONG),))
 TWO_KEYS = Schema((Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.LONG)))
 
 
-def leaves_at(*points: int) -> list[Partition]:
+def make_leaves(*points: int) -> list[Partition]:
     return [p for p in tree_from_split_points(SCHEMA, points) if p.is_leaf]
 
 
-def sample_of(*keys: int, weight: float = 1.0) -> KeySample:
+def make_sample(*keys: int, weight: float = 1.0) -> KeySample:
     weighted = tuple(((key,), weight) for key in sorted(keys))
     return KeySample(round(len(keys) * weight), 8 * len(keys), weighted)
 
@@ -39,8 +39,8 @@ def sample_of(*keys: int, weight: float = 1.0) -> KeySample:
 def test_each_key_has_one_slot_with_its_leaf(
     points: set[int], keys: list[int], slot_rows: float, key: int
 ) -> None:
-    leaves = leaves_at(*sorted(points))
-    slots = plan_slots(leaves, sample_of(*keys), slot_rows)
+    leaves = make_leaves(*sorted(points))
+    slots = plan_slots(leaves, make_sample(*keys), slot_rows)
     (slot,) = [slot for slot in slots if slot.within.contains(key)]
     (leaf,) = [leaf for leaf in leaves if leaf.region.contains((key,))]
     assert leaf in slot.leaves
@@ -51,20 +51,20 @@ def test_each_key_has_one_slot_with_its_leaf(
 
 @given(st.lists(st.integers(0, 1000), min_size=50, max_size=200, unique=True))
 def test_slots_of_several_keys_are_balanced(keys: list[int]) -> None:
-    slots = plan_slots(leaves_at(300, 310, 320, 700), sample_of(*keys), slot_rows=10)
+    slots = plan_slots(make_leaves(300, 310, 320, 700), make_sample(*keys), slot_rows=10)
     for slot in slots:
         assert sum(slot.within.contains(key) for key in keys) <= 20 * slot.tasks
 
 
 def test_small_leaves_share_a_slot_and_large_leaves_are_cut() -> None:
-    leaves = leaves_at(10, 20, 30)
-    slots = plan_slots(leaves, sample_of(5, 15, 25, *range(30, 70)), slot_rows=10)
+    leaves = make_leaves(10, 20, 30)
+    slots = plan_slots(leaves, make_sample(5, 15, 25, *range(30, 70)), slot_rows=10)
     assert slots[0].leaves == tuple(leaves[:3])
     assert [slot.leaves for slot in slots[1:]] == [(leaves[3],)] * 4
 
 
 def test_rows_of_a_frequent_key_are_distributed() -> None:
-    slots = plan_slots(leaves_at(), sample_of(1, *[7] * 90, 9, weight=10.0), slot_rows=300)
+    slots = plan_slots(make_leaves(), make_sample(1, *[7] * 90, 9, weight=10.0), slot_rows=300)
     (hot,) = [slot for slot in slots if slot.within.contains(7)]
     assert hot.tasks == 3
     assert {hot.task_of(turn) for turn in range(6)} == set(
@@ -87,5 +87,5 @@ def test_slot_has_all_overlapping_leaves() -> None:
 
 
 def test_without_a_sample_there_is_one_slot() -> None:
-    (slot,) = plan_slots(leaves_at(1, 2), sample_of(), slot_rows=10)
+    (slot,) = plan_slots(make_leaves(1, 2), make_sample(), slot_rows=10)
     assert (len(slot.leaves), slot.tasks) == (3, 1)

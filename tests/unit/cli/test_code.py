@@ -66,24 +66,26 @@ def test_code_remove_deletes_invalid_wheels(sleeper: Sleeper, tmp_path: Path) ->
 
 
 def test_table_set_checks_iterators_and_strategies(cities: Sleeper, wheel: Path) -> None:
-    def refused(*settings: str) -> str:
+    def run_refused(*settings: str) -> str:
         result = cities("table", "set", "cities", *settings)
         assert result.status == 1
         return result.stderr
 
-    assert "no iterator 'Mine' is registered (expected one of Age" in refused(f"{ITERATOR}=Mine")
+    assert "no iterator 'Mine' is registered (expected one of Age" in run_refused(
+        f"{ITERATOR}=Mine"
+    )
     assert cities("code", "add", wheel).status == 0
-    assert "iterator 'Mine': never say bad" in refused(f"{ITERATOR}=Mine", f"{CONFIG}=bad")
-    assert "config 'x' is given without a name" in refused(f"{CONFIG}=x")
-    assert "field 'people'" not in refused(f"{ITERATOR}=SumByKey", f"{CONFIG}=x")
-    assert "no compaction strategy 'Mine'" in refused(f"{STRATEGY}=Mine")
-    assert "cannot be 'os:system'" in refused(f"{ITERATOR}=os:system")
+    assert "iterator 'Mine': never say bad" in run_refused(f"{ITERATOR}=Mine", f"{CONFIG}=bad")
+    assert "config 'x' is given without a name" in run_refused(f"{CONFIG}=x")
+    assert "field 'people'" not in run_refused(f"{ITERATOR}=SumByKey", f"{CONFIG}=x")
+    assert "no compaction strategy 'Mine'" in run_refused(f"{STRATEGY}=Mine")
+    assert "cannot be 'os:system'" in run_refused(f"{ITERATOR}=os:system")
     result = cities("table", "set", "cities", f"{ITERATOR}=com.example.Mine", f"{CONFIG}=good")
     assert result.status == 0
     assert cities("table", "get", "cities", ITERATOR).stdout == "Mine\n"
-    assert "never say bad" in refused(f"{CONFIG}=bad")
+    assert "never say bad" in run_refused(f"{CONFIG}=bad")
     assert cities("table", "set", "cities", f"{STRATEGY}=pick").status == 0
-    assert "ageOff(people): a table with an iterator can filter by key fields only" in refused(
+    assert "ageOff(people): a table with an iterator can filter by key fields only" in run_refused(
         "sleeper.table.filters=ageOff(people,1)"
     )
 

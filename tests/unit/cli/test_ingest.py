@@ -137,12 +137,12 @@ def test_unconfirmed_ingest_prints_a_safe_retry_command(
 ) -> None:
     """The commit succeeded, but its response was lost."""
 
-    def unanswered(*arguments: Any) -> None:
+    def lose_response(*arguments: Any) -> None:
         ingest_paths(*arguments)
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.ingest.service.ingest_paths", unanswered)
+        patch.setattr("sleeper.ingest.service.ingest_paths", lose_response)
         failed = cities("ingest", "cities", rows_file)
     assert (failed.status, failed.stdout) == (status, "")
     message, _, end = failed.stderr.partition("\n")

@@ -34,7 +34,7 @@ def too_long(key: Key) -> Exception:
     return ValueError(f"too long: {key}")
 
 
-def keys_of(batch: pa.RecordBatch) -> list[Key]:
+def list_keys(batch: pa.RecordBatch) -> list[Key]:
     return list(zip(*(batch.column(name).to_pylist() for name in KEYS), strict=True))
 
 
@@ -44,7 +44,7 @@ def test_each_group_is_in_one_batch(
 ) -> None:
     result = list(align_to_groups(cut(rows, sizes), KEYS, 1000, too_long, least))
     assert [n for batch in result for n in batch.column("n").to_pylist()] == list(range(len(rows)))
-    groups = [set(keys_of(batch)) for batch in result]
+    groups = [set(list_keys(batch)) for batch in result]
     assert sum(map(len, groups)) == len(set(rows))
     assert all(batch.num_rows >= least for batch in result[:-1])
 
@@ -55,7 +55,7 @@ def test_at_most_a_group_and_a_batch_are_held(
 ) -> None:
     input_rows = 0
 
-    def counted() -> Iterator[pa.RecordBatch]:
+    def count_batches() -> Iterator[pa.RecordBatch]:
         nonlocal input_rows
         for batch in cut(rows, sizes):
             input_rows += batch.num_rows
@@ -64,7 +64,7 @@ def test_at_most_a_group_and_a_batch_are_held(
     longest = max((rows.count(row) for row in rows), default=0)
     output_rows = 0
     try:
-        for batch in align_to_groups(counted(), KEYS, rows_max, too_long):
+        for batch in align_to_groups(count_batches(), KEYS, rows_max, too_long):
             held_rows = input_rows - output_rows - batch.num_rows
             assert held_rows <= max([*sizes, len(rows) - sum(sizes)]) + longest
             output_rows += batch.num_rows

@@ -46,21 +46,21 @@ SECONDS = 1.0
 
 def damage(content: bytes, chance: random.Random) -> bytes:
     """The content with some bits flipped, or cut, or with bytes lost, doubled or overwritten."""
-    changed = bytearray(content)
+    changed_content = bytearray(content)
     place, size = chance.randrange(len(content)), chance.randrange(1, 9)
     kind = chance.randrange(5)
     if kind == 0:
         for _ in range(chance.choice([1, 1, 1, 4])):
-            changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+            changed_content[chance.randrange(len(changed_content))] ^= 1 << chance.randrange(8)
     elif kind == 1:
-        del changed[place:]
+        del changed_content[place:]
     elif kind == 2:
-        del changed[place : place + size]
+        del changed_content[place : place + size]
     elif kind == 3:
-        changed[place:place] = changed[place : place + size]
+        changed_content[place:place] = changed_content[place : place + size]
     else:
-        changed[place : place + size] = chance.randbytes(size)
-    return bytes(changed)
+        changed_content[place : place + size] = chance.randbytes(size)
+    return bytes(changed_content)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def table(tmp_path: Path) -> DataTable:
     return data_table
 
 
-def file_of(table: DataTable) -> DataFile:
+def find_file(table: DataTable) -> DataFile:
     with table.store.reading() as state:
         (file,) = state.files.all()
     return file
@@ -105,22 +105,22 @@ def test_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> Non
 def test_damaged_filter_or_checksum_is_a_data_error(
     table: DataTable, chances: Iterator[random.Random], suffix: str
 ) -> None:
-    content = table.root.read(file_of(table).path + suffix)
+    content = table.root.read(find_file(table).path + suffix)
     read: Callable[[bytes, str], Any] = {
         FILTER_SUFFIX: key_filter_from_bytes,
         CHECKSUM_SUFFIX: checksum_from_bytes,
     }[suffix]
     for chance in chances:
-        changed = damage(content, chance)
-        if changed != content:
+        changed_content = damage(content, chance)
+        if changed_content != content:
             with pytest.raises(DataError, match=f"f{suffix}"):
-                read(changed, f"f{suffix}")
+                read(changed_content, f"f{suffix}")
 
 
 def test_damaged_sidecars_lose_no_rows(
     table: DataTable, tmp_path: Path, chances: Iterator[random.Random]
 ) -> None:
-    path = Path(table.root.url_of(file_of(table).path))
+    path = Path(table.root.url_of(find_file(table).path))
     sidecars = {suffix: path.with_name(path.name + suffix) for suffix in SIDECAR_SUFFIXES}
     contents = {suffix: sidecar.read_bytes() for suffix, sidecar in sidecars.items()}
     for chance in chances:
@@ -135,16 +135,16 @@ def test_damaged_sidecars_lose_no_rows(
 def test_damaged_footer_raises_sleeper_errors(
     table: DataTable, chances: Iterator[random.Random]
 ) -> None:
-    file = file_of(table)
+    file = find_file(table)
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     start = len(content) * 2 // 3
     regions = (*make_key_regions(SCHEMA, [ROWS[7][:2]]), whole_region(SCHEMA))
     for chance in chances:
         path.write_bytes(content[:start] + damage(content[start:], chance))
-        of_damage = DataFile(file.path, file.rows, path.stat().st_size, (), ())
+        damaged_file = DataFile(file.path, file.rows, path.stat().st_size, (), ())
         with contextlib.suppress(DataError):
-            end = read_file_end(table.root, SCHEMA, of_damage, verify=True)
+            end = read_file_end(table.root, SCHEMA, damaged_file, verify=True)
             assert select_row_groups(end, regions)
             assert path.read_bytes() == content
 
@@ -152,7 +152,7 @@ def test_damaged_footer_raises_sleeper_errors(
 def test_query_of_a_damaged_footer_raises_sleeper_errors(
     table: DataTable, tmp_path: Path, chances: Iterator[random.Random]
 ) -> None:
-    path = Path(table.root.url_of(file_of(table).path))
+    path = Path(table.root.url_of(find_file(table).path))
     content = path.read_bytes()
     start = len(content) * 2 // 3
     for chance in chances:
@@ -169,7 +169,7 @@ def test_query_of_a_damaged_footer_raises_sleeper_errors(
 def test_key_sample_of_a_damaged_file_is_valid_or_raises(
     table: DataTable, chances: Iterator[random.Random]
 ) -> None:
-    file = file_of(table)
+    file = find_file(table)
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     for chance in chances:
@@ -181,13 +181,13 @@ def test_key_sample_of_a_damaged_file_is_valid_or_raises(
 def test_verification_of_a_damaged_file_finds_faults(
     table: DataTable, chances: Iterator[random.Random]
 ) -> None:
-    file = file_of(table)
+    file = find_file(table)
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     for chance in chances:
-        changed = damage(content, chance)
-        path.write_bytes(changed)
-        assert changed == content or verify_file(table.root, SCHEMA, ExpectedFile(file))
+        changed_content = damage(content, chance)
+        path.write_bytes(changed_content)
+        assert changed_content == content or verify_file(table.root, SCHEMA, ExpectedFile(file))
 
 
 @pytest.mark.parametrize("is_renamed", [False, True])
@@ -210,16 +210,16 @@ def test_damaged_snapshot_is_skipped(
     for chance in chances:
         path.unlink()
         if is_renamed:
-            changed = zstandard.ZstdCompressor().compress(damage(state, chance))
-            checksum = hashlib.sha256(changed).hexdigest()[:16]
+            changed_content = zstandard.ZstdCompressor().compress(damage(state, chance))
+            checksum = hashlib.sha256(changed_content).hexdigest()[:16]
         else:
-            changed, checksum = damage(content, chance), path.name.split("-")[2][:16]
+            changed_content, checksum = damage(content, chance), path.name.split("-")[2][:16]
         path = path.with_name(f"{number:019d}-{'0' * 8}-{checksum}.db.zst")
-        path.write_bytes(changed)
+        path.write_bytes(changed_content)
         into = tmp_path / "copy.db"
         try:
             result = SnapshotStore(store, "t").place_newest(into)
         except SleeperError:
             result = None
-        assert is_renamed or changed == content or result is None
+        assert is_renamed or changed_content == content or result is None
         into.unlink(missing_ok=True)

@@ -82,7 +82,7 @@ def some_files() -> list[bytes]:
     ]
 
 
-def mutated(content: bytes, choice: random.Random) -> bytes:
+def mutate(content: bytes, choice: random.Random) -> bytes:
     """The file with a few bytes changed, added or lost, most often in its footer."""
     changed = bytearray(content)
     (length,) = unpack("<I", changed[-8:-4])
@@ -103,7 +103,7 @@ def mutated(content: bytes, choice: random.Random) -> bytes:
 
 
 def read_all(folder: Path, files: Mapping[str, bytes], schema: Schema) -> dict[str, str]:
-    """What became of each file, read in another process that must survive them all."""
+    """Returns the outcome of each file, read in a process that must not crash."""
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -136,7 +136,7 @@ def test_damaged_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
     whole = {f"{n:04d}.parquet": content for n, content in enumerate(originals)}
     first = len(originals)
     changed = {
-        f"{n:04d}.parquet": mutated(choice.choice(originals), choice)
+        f"{n:04d}.parquet": mutate(choice.choice(originals), choice)
         for n in range(first, first + MUTATIONS)
     }
     changed["type.parquet"] = replace_column_type(originals[0])

@@ -96,13 +96,13 @@ def test_predicate_long_lists_prune_nothing(session: SessionContext, tmp_path: P
     path = write_parquet(tmp_path / "data.parquet", list(range(1000)), row_group_size=100)
     session.register_parquet("t", path.as_uri(), schema=ID)
 
-    def pruned(values: range) -> bool:
+    def is_pruned(values: range) -> bool:
         listing = ", ".join(map(str, values))
         result = session.sql(f"EXPLAIN ANALYZE SELECT * FROM t WHERE id IN ({listing})").to_pydict()
         return "row_groups_pruned_statistics=10 total → 1 matched" in str(result["plan"])
 
-    assert pruned(range(20))
-    assert not pruned(range(21))
+    assert is_pruned(range(20))
+    assert not is_pruned(range(21))
 
 
 def test_key_order_null_order_of_a_file_must_match(session: SessionContext, tmp_path: Path):

@@ -17,21 +17,21 @@ P = PrimitiveType
 MAP = MapType(P.STRING, P.FLOAT)
 
 
-def schema_of(kind: FieldType) -> Schema:
+def make_schema(kind: FieldType) -> Schema:
     return Schema((Field("id", P.LONG),), (), (Field("x", kind, nullable=True),))
 
 
 def read_json(folder: Path, kind: FieldType, *cells: str) -> list[Any]:
     path = folder / "rows.jsonl"
     path.write_text("".join(f'{{"id": 1, "x": {cell}}}\n' for cell in cells))
-    batches = read_json_lines(path, RowChecker(schema_of(kind), str(path), None))
+    batches = read_json_lines(path, RowChecker(make_schema(kind), str(path), None))
     return [x for batch in batches for x in batch.column("x").to_pylist()]
 
 
 def read_cells(folder: Path, kind: FieldType, cell: str) -> list[Any]:
     path = folder / "rows.csv"
     path.write_text(f"id,x\n1,{cell}\n")
-    batches = read_csv(path, RowChecker(schema_of(kind), str(path), None))
+    batches = read_csv(path, RowChecker(make_schema(kind), str(path), None))
     return [x for batch in batches for x in batch.column("x").to_pylist()]
 
 
@@ -61,8 +61,8 @@ def test_narrowed_floats_in_lists_are_not_infinite() -> None:
     kind = ListType(P.FLOAT)
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "x": [[1.0, math.inf], [1e39]]})
     with pytest.raises(InvalidRequestError, match=r"row 2: field 'x'.*too large"):
-        list(read_batches(iter([batch]), RowChecker(schema_of(kind), "rows", None)))
-    (good,) = read_batches(iter([batch.slice(0, 1)]), RowChecker(schema_of(kind), "rows", None))
+        list(read_batches(iter([batch]), RowChecker(make_schema(kind), "rows", None)))
+    (good,) = read_batches(iter([batch.slice(0, 1)]), RowChecker(make_schema(kind), "rows", None))
     assert good.column("x").to_pylist() == [[1.0, math.inf]]
 
 
@@ -112,7 +112,7 @@ def test_invalid_line_is_rejected(tmp_path: Path, kind: FieldType, line: str, re
     path.write_text(f'{{"id": 1}}\n{line}\n{{"id": 3, "x": null}}\n')
     with aside.open("w") as sink:
         rejects = Rejects(sink)
-        batches = list(read_json_lines(path, RowChecker(schema_of(kind), str(path), rejects)))
+        batches = list(read_json_lines(path, RowChecker(make_schema(kind), str(path), rejects)))
     assert [n for batch in batches for n in batch.column("id").to_pylist()] == [1, 3]
     assert rejects.count == 1
     assert reason in aside.read_text()
@@ -132,7 +132,7 @@ def test_invalid_line_is_rejected(tmp_path: Path, kind: FieldType, line: str, re
 def test_every_year_of_a_type_is_read(tmp_path: Path, kind: FieldType, text: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"id,x\n1,{text}\n")
-    (batch,) = read_csv(path, RowChecker(schema_of(kind), str(path), None))
+    (batch,) = read_csv(path, RowChecker(make_schema(kind), str(path), None))
     column = batch.column("x")
     number = column.cast(pa.int32() if kind is P.DATE else pa.int64())[0].as_py()
     micros = number * (86_400_000_000 if kind is P.DATE else 1)
@@ -153,4 +153,4 @@ def test_invalid_time_of_a_far_year_is_refused(tmp_path: Path, kind: FieldType, 
     path = tmp_path / "rows.csv"
     path.write_text(f"id,x\n1,{text}\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'x'"):
-        list(read_csv(path, RowChecker(schema_of(kind), str(path), None)))
+        list(read_csv(path, RowChecker(make_schema(kind), str(path), None)))

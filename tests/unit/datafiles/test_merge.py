@@ -65,7 +65,7 @@ def list_rows(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     return [tuple(r.values()) for b in batches for r in b.to_pylist()]  # type: ignore[misc]
 
 
-def by_key(row: Row) -> Any:
+def sort_key(row: Row) -> Any:
     return row[:3]
 
 
@@ -73,7 +73,7 @@ def write_file(folder: Path, name: str, rows: list[Row], row_group: int = 100_00
     writer = DataFileWriter(
         DataRoot(folder), name, SCHEMA, FileSettings(row_group_rows_max=row_group)
     )
-    writer.write([make_batch(sorted(rows, key=by_key))])
+    writer.write([make_batch(sorted(rows, key=sort_key))])
     writer.finish()
     return str(folder / name)
 
@@ -96,7 +96,7 @@ def test_merge_yields_all_rows_in_key_order(
     options = engine(folder, merge_files_max=most)
     result = list_rows(merge(MergeRequest(SCHEMA, inputs), options))
     all_rows = [row for rows in files for row in rows]
-    assert [by_key(r) for r in result] == [by_key(r) for r in sorted(all_rows, key=by_key)]
+    assert [sort_key(r) for r in result] == [sort_key(r) for r in sorted(all_rows, key=sort_key)]
     assert sorted(result, key=repr) == sorted(all_rows, key=repr)
     assert list(options.spill_folder.iterdir()) == []
 
@@ -205,7 +205,7 @@ def check_file(folder: Path, written: WrittenFile, leaves: dict[Any, Partition])
     table = pq.read_table(folder / file.path)
     assert table.schema.equals(arrow_schema(SCHEMA))
     rows: list[Row] = [tuple(r.values()) for r in table.to_pylist()]  # type: ignore[misc]
-    assert [by_key(r) for r in rows] == sorted(by_key(r) for r in rows)
+    assert [sort_key(r) for r in rows] == sorted(sort_key(r) for r in rows)
     assert (file.rows, file.bytes) == (len(rows), (folder / file.path).stat().st_size)
     assert file.smallest_key == tuple(min(r[d] for r in rows) for d in (0, 1))
     assert file.largest_key == tuple(max(r[d] for r in rows) for d in (0, 1))
@@ -253,13 +253,13 @@ def test_empty_batches_write_no_file(tmp_path: Path, strategy: FileStrategy) -> 
 
 
 def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
-    def interrupted() -> Iterator[pa.RecordBatch]:
+    def yield_and_fail() -> Iterator[pa.RecordBatch]:
         yield make_batch([("a", 1, 1, b"x")])
         raise KeyboardInterrupt
 
     target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
     with pytest.raises(KeyboardInterrupt):
-        write_sorted(interrupted(), target, FileStrategy.ONE_FILE_PER_LEAF)
+        write_sorted(yield_and_fail(), target, FileStrategy.ONE_FILE_PER_LEAF)
     assert not list(tmp_path.rglob("*.parquet*"))
 
 

@@ -62,7 +62,7 @@ rows_strategy = st.lists(
 Rows = list[tuple[Any, ...]]
 
 
-def table_of(schema: Schema, rows: Rows) -> pa.Table:
+def make_table(schema: Schema, rows: Rows) -> pa.Table:
     kinds = arrow_schema(schema)
     columns = zip(*sorted(rows, key=lambda r: r[: len(schema.keys)]), strict=True)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)]
@@ -73,7 +73,7 @@ def written_inputs(folder: Path, schema: Schema, files: list[Rows]) -> tuple[Mer
     inputs = []
     for number, rows in enumerate(files):
         writer = DataFileWriter(DataRoot(folder), f"in-{number}.parquet", schema, FileSettings())
-        writer.write(table_of(schema, rows).to_batches())
+        writer.write(make_table(schema, rows).to_batches())
         file = writer.finish()
         inputs.append(MergeInput(str(folder / file.path), bytes=file.bytes))
     return tuple(inputs)

@@ -40,7 +40,7 @@ def write_parquet(row_groups: int) -> bytes:
 FILES = {n: write_parquet(n) for n in (1, 2, 14, 15, 16, 200)}
 
 
-def footer_of(content: bytes) -> bytes:
+def read_footer(content: bytes) -> bytes:
     length = footer_length(content[-TAIL_BYTES:])
     return content[-length - TAIL_BYTES : -TAIL_BYTES]
 
@@ -48,7 +48,7 @@ def footer_of(content: bytes) -> bytes:
 @pytest.mark.parametrize("row_groups", FILES)
 def test_footer_of_all_row_groups_is_identical(row_groups: int) -> None:
     content = FILES[row_groups]
-    parts = split_footer(footer_of(content))
+    parts = split_footer(read_footer(content))
     groups = range(len(parts.row_groups))
     assert content.endswith(parts.with_row_groups(groups, TABLE.num_rows))
 
@@ -60,7 +60,7 @@ def test_footer_of_some_row_groups_has_their_rows(data: st.DataObject) -> None:
     whole = pq.ParquetFile(io.BytesIO(content))
     groups = sorted(data.draw(st.sets(st.integers(0, whole.num_row_groups - 1))))
     rows = sum(whole.metadata.row_group(i).num_rows for i in groups)
-    footer = footer_of(content)
+    footer = read_footer(content)
     fewer = content[: -len(footer) - TAIL_BYTES]
     fewer += split_footer(footer).with_row_groups(groups, rows)
     result = pq.ParquetFile(io.BytesIO(fewer), page_checksum_verification=True)
@@ -82,7 +82,7 @@ def test_invalid_footer_is_refused(data: bytes) -> None:
 
 
 def test_torn_footer_is_refused() -> None:
-    footer = footer_of(FILES[2])
+    footer = read_footer(FILES[2])
     parts = split_footer(footer)
     for end in range(len(footer) - len(parts.after)):
         with pytest.raises(ValueError, match="footer"):
@@ -99,7 +99,7 @@ def test_datafusion_reads_a_footer_of_some_row_groups(tmp_path: Path) -> None:
     from datafusion import SessionContext
 
     content = FILES[16]
-    footer = footer_of(content)
+    footer = read_footer(content)
     path = tmp_path / "some.parquet"
     path.write_bytes(
         content[: -len(footer) - TAIL_BYTES] + split_footer(footer).with_row_groups([3, 9], 50)

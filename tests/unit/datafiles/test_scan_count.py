@@ -14,7 +14,7 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 SCHEMA = Schema((Field("id", PrimitiveType.LONG),))
 
 
-def merged(tmp_path: Path, *paths: Path, files_max: int = 64) -> int:
+def merge_files(tmp_path: Path, *paths: Path, files_max: int = 64) -> int:
     (tmp_path / "spill").mkdir(exist_ok=True)
     settings = EngineSettings(tmp_path / "spill", merge_files_max=files_max)
     request = MergeRequest(SCHEMA, tuple(MergeInput(str(p)) for p in paths))
@@ -30,10 +30,10 @@ def present(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("files_max", [2, 64])
 def test_missing_input_is_state_moved_on(tmp_path: Path, present: Path, files_max: int):
-    assert merged(tmp_path, present, present, present, files_max=files_max) == 30
+    assert merge_files(tmp_path, present, present, present, files_max=files_max) == 30
     removed_paths = tmp_path / "gone.parquet"
     with pytest.raises(StateMovedOnError, match=r"gone\.parquet"):
-        merged(tmp_path, present, removed_paths, present, files_max=files_max)
+        merge_files(tmp_path, present, removed_paths, present, files_max=files_max)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 no file at all PAR1", b"x" * 1000])
@@ -41,11 +41,11 @@ def test_torn_file_is_a_data_error(tmp_path: Path, present: Path, content: bytes
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(content)
     with pytest.raises(DataError):
-        merged(tmp_path, present, torn)
+        merge_files(tmp_path, present, torn)
 
 
 def test_truncated_file_is_a_data_error(tmp_path: Path, present: Path):
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(present.read_bytes()[:-20])
     with pytest.raises(DataError):
-        merged(tmp_path, torn)
+        merge_files(tmp_path, torn)

@@ -79,7 +79,7 @@ def read(name: str, content: bytes, rejects: Rejects | None = None) -> list[tupl
         return [tuple(row.values()) for batch in source(path, checker) for row in batch.to_pylist()]
 
 
-def as_read(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def expect_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*row[:-1], list(row[-1].items()))
 
 
@@ -97,7 +97,7 @@ def test_csv_round_trip(rows: list[tuple[Any, ...]]) -> None:
     content = "".join(lines)
     result = list(csv.reader(io.StringIO(content, newline=""), strict=True))
     assert len(result) == len(rows) + 1
-    assert read("rows.csv", content.encode()) == [as_read(row) for row in rows]
+    assert read("rows.csv", content.encode()) == [expect_row(row) for row in rows]
 
 
 @settings(deadline=None, max_examples=60, print_blob=True)
@@ -110,7 +110,7 @@ def test_json_round_trip(rows: list[tuple[Any, ...]], is_ascii: bool) -> None:
         members["at"] = members["at"].isoformat()
         line = json.dumps(members, ensure_ascii=is_ascii)
         lines.append(line.replace('"price": "PRICE"', f'"price": {row[3]:f}') + "\n")
-    assert read("rows.jsonl", "".join(lines).encode()) == [as_read(row) for row in rows]
+    assert read("rows.jsonl", "".join(lines).encode()) == [expect_row(row) for row in rows]
 
 
 @settings(deadline=None, max_examples=200, print_blob=True)

@@ -1,4 +1,4 @@
-"""Malformed text files and too long lines are refused."""
+"""Malformed text files and overlong lines are refused."""
 
 import gzip
 import io
@@ -18,7 +18,7 @@ P = PrimitiveType
 TEXT = Schema((Field("id", P.LONG),), (), (Field("v", P.STRING, nullable=True),))
 
 
-def schema_of(kind: FieldType) -> Schema:
+def make_schema(kind: FieldType) -> Schema:
     return Schema((Field("id", P.LONG),), (), (Field("v", kind),))
 
 
@@ -55,14 +55,14 @@ def test_too_long_line_is_not_read_completely(tmp_path: Path) -> None:
             sink.write(b" " * 1024**2)
     read = 0
 
-    class Counting(io.BytesIO):
+    class CountingFile(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             nonlocal read
             result = super().read(size)
             read += len(result)
             return result
 
-    stream = gzip.GzipFile(fileobj=Counting(path.read_bytes()))
+    stream = gzip.GzipFile(fileobj=CountingFile(path.read_bytes()))
     with pytest.raises(InvalidRequestError, match="line 1: "):
         list(text._blocks_of_lines(stream, path, 1000))  # type: ignore[arg-type]
     assert stream.tell() <= text._BLOCK_BYTES
@@ -133,11 +133,11 @@ def test_whole_numbers_have_decimal_digits_only(
     path = tmp_path / "rows.csv"
     path.write_text(f"id,v\n1,2\n2,{cell}\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field 'v'"):
-        read_rows(path, schema_of(kind))
+        read_rows(path, make_schema(kind))
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"id": 1, "v": {{{json.dumps(cell)}: 1}}}}\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.jsonl, row 1: field 'v'"):
-        read_rows(path, schema_of(MapType(kind, P.LONG)))
+        read_rows(path, make_schema(MapType(kind, P.LONG)))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell
     once = cell.split(",")[0] + "}"
     path.write_text("".join(f'{{"id": 1, "v": {item}}}\n' for item in (once, cell, once, "{}")))
     sink = io.StringIO()
-    assert len(read_rows(path, schema_of(kind), Rejects(sink))) == 3
+    assert len(read_rows(path, make_schema(kind), Rejects(sink))) == 3
     (rejection,) = map(json.loads, sink.getvalue().splitlines())
     assert rejection["row"] == 2
     assert "twice" in rejection["reason"]
@@ -165,4 +165,4 @@ def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell
     quoted_text = cell.replace('"', '""')
     path.write_text(f'id,v\n1,"{quoted_text}"\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*twice"):
-        read_rows(path, schema_of(kind))
+        read_rows(path, make_schema(kind))

@@ -212,7 +212,7 @@ TIMESTAMPS = next(limit for limit in LIMITS if limit.kind is P.TIMESTAMP)
 SHAPES = ("plain", "list", "map")
 
 
-def shaped(limits: Limits, shape: str) -> FieldType:
+def shape_kind(limits: Limits, shape: str) -> FieldType:
     match shape:
         case "list":
             return ListType(limits.kind)
@@ -222,12 +222,12 @@ def shaped(limits: Limits, shape: str) -> FieldType:
             return limits.kind
 
 
-def in_json(limits: Limits, shape: str, text: str) -> str:
+def shape_json(limits: Limits, shape: str, text: str) -> str:
     value = limits.json(text)
     return {"plain": value, "list": f"[{value}]", "map": f'{{"k": {value}}}'}[shape]
 
 
-def in_arrow(values: pa.Array, shape: str) -> pa.Array:
+def shape_array(values: pa.Array, shape: str) -> pa.Array:
     """One value in each list or map."""
     offsets = pa.array(range(len(values) + 1), pa.int32())
     match shape:
@@ -239,16 +239,16 @@ def in_arrow(values: pa.Array, shape: str) -> pa.Array:
             return values
 
 
-def schema_of(kind: FieldType) -> Schema:
+def make_schema(kind: FieldType) -> Schema:
     return Schema((Field("id", P.LONG),), (), (Field("v", kind),))
 
 
-def checker_of(kind: FieldType, name: str = "rows") -> RowChecker:
-    return RowChecker(schema_of(kind), name, None)
+def make_checker(kind: FieldType, name: str = "rows") -> RowChecker:
+    return RowChecker(make_schema(kind), name, None)
 
 
-def stored(batches: Iterator[pa.RecordBatch], kind: FieldType, rows: int) -> str:
-    """The values as text that tells them all apart, such as NaN, -0.0 and far years."""
+def check_and_read(batches: Iterator[pa.RecordBatch], kind: FieldType, rows: int) -> str:
+    """Returns the values as text that distinguishes NaN, -0.0 and distant years."""
     read = pa.Table.from_batches(list(batches))["v"].cast(arrow_type(kind)).combine_chunks()
     assert len(read) == rows
     if isinstance(kind, ListType | MapType):
@@ -274,12 +274,12 @@ def write_text(folder: Path, name: str, kind: FieldType, cells: tuple[str, ...])
 
 def read_text(path: Path, kind: FieldType) -> Iterator[pa.RecordBatch]:
     read = read_csv if path.name.endswith(".csv") else read_json_lines
-    return read(path, checker_of(kind, str(path)))
+    return read(path, make_checker(kind, str(path)))
 
 
 def text_cell(limits: Limits, shape: str, name: str, text: str) -> str:
     is_csv = name.endswith(".csv")
-    return text if is_csv and shape == "plain" else in_json(limits, shape, text)
+    return text if is_csv and shape == "plain" else shape_json(limits, shape, text)
 
 
 def ids(value: Any) -> str:
@@ -292,14 +292,14 @@ def ids(value: Any) -> str:
 def test_text_at_type_limits_is_stored_exactly_or_refused(
     tmp_path: Path, limits: Limits, shape: str, name: str
 ) -> None:
-    kind = shaped(limits, shape)
+    kind = shape_kind(limits, shape)
     cells = tuple(text_cell(limits, shape, name, text) for text in limits.good)
     path = write_text(tmp_path, name, kind, cells)
-    assert stored(read_text(path, kind), kind, len(cells)) == as_text(limits.stored)
+    assert check_and_read(read_text(path, kind), kind, len(cells)) == as_text(limits.stored)
     for text in limits.bad_texts:
         path = write_text(tmp_path, name, kind, (text_cell(limits, shape, name, text),))
         with pytest.raises(InvalidRequestError, match=r"rows\.\w+, row 1"):
-            stored(read_text(path, kind), kind, 1)
+            check_and_read(read_text(path, kind), kind, 1)
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
@@ -316,7 +316,7 @@ def test_map_keys_at_type_limits_are_stored_exactly_or_refused(
     for text in limits.bad_texts:
         path = write_text(tmp_path, name, kind, (f"{{{json.dumps(text)}: 1}}",))
         with pytest.raises(InvalidRequestError, match=r"rows\.\w+, row 1"):
-            stored(read_text(path, kind), kind, 1)
+            check_and_read(read_text(path, kind), kind, 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -324,18 +324,18 @@ def test_map_keys_at_type_limits_are_stored_exactly_or_refused(
 def test_arrow_values_at_type_limits_are_stored_exactly_or_refused(
     limits: Limits, shape: str
 ) -> None:
-    kind = shaped(limits, shape)
+    kind = shape_kind(limits, shape)
     for values in (limits.stored, *limits.bad_arrays):
-        column = in_arrow(values, shape)
+        column = shape_array(values, shape)
         batch = pa.RecordBatch.from_arrays(
             [pa.array(range(len(column))), column], names=["id", "v"]
         )
-        read = read_batches(iter([batch]), checker_of(kind))
+        read = read_batches(iter([batch]), make_checker(kind))
         if values is limits.stored:
-            assert stored(read, kind, len(column)) == as_text(values)
+            assert check_and_read(read, kind, len(column)) == as_text(values)
             continue
         with pytest.raises(InvalidRequestError, match="rows, row 1: field 'v'"):
-            stored(read, kind, 1)
+            check_and_read(read, kind, 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -343,9 +343,9 @@ def test_arrow_values_at_type_limits_are_stored_exactly_or_refused(
 def test_parquet_values_at_type_limits_are_stored_exactly_or_refused(
     tmp_path: Path, limits: Limits, shape: str
 ) -> None:
-    kind = shaped(limits, shape)
+    kind = shape_kind(limits, shape)
     for values in (limits.stored, *limits.bad_arrays):
-        column = in_arrow(values, shape)
+        column = shape_array(values, shape)
         try:
             path = write_parquet(tmp_path, column)
         except pa.ArrowException:
@@ -353,17 +353,17 @@ def test_parquet_values_at_type_limits_are_stored_exactly_or_refused(
         if values is not limits.stored and not is_written(path, column):
             continue
         if values is limits.stored:
-            assert stored(read_or_scan(path, kind), kind, len(values)) == as_text(values)
+            assert check_and_read(read_or_scan(path, kind), kind, len(values)) == as_text(values)
             continue
         with pytest.raises(InvalidRequestError, match=r"v\.parquet, row group 0, row 1: field 'v'"):
-            stored(read_or_scan(path, kind), kind, 1)
+            check_and_read(read_or_scan(path, kind), kind, 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parquet_96_bit_timestamps_are_stored_exactly_or_refused(
     tmp_path: Path, shape: str
 ) -> None:
-    kind = shaped(TIMESTAMPS, shape)
+    kind = shape_kind(TIMESTAMPS, shape)
     for micros, fits in (
         ((-9_223_372_036_854_775, 9_223_372_036_854_775), True),
         ((253_402_300_799_999_999,), False),
@@ -371,13 +371,13 @@ def test_parquet_96_bit_timestamps_are_stored_exactly_or_refused(
     ):
         values = times(US, *micros)
         path = write_parquet(
-            tmp_path, in_arrow(values, shape), use_deprecated_int96_timestamps=True
+            tmp_path, shape_array(values, shape), use_deprecated_int96_timestamps=True
         )
         if fits:
-            assert stored(read_or_scan(path, kind), kind, len(values)) == as_text(values)
+            assert check_and_read(read_or_scan(path, kind), kind, len(values)) == as_text(values)
             continue
         with pytest.raises(InvalidRequestError, match=r"v\.parquet, row group 0, row 1: field 'v'"):
-            stored(read_or_scan(path, kind), kind, 1)
+            check_and_read(read_or_scan(path, kind), kind, 1)
 
 
 def write_parquet(folder: Path, column: pa.Array, **settings: Any) -> Path:
@@ -398,14 +398,14 @@ def is_written(path: Path, column: pa.Array) -> bool:
 
 def read_or_scan(path: Path, kind: FieldType) -> Iterator[pa.RecordBatch]:
     """Reads a Parquet file as an ingest does."""
-    schema = schema_of(kind)
-    file = open_parquet(path, checker_of(kind, str(path)))
+    schema = make_schema(kind)
+    file = open_parquet(path, make_checker(kind, str(path)))
     assert file is not None
     if not is_scannable(path, file, schema):
-        return read_parquet(path, checker_of(kind, str(path)))
+        return read_parquet(path, make_checker(kind, str(path)))
     unsorted = UnsortedRows(schema, path.parent)
     unsorted.add_file(str(path), file.schema_arrow, file.metadata.num_rows)
     try:
         return iter(list(sort(unsorted, EngineSettings(path.parent))))
     except DataError:
-        return read_parquet(path, checker_of(kind, str(path)))
+        return read_parquet(path, make_checker(kind, str(path)))

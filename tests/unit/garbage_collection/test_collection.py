@@ -1,4 +1,4 @@
-"""Collecting files without references: which, when, in what steps, and after a death."""
+"""Collection of unreferenced files: selection, age, order of steps, and crashes."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.tables.watched_ports import Killed
 from tests.unit.conftest import MakeTable
 
 
-def compacted(table: DataTable, times: int = 1) -> DataTable:
+def compact_table(table: DataTable, times: int = 1) -> DataTable:
     """The table after files were replaced, so that old ones wait for collection."""
     for _ in range(times):
         table.ingest(range(10))
@@ -31,7 +31,7 @@ def hold(table: DataTable, version: int, minutes: float = 60, name: str = "h") -
 def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecars(
     table: DataTable,
 ) -> None:
-    compacted(table)
+    compact_table(table)
     previous = table.rows()
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
     table.clock.pass_minutes(9)
@@ -64,7 +64,7 @@ def test_rule_5_a_referenced_file_is_never_collected(
 
 
 def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     old = table.number() - 2
     hold(table, old)
     held_rows = table.rows(old)
@@ -77,7 +77,7 @@ def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
 
 
 def test_rule_5_an_expired_hold_does_not_limit_collection(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     hold(table, table.number() - 2, minutes=20)
     table.clock.pass_minutes(19)
     assert table.collect().files == 0
@@ -86,10 +86,10 @@ def test_rule_5_an_expired_hold_does_not_limit_collection(table: DataTable) -> N
 
 
 def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     version = table.number()
     hold(table, version)
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
     held_rows = table.rows(version)
     report = table.collect()
@@ -103,7 +103,7 @@ def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> 
 def test_rule_5_a_follower_keeps_unread_files(table: DataTable) -> None:
     start = table.number()
     table.store.commit_or_raise(CreateFollower("copy", start))
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
     report = table.collect()
     assert (report.files, report.blocker) == (0, f"follower copy at version {start}")
@@ -112,7 +112,7 @@ def test_rule_5_a_follower_keeps_unread_files(table: DataTable) -> None:
 
 
 def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     old = table.number() - 2
     held_rows = table.rows(old)
     table.clock.pass_minutes(30)
@@ -124,7 +124,7 @@ def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: Data
 def test_constantly_new_claims_end_in_a_conflict(
     table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compacted(table)
+    compact_table(table)
     hold(table, 1)
     table.clock.pass_minutes(30)
     nobody = Claims(table.number(), None, ())
@@ -137,7 +137,7 @@ def test_constantly_new_claims_end_in_a_conflict(
 def test_rule_5_objects_are_deleted_after_the_entry_that_removes_the_files(
     table: DataTable,
 ) -> None:
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
     seen = []
 
@@ -152,7 +152,7 @@ def test_rule_5_objects_are_deleted_after_the_entry_that_removes_the_files(
 
 def test_files_are_collected_in_batches(table: DataTable) -> None:
     table.set(sleeper__gc__batch__size=3)
-    compacted(table, times=4)
+    compact_table(table, times=4)
     table.clock.pass_minutes(30)
     assert table.collect().files == 11
     entries = [t for t in table.watched.committed if isinstance(t, CollectFiles)]
@@ -161,7 +161,7 @@ def test_files_are_collected_in_batches(table: DataTable) -> None:
 
 
 def test_a_dry_run_lists_files_and_changes_nothing(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
     number, on_disk = table.number(), table.paths_on_disk()
     report = table.collect(dry_run=True)
@@ -170,17 +170,17 @@ def test_a_dry_run_lists_files_and_changes_nothing(table: DataTable) -> None:
     assert sorted(report.paths) == [
         p for p in on_disk if p.endswith(".parquet") and p != remaining.path
     ]
-    done = table.collect()
+    second_report = table.collect()
     assert (report.files, report.bytes, report.horizon_after) == (
-        done.files,
-        done.bytes,
-        done.horizon_after,
+        second_report.files,
+        second_report.bytes,
+        second_report.horizon_after,
     )
 
 
 def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> None:
     for die_at in range(100):
-        table = compacted(make_table())
+        table = compact_table(make_table())
         previous = table.rows()
         table.clock.pass_minutes(30)
         table.ticks.count, table.ticks.die_at = 0, die_at
@@ -204,7 +204,7 @@ def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> Non
 def test_an_interrupted_collection_is_finished_despite_a_newer_hold(
     table: DataTable,
 ) -> None:
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
 
     def die() -> None:
@@ -219,7 +219,7 @@ def test_an_interrupted_collection_is_finished_despite_a_newer_hold(
 
 
 def test_two_collectors_at_once_delete_everything_once(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     table.clock.pass_minutes(30)
     others = []
     table.watched.before_commit.append((CollectFiles, lambda: others.append(table.collect())))
@@ -229,7 +229,7 @@ def test_two_collectors_at_once_delete_everything_once(table: DataTable) -> None
 
 
 def test_missing_objects_are_no_error(table: DataTable) -> None:
-    compacted(table)
+    compact_table(table)
     remaining = table.files()[0].path
     folder: Path = table.root.folder
     for path in table.paths_on_disk():

@@ -1,4 +1,4 @@
-"""Collecting what dead runs left: by the age of the run, and never what the state knows."""
+"""Collection of files of crashed runs, by age; referenced files are never deleted."""
 
 import os
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from tests.tables.watched_ports import TABLE_ID, Killed
 
 
 def left_behind(table: DataTable, began_ms: int, *suffixes: str) -> str:
-    """A data file of a run that died, or what else the suffixes say. Modified just now."""
+    """Writes a data file of a crashed run, or objects with these suffixes, modified just now."""
     path = new_data_path(TABLE_ID, ROOT, began_ms)
     for suffix in suffixes or ("",):
-        put(table, path + suffix)
+        put_object(table, path + suffix)
     return path
 
 
-def put(table: DataTable, path: str, modified_ms: int = START_MS) -> str:
+def put_object(table: DataTable, path: str, modified_ms: int = START_MS) -> str:
     full = table.root.folder / path
     full.parent.mkdir(parents=True, exist_ok=True)
     full.write_bytes(b"12345")
@@ -90,7 +90,7 @@ def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: DataTable) -
 def test_rule_3_a_collector_with_a_jumped_clock_never_deletes_files_that_commit_later(
     table: DataTable,
 ) -> None:
-    """The run's own clock is right. Its commit is refused, because its files are gone."""
+    """The run's clock is right. Its commit is refused, because its files were deleted."""
     running = left_behind(table, table.clock())
     file = DataFile(running, 1, 5, (1,), (1,))
     job = AddFiles("running", table.clock(), (NewFile(file, ((ROOT, 1),)),))
@@ -148,7 +148,7 @@ def test_collection_of_an_idle_table_keeps_its_log_time_current(table: DataTable
 
 def test_sidecars_follow_their_data_file(table: DataTable) -> None:
     (file,) = table.ingest(range(10))
-    put(table, file.path + ".filter")
+    put_object(table, file.path + ".filter")
     alone = left_behind(table, START_MS, ".sketches", ".filter")
     table.clock.pass_minutes(15 * 24 * 60)
     table.collect_orphans()
@@ -159,17 +159,17 @@ def test_sidecars_follow_their_data_file(table: DataTable) -> None:
 
 
 def test_objects_without_a_run_start_age_by_their_modification_time(table: DataTable) -> None:
-    old = put(table, f"{TABLE_ID}/data/partition_root/what", START_MS - 15 * DAY_MS)
-    young = put(table, f"{TABLE_ID}/data/partition_root/that", START_MS - 13 * DAY_MS)
+    old = put_object(table, f"{TABLE_ID}/data/partition_root/what", START_MS - 15 * DAY_MS)
+    young = put_object(table, f"{TABLE_ID}/data/partition_root/that", START_MS - 13 * DAY_MS)
     table.collect_orphans()
     assert not exists(table, old)
     assert exists(table, young)
 
 
 def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: DataTable) -> None:
-    whole = put(table, f"{TABLE_ID}/snapshots/{7:019d}-0a1b2c3d-0123456789abcdef.db.zst", 0)
-    torn = put(table, whole + "#1", 0)
-    stray = put(table, f"{TABLE_ID}/lost+found", 0)
+    whole = put_object(table, f"{TABLE_ID}/snapshots/{7:019d}-0a1b2c3d-0123456789abcdef.db.zst", 0)
+    torn = put_object(table, whole + "#1", 0)
+    stray = put_object(table, f"{TABLE_ID}/lost+found", 0)
     table.clock.pass_minutes(15 * 24 * 60)
     assert table.collect_orphans().objects == 1
     assert exists(table, whole)
@@ -179,7 +179,7 @@ def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: Da
 
 
 def test_other_tables_are_unchanged(table: DataTable) -> None:
-    other = put(table, "ffffffff/data/partition_root/x", 0)
+    other = put_object(table, "ffffffff/data/partition_root/x", 0)
     listing = [StoredObject(other, 5, 0)]
     report = collect_orphans(
         TABLE_ID, table.store, table.properties, lambda _: listing, table.root.delete, table.clock

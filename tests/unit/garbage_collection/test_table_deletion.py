@@ -1,4 +1,4 @@
-"""Deleting a dropped table: piece by piece, the index row last, however often it dies."""
+"""Deletion of a dropped table in steps, the index row last, despite crashes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Jobs of waiting files are sent once decided, whatever dies in between."""
+"""Planned jobs of waiting files are sent despite crashes."""
 
 import contextlib
 import dataclasses
@@ -30,13 +30,13 @@ def request(number: int) -> FileRequest:
     return FileRequest(TABLE, f"m-{number}", f"bucket/{number}", 10, NOW + number)
 
 
-class Died(BaseException):
-    """The process is gone."""
+class Crash(BaseException):
+    """Ends the process under test."""
 
 
 @dataclasses.dataclass
-class Dying:
-    """A store whose user dies just before or just after the call of that number."""
+class CrashingStore:
+    """A store whose process ends just before or after the call of that number."""
 
     inner: FileRequests
     at_call: int
@@ -49,10 +49,10 @@ class Dying:
         def call(*arguments: object) -> object:
             self.calls += 1
             if self.calls == self.at_call and not self.after:
-                raise Died
+                raise Crash
             result = method(*arguments)
             if self.calls == self.at_call:
-                raise Died
+                raise Crash
             return result
 
         return call
@@ -65,9 +65,9 @@ def test_an_interrupted_run_neither_loses_nor_duplicates_files(
 ) -> None:
     store.add([request(n) for n in range(5)])
     messages: list[BatchJob] = []
-    dying = Dying(store, at_call, after)
-    with contextlib.suppress(Died):
-        create_batches(TABLE, dying, LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
+    crashing_store = CrashingStore(store, at_call, after)
+    with contextlib.suppress(Crash):
+        create_batches(TABLE, crashing_store, LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
     create_batches(TABLE, store, LIMITS, messages.append, lambda: NOW)
     jobs = {job.id: job for job in messages}
     assert all(jobs[job.id] == job for job in messages), "one id, one content"
@@ -82,9 +82,9 @@ def test_a_failed_send_is_retried_under_the_same_id(store: FileRequests) -> None
 
     def refuse(job: BatchJob) -> None:
         tried.append(job)
-        raise Died
+        raise Crash
 
-    with pytest.raises(Died):
+    with pytest.raises(Crash):
         create_batches(TABLE, store, LIMITS, refuse, lambda: NOW)
     assert create_batches(TABLE, store, LIMITS, tried.append, lambda: NOW) == [tried[0]]
     assert tried[1] == tried[0]
@@ -118,12 +118,12 @@ def test_a_partially_listed_job_is_left_to_the_next_run(store: FileRequests) -> 
     store.add([request(0), request(1)])
     store.assign("job", [request(0), request(1)])
 
-    class Lagging:
+    class StaleStore:
         def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
             return store.waiting(table_id)[:1]
 
     messages: list[BatchJob] = []
-    create_batches(TABLE, Lagging(), LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
+    create_batches(TABLE, StaleStore(), LIMITS, messages.append, lambda: NOW)  # type: ignore[arg-type]
     assert messages == []
     create_batches(TABLE, store, LIMITS, messages.append, lambda: NOW)
     assert [job.files for job in messages] == [("bucket/0", "bucket/1")]

@@ -145,10 +145,10 @@ def test_an_invalid_message_is_recorded_as_rejected(
 def test_a_failing_table_does_not_affect_others(
     instance: Instance, file: Path, tmp_path: Path
 ) -> None:
-    broken = create_table(instance, "broken", SCHEMA)
+    broken_table = create_table(instance, "broken", SCHEMA)
     for name in ("broken", "t"):
         submit_to_batcher(instance, name, [str(file)])
-    path = tmp_path / "instance" / "tables" / f"table-{broken.id}.properties"
+    path = tmp_path / "instance" / "tables" / f"table-{broken_table.id}.properties"
     path.write_text("sleeper.table.nonsense=1")
     batches, problems = create_all_ingest_batches(instance)
     assert batches == 1
@@ -211,14 +211,16 @@ def test_files_assigned_to_a_job_of_a_deleted_table_are_rejected_once(
     def dies(_: object) -> None:
         raise UnavailableError("no answer")
 
-    dying = with_ports(instance, jobs={"file_requests": lambda: _Discarding(requests, dies)})
-    assert create_all_ingest_batches(dying) == (0, ("table gone: no answer",))
+    crashing_instance = with_ports(
+        instance, jobs={"file_requests": lambda: _DiscardingStore(requests, dies)}
+    )
+    assert create_all_ingest_batches(crashing_instance) == (0, ("table gone: no answer",))
     assert create_all_ingest_batches(instance) == (0, ())
     (job,) = instance.jobs.tracker.recent()
     assert (job.job_id, job.state, len(job.runs)) == ("the job", JobState.REJECTED, 1)
 
 
-class _Discarding:
+class _DiscardingStore:
     """File requests with another way of discarding them."""
 
     def __init__(self, inner: FileRequests, discard: Callable[[object], None]) -> None:

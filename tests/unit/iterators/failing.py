@@ -1,4 +1,4 @@
-"""Iterators that do wrong, as a wheel would bring them, and code that knows them by name."""
+"""Defective iterators, as in a user's wheel, and registries that return them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +11,8 @@ from sleeper.user_code.wheel import CodeKind
 Batches = Iterator[pa.RecordBatch]
 
 
-class Told:
-    """An iterator that does what a function says; the config is given to it too."""
+class ActingIterator:
+    """An iterator that runs a function with its input and configuration."""
 
     def __init__(self, act: Callable[[Batches, str], Any]) -> None:
         self._act = act
@@ -21,8 +21,8 @@ class Told:
         return lambda batches: self._act(batches, config)
 
 
-class ToldCode:
-    """In the place of `UserCode`: one iterator, whatever name is asked for."""
+class OneIteratorCode:
+    """Replaces `UserCode`: returns one iterator for every name."""
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -33,11 +33,11 @@ class ToldCode:
 
 
 def make_iterators(act: Callable[[Batches, str], Any], rows_max: int = 1_000_000) -> TableIterators:
-    return of_class(Told(act), rows_max)
+    return make_class_iterators(ActingIterator(act), rows_max)
 
 
-def of_class(make: Any, rows_max: int = 1_000_000) -> TableIterators:
-    return TableIterators("t", ToldCode(make), lambda: rows_max)  # type: ignore[arg-type]
+def make_class_iterators(make: Any, rows_max: int = 1_000_000) -> TableIterators:
+    return TableIterators("t", OneIteratorCode(make), lambda: rows_max)  # type: ignore[arg-type]
 
 
 def raises(batches: Batches, _: str) -> Batches:
@@ -96,7 +96,7 @@ def reads_nothing(batches: Batches, _: str) -> Batches:
 
 
 def gives_up_below(batches: Batches, _: str) -> Batches:
-    """Takes an error of its input for the input's end."""
+    """Treats an error of its input as the end of the input."""
     try:
         yield from batches
     except Exception:

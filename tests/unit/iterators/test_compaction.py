@@ -1,4 +1,4 @@
-"""Iterators in compactions: what becomes of the job, its files and their rows."""
+"""Iterators in compactions: state of the job, its files and their rows."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Iterators in reads: of a table, of a query, one after the other, and what is checked."""
+"""Iterators in reads: the table's, the query's, both in sequence, and checks of their output."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,8 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.clock import START_MS
 from tests.tables.data_table import DataTable
 from tests.unit.iterators import failing
-from tests.unit.iterators.failing import make_iterators, of_class
-from tests.unit.processing.test_any_history import arrow_table, as_rows
+from tests.unit.iterators.failing import make_class_iterators, make_iterators
+from tests.unit.processing.test_any_history import arrow_table, list_rows
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -77,7 +77,7 @@ def engine(table: DataTable) -> QueryEngine:
 
 
 def read(table: DataTable, iterators: TableIterators | None = None, **more: Any) -> list:
-    return as_rows(
+    return list_rows(
         run_query(Query(**more), make_query_table(table, iterators), engine(table)).read_all()
     )
 
@@ -86,7 +86,7 @@ def sql(table: DataTable, statement: str, iterators: TableIterators | None = Non
     with run_sql(
         statement, {"t": lambda: make_query_table(table, iterators)}, engine(table)
     ) as result:
-        return as_rows(result.read_all())
+        return list_rows(result.read_all())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_an_iterator_receives_all_rows_of_a_key_in_any_query(make: Any) -> None:
 
 
 class Narrow:
-    """Remembers the fields that it was given."""
+    """An iterator that records the fields of its input."""
 
     seen: ClassVar[list[list[str]]] = []
 
@@ -249,11 +249,15 @@ def test_unneeded_columns_are_not_read(
     fill(table, [(1, 2, 3, 4, "x")])
     processing = Processing(iterator=IteratorCall("Mine", config))
     Narrow.seen.clear()
-    (row,) = read(table, of_class(Narrow), columns=columns, processing=processing)
+    (row,) = read(table, make_class_iterators(Narrow), columns=columns, processing=processing)
     assert row == tuple({"n": 3, "who": "x"}[c] for c in columns or ()) or columns is None
     assert Narrow.seen[-1] == fields
     with pytest.raises(InvalidRequestError, match="no field 'nix'"):
-        read(table, of_class(Narrow), processing=Processing(iterator=IteratorCall("Mine", "nix")))
+        read(
+            table,
+            make_class_iterators(Narrow),
+            processing=Processing(iterator=IteratorCall("Mine", "nix")),
+        )
 
 
 def test_a_query_with_a_wrong_iterator_is_refused(make: Any) -> None:

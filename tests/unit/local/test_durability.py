@@ -29,7 +29,7 @@ from tests.wheels import make_wheel
 
 # Enough rows for full row groups, so that the engine writes a compaction's output.
 ENGINE_WRITTEN_ROWS = 30_000
-EVERYTHING = {"k": {"min": "", "max": None}}
+ALL_KEYS = {"k": {"min": "", "max": None}}
 
 
 @dataclass
@@ -51,12 +51,12 @@ class DiskRecord:
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             # A name is durable only if its content was before.
             self.folders[path] = {
-                p.name for p in path.iterdir() if p.is_dir() or self.fault_of(p) is None
+                p.name for p in path.iterdir() if p.is_dir() or self.find_fault(p) is None
             }
         else:
             self.file_sizes[status.st_ino] = status.st_size
 
-    def fault_of(self, path: Path) -> str | None:
+    def find_fault(self, path: Path) -> str | None:
         """Returns why a power failure could lose the file's content, or None if it is durable."""
         status = path.stat()
         synced = self.file_sizes.get(status.st_ino)
@@ -67,7 +67,7 @@ class DiskRecord:
     def check(self, path: Path, top: Path) -> None:
         """Adds to the faults, unless the file and the folders above it are durable."""
         self.checked.add(path.name)
-        fault = self.fault_of(path)
+        fault = self.find_fault(path)
         if fault is None and path.name not in self.folders.get(path.parent, ()):
             fault = f"{path.name}: its folder was not synchronized after it"
         for folder in path.parents:
@@ -153,7 +153,7 @@ def test_exports_and_query_results_are_durable(
 ) -> None:
     ingest(instance, 1_000)
     export_table(instance, "rows", tmp_path / "out", "e1")
-    query = {"tableName": "rows", "type": "Query", "queryId": "q1", "regions": [EVERYTHING]}
+    query = {"tableName": "rows", "type": "Query", "queryId": "q1", "regions": [ALL_KEYS]}
     send_query(instance, json.dumps(query))
     run_all(instance)
     export = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]

@@ -1,4 +1,4 @@
-"""Ranges and regions hold what their words say, held against plain comparison."""
+"""Ranges and regions, compared with plain Python comparison."""
 
 import base64
 

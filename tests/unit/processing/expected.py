@@ -1,4 +1,4 @@
-"""Filters and aggregations in plain Python, row by row: what the engine is held against."""
+"""Filters and aggregations in plain Python, row by row, as the reference for the engine."""
 
 import math
 from collections import defaultdict
@@ -68,8 +68,8 @@ def _aggregated(values: list[Any], op: AggregationOp, kind: FieldType) -> Any:
         for entries in present:
             for key, value in entries:
                 by_key[key].append(value)
-        one = _OF_EACH[op.value.removeprefix("map_")]
-        return [(key, one(by_key[key], kind.value)) for key in sorted(by_key)]
+        aggregate = _OF_EACH[op.value.removeprefix("map_")]
+        return [(key, aggregate(by_key[key], kind.value)) for key in sorted(by_key)]
     return _OF_EACH[op.value](present, kind)
 
 

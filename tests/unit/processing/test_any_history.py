@@ -1,4 +1,4 @@
-"""However rows came in, and whatever became of their files, a table has one answer."""
+"""A table returns the same rows after any history of ingests, compactions and splits."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -149,13 +149,13 @@ class History:
         """A file for each leaf, one for all of them, or one of a partition that was split."""
         with self.table.store.reading() as state:
             partitions = list(state.partitions.all())
-        into = [None, *partitions][choice % (len(partitions) + 1)]
-        if into is not None:
-            rows = [r for r in rows if into.region.contains(r[:1])]
+        target = [None, *partitions][choice % (len(partitions) + 1)]
+        if target is not None:
+            rows = [r for r in rows if target.region.contains(r[:1])]
         if rows:
             strategy = list(FileStrategy)[choice % 2]
             self.table.ingest_sorted(
-                arrow_table(self.table.schema, rows), strategy, into.id if into else None
+                arrow_table(self.table.schema, rows), strategy, target.id if target else None
             )
             self.rows += rows
 
@@ -195,8 +195,8 @@ class History:
         expected = self._expected(self.rows, now_ms)
         assert self._sql("SELECT * FROM t") == _sorted(expected)
         assert self._sql("SELECT count(*) FROM t") == [(len(expected),)]
-        of_key = [r for r in expected if r[0] == key]
-        assert self._sql(f'SELECT * FROM t WHERE "Key A" = {key}') == _sorted(of_key)
+        rows_of_key = [r for r in expected if r[0] == key]
+        assert self._sql(f'SELECT * FROM t WHERE "Key A" = {key}') == _sorted(rows_of_key)
         place = [f.name for f in self.table.schema.fields].index(
             "v" if self.table.schema is FILTERING else "long"
         )
@@ -208,13 +208,13 @@ class History:
         return self.expect(rows, now_ms)
 
     def _read(self, query: Query, in_order: bool = False) -> list[Row]:
-        rows = as_rows(run_query(query, self._query_table(), self._engine()).read_all())
+        rows = list_rows(run_query(query, self._query_table(), self._engine()).read_all())
         aggregates = bool(self.table.processing.aggregations)
         return rows if in_order or aggregates else sorted(rows, key=repr)
 
     def _sql(self, statement: str) -> list[Row]:
         with run_sql(statement, {"t": self._query_table}, self._engine()) as result:
-            return _sorted(as_rows(result.read_all()))
+            return _sorted(list_rows(result.read_all()))
 
     def _query_table(self) -> QueryTable:
         return QueryTable("t", self.table.store, self.table.root)
@@ -239,7 +239,7 @@ def arrow_table(schema: Schema, rows: list[Row]) -> pa.Table:
     return pa.table(arrays, schema=kind)
 
 
-def as_rows(table: pa.Table) -> list[Row]:
+def list_rows(table: pa.Table) -> list[Row]:
     columns: list[list[Any]] = [c.to_pylist() for c in table.columns]
     return [comparable(row) for row in zip(*columns, strict=True)]
 
@@ -285,22 +285,22 @@ def test_a_filtering_table_gives_the_answer_of_plain_python(data: st.DataObject)
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_a_table_with_sum_by_key_gives_the_sums_of_plain_python(data: st.DataObject):
-    iterating = Processing(iterator=IteratorCall("SumByKey"))
-    run_history(data, NUMBERS, iterating, number_rows, expectation(NUMBERS, SUMS))
+    processing = Processing(iterator=IteratorCall("SumByKey"))
+    run_history(data, NUMBERS, processing, number_rows, expectation(NUMBERS, SUMS))
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_a_table_with_latest_by_sort_key_gives_the_latest_of_plain_python(data: st.DataObject):
-    iterating = Processing(iterator=IteratorCall("LatestBySortKey"))
-    run_history(data, NUMBERS, iterating, key_only_rows, latest)
+    processing = Processing(iterator=IteratorCall("LatestBySortKey"))
+    run_history(data, NUMBERS, processing, key_only_rows, latest)
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_a_table_with_age_off_by_field_keeps_the_young_of_plain_python(data: st.DataObject):
-    iterating = Processing(iterator=IteratorCall("AgeOffByField", f"time,{AGE_MS}"))
-    run_history(data, NUMBERS, iterating, number_rows, young)
+    processing = Processing(iterator=IteratorCall("AgeOffByField", f"time,{AGE_MS}"))
+    run_history(data, NUMBERS, processing, number_rows, young)
 
 
 def test_times_are_compared_to_the_microsecond():

@@ -19,17 +19,17 @@ from sleeper.statestore.transactions.transaction import Status
 from tests.clock import START_MS
 from tests.tables.data_table import DataTable
 from tests.tables.state_table import StateTable
-from tests.unit.processing.test_any_history import arrow_table, as_rows
+from tests.unit.processing.test_any_history import arrow_table, list_rows
 
 P = PrimitiveType
 SCHEMA = Schema((Field("key", P.INT),), (Field("time", P.LONG),), (Field("count", P.LONG),))
-SUMMED = Processing((), parse_aggregations("sum(count)"))
+SUM_PROCESSING = Processing((), parse_aggregations("sum(count)"))
 ROWS = [(1, START_MS, 1), (1, START_MS, 2), (2, START_MS + 50, 3)]
 
 
 @pytest.fixture
 def table(tmp_path: Path):
-    data_table = DataTable(tmp_path, SCHEMA, processing=SUMMED)
+    data_table = DataTable(tmp_path, SCHEMA, processing=SUM_PROCESSING)
     yield data_table
     data_table.close()
 
@@ -47,13 +47,15 @@ def change(table: DataTable, **texts: str):
 def read(table: DataTable, version: int | None = None, **more) -> list:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     query_table = QueryTable("t", table.store, table.root)
-    return as_rows(run_query(Query(version=version, **more), query_table, engine).read_all())
+    return list_rows(run_query(Query(version=version, **more), query_table, engine).read_all())
 
 
 def test_one_part_is_changed_and_the_other_stays(table: DataTable):
     assert change(table, filters="ageOff(time,5)").status is Status.APPLIED
     with table.store.reading() as state:
-        assert state.processing == Processing(parse_filters("ageOff(time,5)"), SUMMED.aggregations)
+        assert state.processing == Processing(
+            parse_filters("ageOff(time,5)"), SUM_PROCESSING.aggregations
+        )
     assert change(table, aggregations="").status is Status.APPLIED
     assert change(table, filters="").status is Status.APPLIED
     assert change(table, filters="").status is Status.ALREADY_DONE
@@ -101,7 +103,7 @@ def test_sql_reads_an_old_version_as_a_query_does(table: DataTable):
     openers = {"t": lambda: QueryTable("t", table.store, table.root)}
     for version in (early, table.number()):
         result = run_sql("SELECT * FROM t ORDER BY 1", openers, engine, as_of=AsOf(version))
-        assert as_rows(result.read_all()) == read(table, version)
+        assert list_rows(result.read_all()) == read(table, version)
     assert run_sql("SELECT * FROM t", openers, engine).read_all().num_rows == 0
 
 
@@ -162,7 +164,7 @@ def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: Da
     table.clock.now_ms += 60
     assert read(table, processing=own) == [(2, START_MS + 50, 3)]
     change(table, aggregations="")
-    assert read(table, processing=SUMMED) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
+    assert read(table, processing=SUM_PROCESSING) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
     with pytest.raises(InvalidRequestError, match="no field 'x'"):
         read(table, processing=Processing(parse_filters("ageOff(x,50)")))
 
@@ -173,21 +175,21 @@ def test_sql_groups_what_is_aggregated_already(table: DataTable):
     openers = {"t": lambda: QueryTable("t", table.store, table.root)}
     statement = "SELECT key, max(count) AS count FROM t GROUP BY key, time ORDER BY key"
     with run_sql(statement, openers, engine) as result:
-        assert as_rows(result.read_all()) == [(1, 3), (2, 3)]
+        assert list_rows(result.read_all()) == [(1, 3), (2, 3)]
 
 
 def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: DataTable):
     ingest(table)
 
-    def explained(condition: str) -> str:
+    def explain(condition: str) -> str:
         engine = QueryEngine(QuerySettings(table.engine), table.clock)
         openers = {"t": lambda: QueryTable("t", table.store, table.root)}
         with run_sql(f"EXPLAIN SELECT * FROM t WHERE {condition}", openers, engine) as result:
             return str(result.read_all()["plan"].to_pylist()[1])
 
-    of_key = explained("key = 2 AND time > 5")
+    of_key = explain("key = 2 AND time > 5")
     assert "predicate=key@0 = 2 AND time@1 > 5" in of_key
-    of_value = explained("count > 2")
+    of_value = explain("count > 2")
     assert "predicate=" not in of_value
     assert of_value.index("FilterExec") < of_value.index("AggregateExec")
 

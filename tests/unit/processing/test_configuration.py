@@ -1,4 +1,4 @@
-"""What may be configured as filters and aggregations, and what is refused with its reason."""
+"""Valid filters and aggregations, and the reasons for refusing others."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Lists of maps become one map each, whatever part of whatever array they are."""
+"""Lists of maps are merged into one map each, for any slice of any array."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What the engine makes of a processing: it streams, whatever is aggregated and asked for."""
+"""The engine's plans of a processing: they stream for every aggregation and query."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def write(path: Path, keys: list[str], ints: list[int], counts: list) -> MergeIn
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> MergeInput:
+def merge_input(tmp_path: Path) -> MergeInput:
     return write(tmp_path / "one.parquet", ["a", "b"], [1, 2], [[("x", 1)], []])
 
 
@@ -56,9 +56,9 @@ def plan_text(folder: Path, inputs: tuple[MergeInput, ...], **request) -> str:
 @pytest.mark.parametrize("inputs", [1, 2, 9, 64])
 @pytest.mark.parametrize("requested", [{}, {"columns": ("counts", "Key")}, {"limit": 5}])
 def test_groups_are_formed_in_row_order(
-    inputs: int, requested: dict, tmp_path: Path, one: MergeInput
+    inputs: int, requested: dict, tmp_path: Path, merge_input: MergeInput
 ):
-    plan = plan_text(tmp_path, (one,) * inputs, **requested)
+    plan = plan_text(tmp_path, (merge_input,) * inputs, **requested)
     assert "SortExec" not in plan
     assert plan.count("DataSourceExec") == inputs
     aggregates = [line for line in plan.splitlines() if "AggregateExec" in line]
@@ -67,15 +67,15 @@ def test_groups_are_formed_in_row_order(
     assert ("SortPreservingMergeExec" in plan) == (inputs > 1)
 
 
-def test_predicates_on_keys_are_for_the_scans(tmp_path: Path, one: MergeInput):
-    of_key = MergeInput(one.url, (key_region(SCHEMA, ("a",)),))
-    plan = plan_text(tmp_path, (of_key, of_key))
+def test_predicates_on_keys_are_for_the_scans(tmp_path: Path, merge_input: MergeInput):
+    key_input = MergeInput(merge_input.url, (key_region(SCHEMA, ("a",)),))
+    plan = plan_text(tmp_path, (key_input, key_input))
     scans = [line for line in plan.splitlines() if "DataSourceExec" in line]
     assert all("predicate=Key@0 = a AND time@1 > 10" in line for line in scans)
 
 
-def test_unrequested_fields_are_not_read(tmp_path: Path, one: MergeInput):
-    plan = plan_text(tmp_path, (one, one), columns=("int",))
+def test_unrequested_fields_are_not_read(tmp_path: Path, merge_input: MergeInput):
+    plan = plan_text(tmp_path, (merge_input, merge_input), columns=("int",))
     assert plan.count("projection=[Key, time, int]") == 2
     assert "reduce_runs" not in plan
 
@@ -100,7 +100,7 @@ def test_a_group_of_very_many_rows_over_files_and_batches_is_one_row(tmp_path: P
     ]
 
 
-def test_no_row_may_be_left(tmp_path: Path, one: MergeInput):
+def test_no_row_may_be_left(tmp_path: Path, merge_input: MergeInput):
     late = ProcessingStep(STEP.processing, now_ms=1000)
-    request = MergeRequest(SCHEMA, (one, one), steps=(late,))
+    request = MergeRequest(SCHEMA, (merge_input, merge_input), steps=(late,))
     assert sum(b.num_rows for b in merge(request, EngineSettings(tmp_path))) == 0

@@ -26,8 +26,8 @@ CALLERS = (
 
 
 def test_a_role_counts_for_its_sessions_unless_one_is_named():
-    limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
-    assert find_restriction(CALLERS, "AROA1:somebody", "t") == limited
+    restriction = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
+    assert find_restriction(CALLERS, "AROA1:somebody", "t") == restriction
     assert find_restriction(CALLERS, "AROA1:admin", "t") == NO_RESTRICTION
     assert find_restriction(CALLERS, "AROA2:x", "t") == Restriction(())
 
@@ -44,9 +44,9 @@ def test_an_unnamed_caller_may_not_query():
 
 
 def test_a_caller_on_behalf_of_another_must_be_unrestricted_and_gets_the_others_restriction():
-    limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
+    restriction = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
     assert find_chain_restriction(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
-    assert find_chain_restriction(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
+    assert find_chain_restriction(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == restriction
     for chain in (["AROA1:x", "AROA1:admin"], ["AROA1:admin", "AROA2", "AROA1:admin"]):
         with pytest.raises(
             InvalidRequestError, match="may not query table 't' on behalf of another"
@@ -58,11 +58,11 @@ def test_a_caller_on_behalf_of_another_must_be_unrestricted_and_gets_the_others_
 
 
 def test_columns_are_the_visible_ones():
-    limited = Restriction(("v",))
-    assert visible_columns(limited, SCHEMA, None) == ("k", "v")
-    assert visible_columns(limited, SCHEMA, ("v",)) == ("v",)
+    restriction = Restriction(("v",))
+    assert visible_columns(restriction, SCHEMA, None) == ("k", "v")
+    assert visible_columns(restriction, SCHEMA, ("v",)) == ("v",)
     with pytest.raises(InvalidRequestError, match=r"'w' is not visible.*: k, v"):
-        visible_columns(limited, SCHEMA, ("k", "w"))
+        visible_columns(restriction, SCHEMA, ("k", "w"))
     assert visible_columns(NO_RESTRICTION, SCHEMA, None) is None
 
 

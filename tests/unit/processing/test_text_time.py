@@ -1,4 +1,4 @@
-"""Texts of filters and aggregations are parsed in linear time, whatever a caller sends."""
+"""Filters and aggregations of any content are parsed in linear time."""
 
 import time
 

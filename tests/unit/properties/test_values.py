@@ -22,39 +22,44 @@ SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}],"sortKeyFields":[]
 DOCS = Path(__file__).parents[3] / "docs" / "properties.md"
 
 
-def an_instance(**values: str) -> InstanceProperties:
+def make_instance_properties(**values: str) -> InstanceProperties:
     return instance_properties({"sleeper.id": "a"} | values)
 
 
 def test_an_unset_property_has_its_default() -> None:
-    assert an_instance().get(instance.COLLECTION_PERIOD_MINUTES) == 15
-    assert an_instance().get(instance.MERGE_FILES_MAX) == 64
-    assert an_instance().get(instance.VPC) is None
+    assert make_instance_properties().get(instance.COLLECTION_PERIOD_MINUTES) == 15
+    assert make_instance_properties().get(instance.MERGE_FILES_MAX) == 64
+    assert make_instance_properties().get(instance.VPC) is None
 
 
 def test_a_table_property_falls_back_to_the_instance_and_then_to_the_default() -> None:
-    plain, changed = an_instance(), an_instance(**{"sleeper.default.table.gc.delay.minutes": "3"})
+    plain, changed_values = (
+        make_instance_properties(),
+        make_instance_properties(**{"sleeper.default.table.gc.delay.minutes": "3"}),
+    )
     own = {"sleeper.table.gc.delay.minutes": "7"}
     assert table_properties({}, plain).get(table.COLLECTION_DELAY_MINUTES) == 10
-    assert table_properties({}, changed).get(table.COLLECTION_DELAY_MINUTES) == 3
-    assert table_properties(own, changed).get(table.COLLECTION_DELAY_MINUTES) == 7
-    unset = table_properties(own, changed).with_values({"sleeper.table.gc.delay.minutes": ""})
+    assert table_properties({}, changed_values).get(table.COLLECTION_DELAY_MINUTES) == 3
+    assert table_properties(own, changed_values).get(table.COLLECTION_DELAY_MINUTES) == 7
+    unset = table_properties(own, changed_values).with_values(
+        {"sleeper.table.gc.delay.minutes": ""}
+    )
     assert unset.get(table.COLLECTION_DELAY_MINUTES) == 3
 
 
 def test_a_table_reads_instance_properties_through() -> None:
-    changed = an_instance(**{"sleeper.merge.files.max": "9"})
-    assert table_properties({}, changed).get(instance.MERGE_FILES_MAX) == 9
+    changed_values = make_instance_properties(**{"sleeper.merge.files.max": "9"})
+    assert table_properties({}, changed_values).get(instance.MERGE_FILES_MAX) == 9
 
 
 def test_a_required_property_that_is_unset_is_refused_when_read() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.schema is not set"):
-        table_properties({}, an_instance()).get(table.SCHEMA)
+        table_properties({}, make_instance_properties()).get(table.SCHEMA)
 
 
 def test_the_schema_travels_in_the_properties_text() -> None:
-    properties = table_properties({"sleeper.table.schema": SCHEMA}, an_instance())
-    again = table_properties_from_text(properties.to_text(), an_instance())
+    properties = table_properties({"sleeper.table.schema": SCHEMA}, make_instance_properties())
+    again = table_properties_from_text(properties.to_text(), make_instance_properties())
     assert again.get(table.SCHEMA) == schema_from_json(SCHEMA)
     assert json.loads(again.values["sleeper.table.schema"]) == json.loads(SCHEMA)
 
@@ -85,18 +90,18 @@ def test_the_schema_travels_in_the_properties_text() -> None:
 )
 def test_refuses_an_instance_property(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        an_instance(**{name: value})
+        make_instance_properties(**{name: value})
 
 
 def test_an_invalid_schema_is_refused_with_its_reason() -> None:
     with pytest.raises(
         InvalidRequestError, match=r"sleeper\.table\.schema: schema: .rowKeyFields. is missing"
     ):
-        table_properties({"sleeper.table.schema": "{}"}, an_instance())
+        table_properties({"sleeper.table.schema": "{}"}, make_instance_properties())
 
 
 def test_a_property_without_effect_is_kept_with_a_warning() -> None:
-    properties = an_instance(**{"sleeper.athena.handler.classes": "x"})
+    properties = make_instance_properties(**{"sleeper.athena.handler.classes": "x"})
     assert properties.warnings() == (
         "property sleeper.athena.handler.classes means nothing here, and is ignored",
     )
@@ -108,7 +113,7 @@ def test_a_property_without_effect_is_kept_with_a_warning() -> None:
 @pytest.mark.parametrize("name", ["sleeper.ingest.task.memroy.mb", "sleeper.gc.period", "x"])
 def test_a_mistyped_name_is_not_accepted_as_one_of_gchq_sleeper(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="is not an instance property"):
-        an_instance(**{name: "1"})
+        make_instance_properties(**{name: "1"})
 
 
 def test_the_properties_of_the_format_page_have_its_defaults() -> None:

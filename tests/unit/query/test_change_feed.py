@@ -26,11 +26,11 @@ from tests.tables.data_table import LONG_SCHEMA, DataTable
 from tests.unit.conftest import MakeTable
 
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
-EVERYTHING = Query()
+ALL_ROWS = Query()
 
 
 def keys_between(
-    table: DataTable, start: int, end: int, query: Query = EVERYTHING, part_bytes: int = 1
+    table: DataTable, start: int, end: int, query: Query = ALL_ROWS, part_bytes: int = 1
 ) -> list[int]:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     read, parts = plan_feed(table.store, start, end, query, part_bytes)
@@ -42,8 +42,8 @@ def keys_between(
     ]
 
 
-def followed(table: DataTable, files_max: int | None = None) -> list[list[int]]:
-    """What a reader from the beginning gets, batch by batch."""
+def follow(table: DataTable, files_max: int | None = None) -> list[list[int]]:
+    """Returns the batches of a reader that starts at the beginning."""
     count, start = [], 0
     while (end := next_version(table.store, start, files_max, None)) != start:
         count.append(keys_between(table, start, end))
@@ -57,15 +57,15 @@ def test_the_feed_has_each_ingested_row_once_and_no_compacted_files(make_table: 
     table.ingest(range(1, 100, 2), strategy=BY_LEAF)
     table.compact(full=True)
     table.ingest([200])
-    assert [sorted(batch) for batch in followed(table)] == [[*range(100), 200]]
-    assert [len(batch) for batch in followed(table, files_max=1)] == [50, 50, 1]
+    assert [sorted(batch) for batch in follow(table)] == [[*range(100), 200]]
+    assert [len(batch) for batch in follow(table, files_max=1)] == [50, 50, 1]
 
 
 def test_the_file_limit_never_splits_a_transaction(make_table: MakeTable) -> None:
     table = make_table(split_points=[10, 20, 30])
     table.ingest(range(40), strategy=BY_LEAF)
     table.ingest(range(40, 50))
-    assert [len(batch) for batch in followed(table, files_max=2)] == [40, 10]
+    assert [len(batch) for batch in follow(table, files_max=2)] == [40, 10]
 
 
 def test_only_new_files_advance_the_feed(table: DataTable) -> None:
@@ -114,8 +114,8 @@ def test_regions_and_columns_restrict_the_feed(table: DataTable) -> None:
 
 def test_the_feed_skips_aggregations(make_table: MakeTable) -> None:
     schema = Schema((Field("key", PrimitiveType.LONG),), (), (Field("n", PrimitiveType.LONG),))
-    adding = Processing(aggregations=parse_aggregations("sum(n)"))
-    table = make_table(schema=schema, processing=adding)
+    summing = Processing(aggregations=parse_aggregations("sum(n)"))
+    table = make_table(schema=schema, processing=summing)
     for _ in range(2):
         table.ingest_sorted(pa.table({"key": [1], "n": [5]}, schema=arrow_schema(schema)))
     table.compact(full=True)
@@ -172,8 +172,7 @@ def test_a_hold_moves_with_its_reader_and_expires_after_it_stops(table: DataTabl
     assert table.number() == number + 1
     table.clock.pass_minutes(21)
     claim.keep(number + 1)
-    with table.store.reading() as state:
-        assert [h.version for h in state.collection.holds()] == [number + 1]
+    assert [h.version for h in table.holds()] == [number + 1]
     table.clock.pass_minutes(10)
     claim.release()
     claim.release()
@@ -199,8 +198,7 @@ def test_a_hold_is_renewed_during_a_long_batch(table: DataTable) -> None:
 
 
 def _hold_expires_after(table: DataTable, moment_ms: int) -> bool:
-    with table.store.reading() as state:
-        return any(hold.expiry_ms > moment_ms for hold in state.collection.holds())
+    return any(hold.expiry_ms > moment_ms for hold in table.holds())
 
 
 def test_a_hold_on_a_collected_version_is_refused(table: DataTable) -> None:

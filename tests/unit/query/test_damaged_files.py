@@ -38,7 +38,7 @@ Read = Callable[[DataTable, QueryEngine], list[Row]]
 
 
 @dataclass
-class Flipped:
+class DamagedTable:
     """A table of one file, of which a bit can be flipped."""
 
     table: DataTable
@@ -60,7 +60,7 @@ class Flipped:
 @pytest.fixture(params=["arrow", "engine"])
 def damaged_table(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Flipped:
+) -> DamagedTable:
     """Returns a table whose file Arrow wrote, as in ingest, or the engine, as in compaction."""
     table = DataTable(tmp_path, SCHEMA, file_settings=SETTINGS)
     if request.param == "engine":
@@ -73,11 +73,11 @@ def damaged_table(
         table.replace_files(output)
     else:
         table.add_rows(ROWS)
-    (file,) = files_of(table)
-    return Flipped(table, file)
+    (file,) = list_files(table)
+    return DamagedTable(table, file)
 
 
-def files_of(table: DataTable) -> list[DataFile]:
+def list_files(table: DataTable) -> list[DataFile]:
     with table.store.reading() as state:
         return list(state.files.all())
 
@@ -86,25 +86,25 @@ def merge_all_files(table: DataTable, engine: QueryEngine) -> DataFile | None:
     """The output of a compaction of all files."""
     (leaf,) = table.leaves()
     step = ProcessingStep(NO_PROCESSING, 0)
-    job = MergeJob("table", table.schema, leaf, tuple(files_of(table)), system_clock(), step)
+    job = MergeJob("table", table.schema, leaf, tuple(list_files(table)), system_clock(), step)
     return write_output(job, table.root, engine.settings.engine, SETTINGS)
 
 
-def by_query(table: DataTable, engine: QueryEngine) -> list[Row]:
+def read_by_query(table: DataTable, engine: QueryEngine) -> list[Row]:
     return list_rows(run_query(Query(), table.query_table, engine).read_all())
 
 
-def by_key(table: DataTable, engine: QueryEngine) -> list[Row]:
+def read_by_key(table: DataTable, engine: QueryEngine) -> list[Row]:
     query = Query(make_key_regions(SCHEMA, [(KEY,)]))
     return list_rows(run_query(query, table.query_table, engine).read_all())
 
 
-def by_sql(table: DataTable, engine: QueryEngine) -> list[Row]:
+def read_by_sql(table: DataTable, engine: QueryEngine) -> list[Row]:
     statement = "SELECT * FROM t ORDER BY id"
     return list_rows(run_sql(statement, {"t": lambda: table.query_table}, engine).read_all())
 
 
-def by_compaction(table: DataTable, engine: QueryEngine) -> list[Row]:
+def read_by_compaction(table: DataTable, engine: QueryEngine) -> list[Row]:
     output = merge_all_files(table, engine)
     if output is None:
         return []
@@ -114,21 +114,21 @@ def by_compaction(table: DataTable, engine: QueryEngine) -> list[Row]:
 
 
 READS: dict[str, tuple[Read, list[Row]]] = {
-    "query": (by_query, ROWS),
-    "key": (by_key, [row for row in ROWS if row[0] == KEY]),
-    "sql": (by_sql, ROWS),
-    "compaction": (by_compaction, ROWS),
+    "query": (read_by_query, ROWS),
+    "key": (read_by_key, [row for row in ROWS if row[0] == KEY]),
+    "sql": (read_by_sql, ROWS),
+    "compaction": (read_by_compaction, ROWS),
 }
 
 
 @pytest.mark.parametrize("read_kind", READS)
 def test_flipped_bit_raises_an_error_or_returns_the_rows(
-    damaged_table: Flipped, tmp_path: Path, read_kind: str
+    damaged_table: DamagedTable, tmp_path: Path, read_kind: str
 ) -> None:
     seed = choose_seed()
     read, expected = READS[read_kind]
     wrong: list[int] = []
-    others: list[str] = []
+    errors: list[str] = []
     for bit in random.Random(seed).sample(range(8 * len(damaged_table.content)), FLIPS):
         damaged_table.flip(bit)
         try:
@@ -139,22 +139,22 @@ def test_flipped_bit_raises_an_error_or_returns_the_rows(
                 wrong.append(bit)
         except SleeperError as error:
             if not isinstance(error, DataError) or damaged_table.file.path not in str(error):
-                others.append(f"{bit}: {error!r}")
-    assert (wrong, others) == ([], [])
+                errors.append(f"{bit}: {error!r}")
+    assert (wrong, errors) == ([], [])
     damaged_table.mend()
     assert read(damaged_table.table, make_engine(tmp_path, verifies_checksums=True)) == expected
 
 
 def test_errors_name_the_damaged_file_with_and_without_verification(
-    damaged_table: Flipped, tmp_path: Path
+    damaged_table: DamagedTable, tmp_path: Path
 ) -> None:
     seed = choose_seed()
-    others: list[str] = []
+    errors: list[str] = []
     for bit in random.Random(seed).sample(range(8 * len(damaged_table.content)), FLIPS // 2):
         damaged_table.flip(bit)
         try:
-            by_sql(damaged_table.table, make_engine(tmp_path))
+            read_by_sql(damaged_table.table, make_engine(tmp_path))
         except SleeperError as error:
             if not isinstance(error, DataError) or damaged_table.file.path not in str(error):
-                others.append(f"{bit}: {error!r}")
-    assert others == []
+                errors.append(f"{bit}: {error!r}")
+    assert errors == []

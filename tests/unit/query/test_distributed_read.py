@@ -25,7 +25,7 @@ from sleeper.statestore.transactions.holds import CreateHold
 from tests.tables.data_table import LONG_SCHEMA, DataTable
 
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
-EVERYTHING = Query()
+ALL_ROWS = Query()
 LONG = Field("key", PrimitiveType.LONG)
 TWO = Schema((LONG, Field("b", PrimitiveType.LONG)), (), (Field("v", PrimitiveType.STRING),))
 HOLD_SECONDS = 3600
@@ -43,47 +43,47 @@ def split(make_table: Callable[..., DataTable]) -> DataTable:
     return table
 
 
-def engine_of(table: DataTable) -> QueryEngine:
+def make_engine(table: DataTable) -> QueryEngine:
     return QueryEngine(QuerySettings(table.engine, HOLD_SECONDS), table.clock)
 
 
-def planned(
-    table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1
+def plan_parts(
+    table: DataTable, query: Query = ALL_ROWS, part_bytes: int = 1
 ) -> tuple[Read, list[Part]]:
     query_table = QueryTable("t", table.store, table.root)
-    plan = plan_read(query, query_table, engine_of(table), "tests", part_bytes)
+    plan = plan_read(query, query_table, make_engine(table), "tests", part_bytes)
     return pickle.loads(pickle.dumps(plan))  # as other processes receive it
 
 
 def rows(table: DataTable, read: Read, part: Part) -> list[tuple[Any, ...]]:
-    engine = engine_of(table)
+    engine = make_engine(table)
     batches = list(read_part(read, part, table.root, TableIterators(), engine))
     assert {b.schema for b in batches} <= {read.schema}
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def all_rows(table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1) -> list[Any]:
-    read, parts = planned(table, query, part_bytes)
+def all_rows(table: DataTable, query: Query = ALL_ROWS, part_bytes: int = 1) -> list[Any]:
+    read, parts = plan_parts(table, query, part_bytes)
     return [row for part in parts for row in rows(table, read, part)]
 
 
 @pytest.mark.parametrize("part_bytes", [1, 3000, 1_000_000])
 def test_parts_give_the_query_s_rows_in_its_order(split: DataTable, part_bytes: int) -> None:
     query = Query((make_range_region(LONG_SCHEMA, 50, 350),), ("v", "key"))
-    full_result = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
+    full_result = run_query(query, QueryTable("t", split.store, split.root), make_engine(split))
     expected = [tuple(row.values()) for row in full_result.read_all().to_pylist()]
     assert all_rows(split, query, part_bytes) == expected
     assert len(expected) == 300
 
 
 def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: DataTable) -> None:
-    assert [len(p.leaves) for p in planned(split)[1]] == [1, 1, 1, 1]
-    assert [len(p.leaves) for p in planned(split, part_bytes=10**9)[1]] == [4]
+    assert [len(p.leaves) for p in plan_parts(split)[1]] == [1, 1, 1, 1]
+    assert [len(p.leaves) for p in plan_parts(split, part_bytes=10**9)[1]] == [4]
 
 
 def test_a_shared_file_counts_in_equal_shares(split: DataTable) -> None:
     total = sum(file.bytes for file in split.files())
-    assert len(planned(split, part_bytes=total)[1]) == 1
+    assert len(plan_parts(split, part_bytes=total)[1]) == 1
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_a_large_leaf_is_divided_and_every_row_read_once(
 ) -> None:
     ranges = None if regions is None else [make_range_region(LONG_SCHEMA, *r) for r in regions]
     query = Query(None if ranges is None else tuple(ranges))
-    full_result = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
+    full_result = run_query(query, QueryTable("t", split.store, split.root), make_engine(split))
     expected = [tuple(row.values()) for row in full_result.read_all().to_pylist()]
-    _, parts = planned(split, query, 500)
+    _, parts = plan_parts(split, query, 500)
     by_leaf = Counter(leaf.leaf_ids for part in parts for leaf in part.leaves)
     assert max(by_leaf.values()) > 1
     assert all_rows(split, query, 500) == expected
@@ -111,7 +111,7 @@ def test_rows_of_one_key_are_aggregated_in_one_part(make_table: Callable[..., Da
     table = make_table(processing=Processing(aggregations=(Aggregation(AggregationOp.MAX, "v"),)))
     for _ in range(3):
         table.ingest([key // 10 for key in range(200)])
-    assert len(planned(table, part_bytes=500)[1]) > 1
+    assert len(plan_parts(table, part_bytes=500)[1]) > 1
     assert [row[0] for row in all_rows(table, part_bytes=500)] == list(range(20))
 
 
@@ -121,7 +121,7 @@ def test_a_leaf_of_one_first_value_is_divided_on_the_second_field(
 ) -> None:
     table = make_table(schema=TWO)
     table.ingest([(7, b) for b in range(1000)])
-    assert len(planned(table, part_bytes=2000)[1]) > 1
+    assert len(plan_parts(table, part_bytes=2000)[1]) > 1
     assert all_rows(table, part_bytes=2000) == table.rows()
 
 
@@ -139,7 +139,7 @@ def test_a_lookup_of_many_keys_reads_no_sketches(
 
 def test_only_leaves_that_overlap_the_regions_are_read(split: DataTable) -> None:
     query = Query(make_key_regions(LONG_SCHEMA, [(105,), (399,)]))
-    _, parts = planned(split, query)
+    _, parts = plan_parts(split, query)
     (second, fourth) = (p.leaves[0].leaf_ids for p in parts)
     ids = [leaf.id for leaf in split.leaves()]
     assert {*second, *fourth} <= {*ids}
@@ -148,13 +148,13 @@ def test_only_leaves_that_overlap_the_regions_are_read(split: DataTable) -> None
 
 def test_an_empty_read_takes_no_hold(split: DataTable) -> None:
     previous = split.number()
-    read, parts = planned(split, Query(make_key_regions(LONG_SCHEMA, [(1000,)])))
+    read, parts = plan_parts(split, Query(make_key_regions(LONG_SCHEMA, [(1000,)])))
     assert (read.hold, parts, split.number()) == (None, [], previous)
 
 
 def test_a_planned_read_survives_compaction_and_collection(split: DataTable) -> None:
     expected = split.rows()
-    read, parts = planned(split)
+    read, parts = plan_parts(split)
     split.ingest(range(1000, 1010))
     split.compact(full=True)
     split.clock.pass_minutes(30)
@@ -165,19 +165,19 @@ def test_a_planned_read_survives_compaction_and_collection(split: DataTable) -> 
 
 
 def test_successive_short_reads_share_a_hold(split: DataTable) -> None:
-    first, _ = planned(split)
+    first, _ = plan_parts(split)
     number = split.number()
     split.clock.pass_minutes(19)
-    later, _ = planned(split)
+    later, _ = plan_parts(split)
     assert later.plan.version > first.plan.version
     assert split.number() == number
     split.clock.pass_minutes(2)
-    assert planned(split)[0].hold != later.hold
+    assert plan_parts(split)[0].hold != later.hold
     assert split.number() == number + 1
 
 
 def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: DataTable) -> None:
-    read, parts = planned(split)
+    read, parts = plan_parts(split)
     assert read.hold is not None
 
     def refuse() -> Any:
@@ -195,7 +195,7 @@ def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: DataT
 
 
 def test_a_collected_version_is_refused_with_advice(split: DataTable) -> None:
-    read, _ = planned(split)
+    read, _ = plan_parts(split)
     assert read.hold is not None
     split.compact(full=True)
     split.clock.pass_minutes(70)
@@ -226,7 +226,7 @@ def test_background_renewal_precedes_the_hold_s_expiry(
 
     renewals: list[NoRenewal] = []
     monkeypatch.setattr(hold, "Renewal", NoRenewal)
-    read, _ = planned(split)
+    read, _ = plan_parts(split)
     assert read.hold is not None
     with HoldRenewal(read.hold, lambda: split.store, split.clock):
         previous = split.number()
@@ -258,4 +258,4 @@ def test_a_collected_old_version_is_refused(split: DataTable) -> None:
     split.clock.pass_minutes(70)
     split.collect()
     with pytest.raises(InvalidRequestError, match="the oldest readable version"):
-        planned(split, Query(version=version))
+        plan_parts(split, Query(version=version))

@@ -50,7 +50,7 @@ class DistantRoot(DataRoot):
         self.requests.append((path, 0, 0))
         return super().read(path)
 
-    def requests_made(self) -> int:
+    def count_requests(self) -> int:
         """Returns the requests since the last call."""
         count = len(self.requests)
         self.requests.clear()
@@ -58,28 +58,28 @@ class DistantRoot(DataRoot):
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataTable]:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataTable]:
     """A table with row groups of a hundred rows, whose `root` counts requests."""
-    table = DataTable(tmp_path, LONG, file_settings=FileSettings(row_group_rows_max=100))
-    table.root = DistantRoot(tmp_path / "data")
+    data_table = DataTable(tmp_path, LONG, file_settings=FileSettings(row_group_rows_max=100))
+    data_table.root = DistantRoot(tmp_path / "data")
     ranged = obstore.get_range
 
-    def counted(store: Any, path: str, *, start: int, end: int) -> Any:
-        table.root.requests.append((path, start, end))
+    def count_and_read(store: Any, path: str, *, start: int, end: int) -> Any:
+        data_table.root.requests.append((path, start, end))
         return ranged(store, path, start=start, end=end)
 
-    monkeypatch.setattr(file_end.obstore, "get_range", counted)
-    yield table
+    monkeypatch.setattr(file_end.obstore, "get_range", count_and_read)
+    yield data_table
     assert not list(tmp_path.rglob("extract-*"))
 
 
-def requests(made: DataTable) -> int:
-    assert isinstance(made.root, DistantRoot)
-    return made.root.requests_made()
+def requests(table: DataTable) -> int:
+    assert isinstance(table.root, DistantRoot)
+    return table.root.count_requests()
 
 
-def ids(made: DataTable, engine: QueryEngine, query: Query) -> list[int]:
-    return [row[0] for row in list_rows(run_query(query, made.query_table, engine).read_all())]
+def ids(table: DataTable, engine: QueryEngine, query: Query) -> list[int]:
+    return [row[0] for row in list_rows(run_query(query, table.query_table, engine).read_all())]
 
 
 def keys(*values: int) -> Query:
@@ -87,134 +87,134 @@ def keys(*values: int) -> Query:
 
 
 def test_warm_lookup_takes_one_request_and_an_absent_key_none(
-    made: DataTable, tmp_path: Path
+    table: DataTable, tmp_path: Path
 ) -> None:
     for first in range(8):
-        made.add_rows([(n, n) for n in range(first, 16_000, 16)])
+        table.add_rows([(n, n) for n in range(first, 16_000, 16)])
     engine = make_engine(tmp_path)
-    assert ids(made, engine, keys(16)) == [16]
+    assert ids(table, engine, keys(16)) == [16]
     # The filters of all, the end of one file and one row group.
-    assert requests(made) == 8 + 1 + 1
-    ids(made, engine, keys(*range(8)))
-    requests(made)
-    assert ids(made, engine, keys(8003)) == [8003]
-    assert requests(made) == 1
-    assert ids(made, engine, keys(8008, 8013)) == []
-    assert requests(made) == 0
+    assert requests(table) == 8 + 1 + 1
+    ids(table, engine, keys(*range(8)))
+    requests(table)
+    assert ids(table, engine, keys(8003)) == [8003]
+    assert requests(table) == 1
+    assert ids(table, engine, keys(8008, 8013)) == []
+    assert requests(table) == 0
 
 
 def test_leaves_are_prefetched_unless_there_is_a_limit(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves = DataTable(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
-    leaves.root = made.root
+    leaves.root = table.root
     for leaf in leaves.leaves():
         leaves.add_rows([(n, n) for n in range(8000)], leaf.id)
     engine = make_engine(tmp_path)
     requested_keys = keys(*range(500, 8000, 1000))
     assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
-    requests(made)
+    requests(table)
     result = run_query(requested_keys, leaves.query_table, engine)
     next(result)
     result.close()
     # What was begun is finished and deleted.
-    assert 1 <= requests(made) <= 6
+    assert 1 <= requests(table) <= 6
     assert not list(tmp_path.rglob("extract-*"))
     assert ids(leaves, engine, Query(requested_keys.regions, limit=2)) == [500, 1500]
-    assert requests(made) == 2
+    assert requests(table) == 2
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
     assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
 
 
-def test_adjacent_row_groups_are_one_request(made: DataTable, tmp_path: Path) -> None:
-    made.add_rows([(n, n) for n in range(5000)])
+def test_adjacent_row_groups_are_one_request(table: DataTable, tmp_path: Path) -> None:
+    table.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
-    ids(made, engine, keys(1))
-    requests(made)
+    ids(table, engine, keys(1))
+    requests(table)
     query = Query((make_range_region(LONG, 1234, 2345),))
-    assert ids(made, engine, query) == [*range(1234, 2345)]
-    assert requests(made) == 1
+    assert ids(table, engine, query) == [*range(1234, 2345)]
+    assert requests(table) == 1
     every_tenth = keys(*range(0, 5000, 10))
-    assert ids(made, engine, every_tenth) == [*range(0, 5000, 10)]
-    assert requests(made) == 1
+    assert ids(table, engine, every_tenth) == [*range(0, 5000, 10)]
+    assert requests(table) == 1
 
 
 def test_distant_row_groups_are_separate_requests(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_GAP_BYTES_MAX", 1000)
-    made.add_rows([(n, n) for n in range(5000)])
+    table.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
-    ids(made, engine, keys(1))
-    requests(made)
-    assert ids(made, engine, keys(50, 51, 2500, 2501, 4999)) == [50, 51, 2500, 2501, 4999]
-    assert requests(made) == 3
+    ids(table, engine, keys(1))
+    requests(table)
+    assert ids(table, engine, keys(50, 51, 2500, 2501, 4999)) == [50, 51, 2500, 2501, 4999]
+    assert requests(table) == 3
 
 
 def test_request_size_is_bounded(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_REQUEST_BYTES_MAX", 5000)
-    file = made.add_rows([(n, n) for n in range(5000)])
+    file = table.add_rows([(n, n) for n in range(5000)])
     assert file is not None
     engine = make_engine(tmp_path)
-    assert ids(made, engine, Query((make_range_region(LONG, 0, 4999),))) == [*range(4999)]
-    assert isinstance(made.root, DistantRoot)
-    sizes = [end - start for path, start, end in made.root.requests if path == file.path][1:]
+    assert ids(table, engine, Query((make_range_region(LONG, 0, 4999),))) == [*range(4999)]
+    assert isinstance(table.root, DistantRoot)
+    sizes = [end - start for path, start, end in table.root.requests if path == file.path][1:]
     assert max(sizes) <= 5000 < sum(sizes)
 
 
 @pytest.mark.parametrize("end_bytes", [1, 9, 300, 5000])
 def test_footer_longer_than_the_estimate_is_read_whole(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
 ) -> None:
     monkeypatch.setattr(file_end, "_END_BYTES_MIN", max(end_bytes, 8))
     monkeypatch.setattr(file_end, "_END_SHARE", 10**9)
-    made.add_rows([(n, n) for n in range(5000)])
-    assert ids(made, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
+    table.add_rows([(n, n) for n in range(5000)])
+    assert ids(table, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
 
 
 def test_absent_key_is_not_found_without_a_filter(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made.file_settings = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
-    made.add_rows([(n, n) for n in range(0, 10_000, 10)])
+    table.file_settings = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
+    table.add_rows([(n, n) for n in range(0, 10_000, 10)])
     engine = make_engine(tmp_path)
-    assert ids(made, engine, keys(995, 1995)) == []
-    assert ids(made, engine, keys(990, 995, 1000)) == [990, 1000]
+    assert ids(table, engine, keys(995, 1995)) == []
+    assert ids(table, engine, keys(990, 995, 1000)) == [990, 1000]
 
 
 def test_large_reads_bypass_extracts(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 100)
-    made.add_rows([(n, n) for n in range(5000)])
+    table.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
-    assert ids(made, engine, keys(5)) == [5]
+    assert ids(table, engine, keys(5)) == [5]
     # Filter and end, but no row group.
-    assert requests(made) == 2
+    assert requests(table) == 2
 
 
-def test_footers_beyond_the_cache_are_read_again(made: DataTable, tmp_path: Path) -> None:
-    made.add_rows([(n, n) for n in range(500)])
+def test_footers_beyond_the_cache_are_read_again(table: DataTable, tmp_path: Path) -> None:
+    table.add_rows([(n, n) for n in range(500)])
     engine = make_engine(tmp_path)
     small = extracts.Extractor(tmp_path / "spill", 10)
     engine.extractor = small
     for _ in range(2):
-        requests(made)
-        assert ids(made, engine, keys(5)) == [5]
-    assert requests(made) == 2
+        requests(table)
+        assert ids(table, engine, keys(5)) == [5]
+    assert requests(table) == 2
 
 
 def test_full_disk_bypasses_extracts(
-    made: DataTable,
+    table: DataTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made.add_rows([(n, n) for n in range(5000)])
+    table.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
-    ids(made, engine, keys(1))
+    ids(table, engine, keys(1))
     original = os.pwrite
 
     def full(descriptor: int, content: memoryview, offset: int) -> int:
@@ -223,18 +223,18 @@ def test_full_disk_bypasses_extracts(
         return original(descriptor, content, offset)
 
     monkeypatch.setattr(extracts.os, "pwrite", full)
-    assert ids(made, engine, keys(5, 2500)) == [5, 2500]
+    assert ids(table, engine, keys(5, 2500)) == [5, 2500]
     assert "no extracts made" in caplog.text
     assert not list(tmp_path.rglob("extract-*"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
 def test_truncated_file_is_a_data_error_with_its_name(
-    made: DataTable, tmp_path: Path, damage: str
+    table: DataTable, tmp_path: Path, damage: str
 ) -> None:
-    file = made.add_rows([(n, n) for n in range(500)])
+    file = table.add_rows([(n, n) for n in range(500)])
     assert file is not None
-    path = Path(made.root.url_of(file.path))
+    path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     length = b"\xff\xff\xff\x00PAR1"
     torn = {
@@ -244,15 +244,17 @@ def test_truncated_file_is_a_data_error_with_its_name(
     }
     path.write_bytes(torn[damage])
     with pytest.raises(DataError, match=file.path):
-        ids(made, make_engine(tmp_path), keys(5))
+        ids(table, make_engine(tmp_path), keys(5))
 
 
-def test_missing_file_restarts_the_query_and_is_then_named(made: DataTable, tmp_path: Path) -> None:
-    file = made.add_rows([(n, n) for n in range(500)])
+def test_missing_file_restarts_the_query_and_is_then_named(
+    table: DataTable, tmp_path: Path
+) -> None:
+    file = table.add_rows([(n, n) for n in range(500)])
     assert file is not None
-    Path(made.root.url_of(file.path)).unlink()
+    Path(table.root.url_of(file.path)).unlink()
     with pytest.raises(SleeperError, match=file.path):
-        ids(made, make_engine(tmp_path), keys(5))
+        ids(table, make_engine(tmp_path), keys(5))
 
 
 @settings(max_examples=60, deadline=None)
@@ -268,13 +270,13 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
         bits = data.draw(st.sampled_from([0, 14]))
         file_settings = FileSettings(row_group_rows_max=2, filter_bits_per_key=bits)
         patch.setattr(extracts, "_GAP_BYTES_MAX", data.draw(st.sampled_from([0, 400, 10**6])))
-        made = DataTable(Path(folder), schema, file_settings=file_settings)
+        table = DataTable(Path(folder), schema, file_settings=file_settings)
         for rows in data.draw(st.lists(st.lists(row, min_size=1, max_size=20), max_size=3)):
-            made.add_rows(rows)
+            table.add_rows(rows)
         query = data.draw(queries(schema))
-        near = run_query(query, made.query_table, make_engine(Path(folder))).read_all()
-        made.root = DistantRoot(Path(folder) / "data")
-        far = run_query(query, made.query_table, make_engine(Path(folder))).read_all()
+        near = run_query(query, table.query_table, make_engine(Path(folder))).read_all()
+        table.root = DistantRoot(Path(folder) / "data")
+        far = run_query(query, table.query_table, make_engine(Path(folder))).read_all()
         assert far.schema == near.schema
         assert sorted(list_rows(far), key=repr) == sorted(list_rows(near), key=repr)
         count = len(schema.keys)
@@ -284,11 +286,11 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
 
 @st.composite
 def queries(draw: st.DrawFn, schema: Schema) -> Query:
-    of_fields = [KINDS[f.type] for f in schema.row_keys]
-    requested_keys = draw(st.lists(st.tuples(*of_fields), max_size=6, unique=True))
+    field_values = [KINDS[f.type] for f in schema.row_keys]
+    requested_keys = draw(st.lists(st.tuples(*field_values), max_size=6, unique=True))
     regions = [*make_key_regions(schema, requested_keys)]
     if draw(st.booleans()) or not regions:
-        regions.append(Region(tuple(draw(ranges(kind)) for kind in of_fields)))
+        regions.append(Region(tuple(draw(ranges(kind)) for kind in field_values)))
     query = Query(tuple(regions), columns=draw(st.sampled_from([None, ("v",)])))
     if draw(st.booleans()):
         aggregated = Processing((), parse_aggregations("sum(v)"))

@@ -39,11 +39,6 @@ def openers(table: DataTable) -> dict:
     return {"t": lambda: table.query_table}
 
 
-def check_no_holds(table: DataTable) -> None:
-    with table.store.reading() as state:
-        assert state.collection.holds() == []
-
-
 @pytest.mark.parametrize("statement", ENDLESS)
 def test_statement_stops_at_its_time_limit(table: DataTable, statement: str) -> None:
     engine = make_engine(table.folder, seconds_max=1)
@@ -54,14 +49,14 @@ def test_statement_stops_at_its_time_limit(table: DataTable, statement: str) -> 
         for _ in run_sql(statement, openers(table), engine):
             pass
     assert time.monotonic() - start < 3
-    check_no_holds(table)
+    assert table.holds() == []
 
 
 def test_explanation_stops_at_its_time_limit(table: DataTable) -> None:
     engine = make_engine(table.folder, seconds_max=1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
         explain_sql(ENDLESS[0], openers(table), engine)
-    check_no_holds(table)
+    assert table.holds() == []
 
 
 def test_statement_within_its_time_limit_returns_its_rows(table: DataTable) -> None:

@@ -33,7 +33,7 @@ def table(tmp_path: Path) -> DataTable:
     return DataTable(tmp_path, SCHEMA)
 
 
-def keys_of(*ids: int) -> Query:
+def make_query(*ids: int) -> Query:
     return Query(make_key_regions(SCHEMA, [(i,) for i in ids]))
 
 
@@ -56,22 +56,22 @@ def test_files_whose_filter_excludes_the_key_are_not_opened(table: DataTable, tm
     for first in (1, 2):
         make_unreadable(table, every_third(table, first))
     engine = make_engine(tmp_path)
-    assert ids(keys_of(300), table, engine) == [300]
-    assert ids(keys_of(*range(0, 1500, 300)), table, engine) == [*range(0, 1500, 300)]
+    assert ids(make_query(300), table, engine) == [300]
+    assert ids(make_query(*range(0, 1500, 300)), table, engine) == [*range(0, 1500, 300)]
 
 
 def test_absent_key_opens_no_file(table: DataTable, tmp_path: Path):
     make_unreadable(table, every_third(table, 0))
     engine = make_engine(tmp_path)
-    result = run_query(keys_of(301, 1000), table.query_table, engine).read_all()
+    result = run_query(make_query(301, 1000), table.query_table, engine).read_all()
     assert (result.num_rows, result.column_names) == (0, ["id", "v"])
 
 
 def test_each_file_is_read_only_for_keys_that_it_may_contain():
     file_keys = {"f0": {0, 10, 20}, "f1": {10, 500}, "f2": {77}}
-    filters = {path: filter_of(keys) for path, keys in file_keys.items()}
+    filters = {path: make_filter(keys) for path, keys in file_keys.items()}
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
-    scans = tuple(FileScan(file_of(path), regions) for path in file_keys)
+    scans = tuple(FileScan(make_file(path), regions) for path in file_keys)
     plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
     result = prune_plan(plan, lambda file: filters[file.path])
     assert (result.schema, result.version) == (SCHEMA, 7)
@@ -83,38 +83,38 @@ def test_each_file_is_read_only_for_keys_that_it_may_contain():
 
 def test_ranges_are_kept_and_need_no_filter():
     key, wide = key_region(SCHEMA, (5,)), make_range_region(SCHEMA, 100, 200)
-    both = FileScan(file_of("f"), (key, wide))
+    both = FileScan(make_file("f"), (key, wide))
     plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (both,)),))
-    (leaf,) = prune_plan(plan, lambda file: filter_of({6})).leaves
+    (leaf,) = prune_plan(plan, lambda file: make_filter({6})).leaves
     assert leaf.scans == (FileScan(both.file, (wide,)),)
 
-    def unwanted(file: DataFile) -> KeyFilter:
+    def fail_to_load(file: DataFile) -> KeyFilter:
         raise AssertionError("no key is asked for")
 
     for regions in (None, (wide,)):
         only = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(both.file, regions),)),))
-        assert prune_plan(only, unwanted) == only
+        assert prune_plan(only, fail_to_load) == only
 
 
 def test_largest_value_of_a_type_is_a_key():
     region = key_region(SCHEMA, (LARGEST,))
     assert region.ranges == (Range(LARGEST, None),)
-    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
-    assert prune_plan(plan, lambda file: filter_of({5})).leaves == ()
-    assert prune_plan(plan, lambda file: filter_of({LARGEST})) == plan
+    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(make_file("f"), (region,)),)),))
+    assert prune_plan(plan, lambda file: make_filter({5})).leaves == ()
+    assert prune_plan(plan, lambda file: make_filter({LARGEST})) == plan
 
 
 def test_partial_key_is_a_range():
     region = Region((Range("x", "x\0"), Range(-(2**31), None)))
-    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
-    assert prune_plan(plan, lambda file: filter_of({5})) == plan
+    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(make_file("f"), (region,)),)),))
+    assert prune_plan(plan, lambda file: make_filter({5})) == plan
 
 
 def test_invalid_unicode_is_not_pruned():
     schema = Schema((Field("a", PrimitiveType.STRING),))
-    scan = FileScan(file_of("f"), (key_region(schema, ("\ud800",)),))
+    scan = FileScan(make_file("f"), (key_region(schema, ("\ud800",)),))
     plan = QueryPlan(schema, 1, (LeafPlan(("a",), (scan,)),))
-    assert prune_plan(plan, lambda file: filter_of({5})) == plan
+    assert prune_plan(plan, lambda file: make_filter({5})) == plan
 
 
 @settings(max_examples=40, deadline=None)
@@ -123,9 +123,9 @@ def test_pruning_keeps_the_keys_of_a_file(data: st.DataObject):
     keys = st.tuples(st.text("ab", max_size=3), st.integers(-3, 3))
     file_keys = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
     requested_keys = data.draw(st.lists(keys, max_size=12, unique=True))
-    filters = {path: filter_of(keys_in_file, TWO) for path, keys_in_file in file_keys.items()}
+    filters = {path: make_filter(keys_in_file, TWO) for path, keys_in_file in file_keys.items()}
     regions = tuple(key_region(TWO, key) for key in requested_keys)
-    scans = tuple(FileScan(file_of(path), regions) for path in file_keys)
+    scans = tuple(FileScan(make_file(path), regions) for path in file_keys)
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
     result = prune_plan(plan, lambda file: filters[file.path])
     remaining = {
@@ -155,7 +155,7 @@ def test_unreadable_filter_excludes_nothing_and_is_logged_once(
     engine = make_engine(tmp_path)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert ids(keys_of(300, 301, 302), table, engine) == [300, 301]
+            assert ids(make_query(300, 301, 302), table, engine) == [300, 301]
     (warning,) = [r for r in caplog.records if "key filter" in r.message]
     assert file.path in warning.message
 
@@ -169,14 +169,14 @@ def test_files_without_a_filter_are_read(
     every_third(table, 0)
     table.file_settings = FileSettings(page_bytes=1024, filter_bits_per_key=0)
     assert FILTER_SUFFIX not in every_third(table, 1).sidecars
-    assert ids(keys_of(300, 301, 302), table, make_engine(tmp_path)) == [300, 301]
+    assert ids(make_query(300, 301, 302), table, make_engine(tmp_path)) == [300, 301]
     assert not caplog.records
 
 
 def test_cached_filters_are_read_once(tmp_path: Path):
     root = CountingRoot(tmp_path)
     files = [put_filter(root, f"f{n}") for n in range(4)]
-    size = filter_of(range(1000)).blocks.nbytes
+    size = make_filter(range(1000)).blocks.nbytes
     cache = KeyFilterCache(int(3.9 * size))
     for file in files[:3] * 2:
         assert cache.get(root, file) is not None
@@ -203,7 +203,7 @@ def test_cache_of_size_zero_stores_nothing(tmp_path: Path):
 def test_many_threads_share_a_cache(tmp_path: Path):
     root = CountingRoot(tmp_path)
     files = [put_filter(root, f"f{n}") for n in range(6)]
-    size = filter_of(range(1000)).blocks.nbytes
+    size = make_filter(range(1000)).blocks.nbytes
     cache = KeyFilterCache(3 * size)
     wrong: list[str] = []
 
@@ -229,9 +229,9 @@ def test_old_versions_use_the_same_filters(tmp_path: Path):
         previous = max(table.expected_versions)
         every_third(table, 1)
         engine = make_engine(tmp_path)
-        old = Query(keys_of(300, 301).regions, version=previous)
+        old = Query(make_query(300, 301).regions, version=previous)
         assert ids(old, table, engine) == [300]
-        assert ids(keys_of(300, 301), table, engine) == [300, 301]
+        assert ids(make_query(300, 301), table, engine) == [300, 301]
 
 
 class CountingRoot(DataRoot):
@@ -246,11 +246,11 @@ class CountingRoot(DataRoot):
         return super().read(path)
 
 
-def file_of(path: str) -> DataFile:
+def make_file(path: str) -> DataFile:
     return DataFile(path, 1000, 10_000, (0,), (10**9,), sidecars=(FILTER_SUFFIX,))
 
 
-def filter_of(keys, schema: Schema = SCHEMA) -> KeyFilter:
+def make_filter(keys, schema: Schema = SCHEMA) -> KeyFilter:
     builder = KeyFilterBuilder(64, 2**20)
     builder.add(hash_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
     table = builder.finish()
@@ -260,5 +260,5 @@ def filter_of(keys, schema: Schema = SCHEMA) -> KeyFilter:
 
 def put_filter(root: DataRoot, path: str) -> DataFile:
     with root.sink(path + FILTER_SUFFIX) as sink:
-        sink.write(filter_of(range(1000)).to_bytes())
-    return file_of(path)
+        sink.write(make_filter(range(1000)).to_bytes())
+    return make_file(path)

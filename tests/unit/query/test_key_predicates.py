@@ -31,7 +31,7 @@ TEXTS = ["", "a", "ab", "abé", "b", "é", "z%", "😀"]
 
 @pytest.fixture(scope="module")
 def engine_and_openers(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]:
-    """Tables t and u: small files, whole, shared, above and below splits."""
+    """Tables t and u with small files: full, shared, above and below splits."""
     openers = {}
     for number, name in enumerate("tu"):
         table = DataTable(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])

@@ -168,14 +168,14 @@ def test_errors_name_a_region_that_does_not_fit_the_schema(region, complaint):
         make_query(message, SCHEMA)
 
 
-def region_of(raw):
+def parse_region(raw):
     (region,) = make_query(parse_query_message(body(regions=[raw]), "default"), SCHEMA).regions
     return region
 
 
 @pytest.mark.parametrize("five", [5, 5.0, "5", "5.0", "+5", "5.", "005"])
 def test_whole_numbers_are_parsed_like_gson(five):
-    assert region_of({"n": {"min": five, "max": 7}}).ranges[1] == Range(5, 7)
+    assert parse_region({"n": {"min": five, "max": 7}}).ranges[1] == Range(5, 7)
 
 
 def test_whole_number_as_string_keeps_every_digit():
@@ -192,13 +192,13 @@ def test_flag_may_be_a_string(no, yes):
         "name": {"min": "a", "max": "b"},
         "stringsBase64Encoded": no,
     }
-    assert region_of(raw).ranges == (Range("a", "b"), Range(6, 8))
-    assert region_of({"name": {"min": "YQ==", "max": "Yg=="}, "stringsBase64Encoded": yes})
+    assert parse_region(raw).ranges == (Range("a", "b"), Range(6, 8))
+    assert parse_region({"name": {"min": "YQ==", "max": "Yg=="}, "stringsBase64Encoded": yes})
 
 
-@pytest.mark.parametrize("encoded", ["YQ==", "YQ"])
-def test_base64_padding_is_optional(encoded):
-    assert region_of({"name": {"min": encoded}}).ranges[0] == Range("a", None)
+@pytest.mark.parametrize("encoding", ["YQ==", "YQ"])
+def test_base64_padding_is_optional(encoding):
+    assert parse_region({"name": {"min": encoding}}).ranges[0] == Range("a", None)
 
 
 @pytest.mark.parametrize(
@@ -222,24 +222,24 @@ def test_query_id_may_have_any_characters(query_id):
     assert parse_query_message(body(queryId=query_id), "default").query_id == query_id
 
 
-def results_of(config):
+def parse_results(config):
     return parse_query_message(body(resultsPublisherConfig=config), "default").results
 
 
 def test_results_go_to_s3_by_default():
     for config in ({}, None, {"destination": None}, {"compressionCodec": "snappy"}):
-        assert results_of(config).kind is DestinationKind.S3
-    assert results_of({"compressionCodec": "snappy"}).codec is CompressionCodec.SNAPPY
+        assert parse_results(config).kind is DestinationKind.S3
+    assert parse_results({"compressionCodec": "snappy"}).codec is CompressionCodec.SNAPPY
 
 
 def test_results_without_a_queue_url_go_to_the_default_queue():
-    assert results_of({"destination": "SQS"}) == ResultsDestination(DestinationKind.SQS)
+    assert parse_results({"destination": "SQS"}) == ResultsDestination(DestinationKind.SQS)
 
 
 @pytest.mark.parametrize("nine", [9, 9.0, "9", "9.0"])
 @pytest.mark.parametrize("name", ["batchSize", "maxBatchSize"])
 def test_batch_size_is_parsed_like_gson(name, nine):
-    assert results_of({**TO_SQS, name: nine}).batch_size == 9
+    assert parse_results({**TO_SQS, name: nine}).batch_size == 9
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ SCHEMA = Schema(
     (Field("v", PrimitiveType.STRING),),
 )
 BOUNDED = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-HERE = Connection("https://here/live", "c1")
+CONNECTION = Connection("https://here/live", "c1")
 RANGE = {"min": 1, "minInclusive": True, "max": 7, "maxInclusive": False}
 TEXT_RANGE = {"min": "YQ==", "max": None}
 REGION = {"name": TEXT_RANGE, "n": RANGE, "l": RANGE, "b": TEXT_RANGE, "stringsBase64Encoded": True}
@@ -90,10 +90,10 @@ VALUES = st.recursive(
 )
 
 
-def places_in(raw: Any) -> list[tuple[Any, Any]]:
+def list_places(raw: Any) -> list[tuple[Any, Any]]:
     """Returns every container in the JSON with each of its keys or indexes."""
     keys = raw if isinstance(raw, dict) else range(len(raw)) if isinstance(raw, list) else ()
-    return [place for key in keys for place in [(raw, key), *places_in(raw[key])]]
+    return [place for key in keys for place in [(raw, key), *list_places(raw[key])]]
 
 
 @st.composite
@@ -101,7 +101,7 @@ def mutants(draw: st.DrawFn, valid: dict[str, Any]) -> str:
     """Returns a valid message with up to three values replaced, removed or renamed, or bad text."""
     raw = copy.deepcopy(valid)
     for _ in range(draw(st.integers(1, 3))):
-        places = places_in(raw)
+        places = list_places(raw)
         if not places:
             break
         inside, key = draw(st.sampled_from(places))
@@ -119,7 +119,7 @@ def mutants(draw: st.DrawFn, valid: dict[str, Any]) -> str:
     return text
 
 
-def refused_or(parse: Callable[[], Any]) -> Any:
+def parse_or_refuse(parse: Callable[[], Any]) -> Any:
     """Returns the result of the parser; None if it raises an error of `sleeper.errors`."""
     try:
         return parse()
@@ -134,12 +134,12 @@ def test_query_message_is_parsed_or_refused(body: str) -> None:
     read_query_id(body, "default")
     query_fingerprint(body)
     rewrite_query_body(body, "m1", "AROA2")
-    message = refused_or(lambda: parse_query_message(body, "default"))
+    message = parse_or_refuse(lambda: parse_query_message(body, "default"))
     if message is None:
         return
     again = json.dumps({"type": "Query", **QUERY_CODEC.to_json(message)})
-    assert refused_or(lambda: parse_query_message(again, "default")) is not None
-    query = refused_or(lambda: make_query(message, SCHEMA))
+    assert parse_or_refuse(lambda: parse_query_message(again, "default")) is not None
+    query = parse_or_refuse(lambda: make_query(message, SCHEMA))
     if query is not None:
         assert all(isinstance(region, Region) for region in query.regions)
         check_query(query, SCHEMA)
@@ -148,18 +148,18 @@ def test_query_message_is_parsed_or_refused(body: str) -> None:
 @BOUNDED
 @given(mutants(LEAF) | st.text(max_size=30) | VALUES.map(json.dumps))
 def test_leaf_message_is_parsed_or_refused(body: str) -> None:
-    leaf = refused_or(lambda: parse_leaf_query_message(body))
-    if leaf is not None and refused_or(lambda: make_leaf_query(leaf, SCHEMA)) is not None:
+    leaf = parse_or_refuse(lambda: parse_leaf_query_message(body))
+    if leaf is not None and parse_or_refuse(lambda: make_leaf_query(leaf, SCHEMA)) is not None:
         leaf_query_body(leaf).encode()
 
 
 @BOUNDED
 @given(mutants(QUERY) | st.text(max_size=30) | VALUES.map(json.dumps))
 def test_websocket_frame_is_parsed_or_refused(body: str) -> None:
-    raw = refused_or(lambda: replace_connections(body, HERE))
+    raw = parse_or_refuse(lambda: replace_connections(body, CONNECTION))
     if raw is not None:
         json.dumps(raw)
-    refused_or(lambda: parse_message(body, "default"))
+    parse_or_refuse(lambda: parse_message(body, "default"))
 
 
 @pytest.mark.parametrize("depth", [30, 300, 900, 990, 100_000])

@@ -40,10 +40,10 @@ def ranges(values: st.SearchStrategy, least: object) -> st.SearchStrategy[Range]
 
 
 SMALLEST_INT = -(2**31)
-regions_of_one = st.tuples(ranges(numbers, SMALLEST_INT)).map(Region)
-regions_of_two = st.tuples(ranges(numbers, SMALLEST_INT), ranges(words, "")).map(Region)
-rows_of_one = st.lists(st.tuples(numbers, numbers, words), max_size=12)
-rows_of_two = st.lists(st.tuples(numbers, words, numbers), max_size=12)
+regions_1d = st.tuples(ranges(numbers, SMALLEST_INT)).map(Region)
+regions_2d = st.tuples(ranges(numbers, SMALLEST_INT), ranges(words, "")).map(Region)
+rows_1d = st.lists(st.tuples(numbers, numbers, words), max_size=12)
+rows_2d = st.lists(st.tuples(numbers, words, numbers), max_size=12)
 
 steps = st.lists(st.tuples(st.sampled_from("aaaassc"), st.integers(0, 10**6)), max_size=10)
 
@@ -81,8 +81,7 @@ def check(table: DataTable, folder: Path, regions: list[Region], files_max: int)
     assert sorted(list_rows(all_rows)) == sorted(table.expected_rows)
     with run_sql("SELECT * FROM t", {"t": lambda: table.query_table}, engine) as result:
         assert sorted(list_rows(result.read_all())) == sorted(table.expected_rows)
-    with table.store.reading() as state:
-        assert state.collection.holds() == []
+    assert table.holds() == []
 
 
 @settings(max_examples=30, deadline=None)
@@ -90,8 +89,8 @@ def check(table: DataTable, folder: Path, regions: list[Region], files_max: int)
 def test_random_regions_with_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
         table = DataTable(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
-        grow(table, data, rows_of_one, [numbers])
-        regions = data.draw(st.lists(regions_of_one, max_size=5))
+        grow(table, data, rows_1d, [numbers])
+        regions = data.draw(st.lists(regions_1d, max_size=5))
         check(table, Path(folder), regions, data.draw(st.sampled_from([2, 64])))
         ordered_rows = list_rows(
             run_query(Query(), table.query_table, make_engine(Path(folder))).read_all()
@@ -104,6 +103,6 @@ def test_random_regions_with_one_key_field(data: st.DataObject):
 def test_random_regions_with_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
         table = DataTable(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
-        grow(table, data, rows_of_two, [numbers, words])
-        regions = data.draw(st.lists(regions_of_two, max_size=5))
+        grow(table, data, rows_2d, [numbers, words])
+        regions = data.draw(st.lists(regions_2d, max_size=5))
         check(table, Path(folder), regions, 64)

@@ -19,25 +19,25 @@ SCHEMA = Schema(
     (Field("at", PrimitiveType.LONG),),
     (Field("v", PrimitiveType.STRING), Field("w", PrimitiveType.STRING)),
 )
-OF_BYTES = Schema((Field("b", PrimitiveType.BYTE_ARRAY),))
-OF_NUMBERS = Schema((Field("n", PrimitiveType.INT),))
+BYTES_SCHEMA = Schema((Field("b", PrimitiveType.BYTE_ARRAY),))
+NUMBERS_SCHEMA = Schema((Field("n", PrimitiveType.INT),))
 
 
 def test_keys_as_text_are_quoted_like_csv():
     region = parse_key(SCHEMA, '"a,""b",7')
     assert region.contains(('a,"b', 7))
     assert not region.contains(('a,"b', 8))
-    assert parse_key(OF_BYTES, "AP8=").contains((b"\x00\xff",))
-    assert parse_key(OF_NUMBERS, "-5").contains((-5,))
+    assert parse_key(BYTES_SCHEMA, "AP8=").contains((b"\x00\xff",))
+    assert parse_key(NUMBERS_SCHEMA, "-5").contains((-5,))
     assert parse_key(Schema((Field("s", PrimitiveType.STRING),)), "").contains(("",))
 
 
 def test_empty_ends_of_ranges_as_text_are_open():
     least = -(2**31)
-    assert parse_range(OF_NUMBERS, "3:9").ranges == (Range(3, 9),)
-    assert parse_range(OF_NUMBERS, ":9").ranges == (Range(least, 9),)
-    assert parse_range(OF_NUMBERS, "3:").ranges == (Range(3, None),)
-    assert parse_range(OF_NUMBERS, ":").ranges == (Range(least, None),)
+    assert parse_range(NUMBERS_SCHEMA, "3:9").ranges == (Range(3, 9),)
+    assert parse_range(NUMBERS_SCHEMA, ":9").ranges == (Range(least, 9),)
+    assert parse_range(NUMBERS_SCHEMA, "3:").ranges == (Range(3, None),)
+    assert parse_range(NUMBERS_SCHEMA, ":").ranges == (Range(least, None),)
     assert parse_range(SCHEMA, '"a:b":c').ranges == (Range("a:b", "c"), Range(least, None))
 
 
@@ -48,18 +48,18 @@ def test_empty_ends_of_ranges_as_text_are_open():
         (lambda: parse_key(SCHEMA, "a,b"), "field 'n': 'b' is not an integer"),
         (lambda: parse_key(SCHEMA, "a,99999999999"), "does not fit"),
         (lambda: parse_key(SCHEMA, '"a,1'), "quoting"),
-        (lambda: parse_key(OF_BYTES, "?"), "base64"),
-        (lambda: parse_range(OF_NUMBERS, "9:3"), "is empty.*9.*3"),
-        (lambda: parse_range(OF_NUMBERS, "3"), "MIN:MAX"),
+        (lambda: parse_key(BYTES_SCHEMA, "?"), "base64"),
+        (lambda: parse_range(NUMBERS_SCHEMA, "9:3"), "is empty.*9.*3"),
+        (lambda: parse_range(NUMBERS_SCHEMA, "3"), "MIN:MAX"),
         (lambda: parse_range(SCHEMA, "a:b:c"), "MIN:MAX"),
         (lambda: make_key_regions(SCHEMA, [("a",)]), "1 values"),
         (lambda: make_key_regions(SCHEMA, ["ab"]), "not a sequence"),
         (lambda: make_key_regions(SCHEMA, [("a", "b")]), "field 'n'"),
-        (lambda: make_range_region(OF_NUMBERS, "a", None), "field 'n'"),
+        (lambda: make_range_region(NUMBERS_SCHEMA, "a", None), "field 'n'"),
         (lambda: select_columns(SCHEMA, ["x"]), "no value field 'x'.*v, w"),
         (lambda: check_query(Query((Region((Range(0, 1),)),)), SCHEMA), "1 ranges"),
-        (lambda: check_query(Query((Region((Range("a", None),)),)), OF_NUMBERS), "field 'n'"),
-        (lambda: check_query(Query((Region((Range(2, 1),)),)), OF_NUMBERS), "is empty"),
+        (lambda: check_query(Query((Region((Range("a", None),)),)), NUMBERS_SCHEMA), "field 'n'"),
+        (lambda: check_query(Query((Region((Range(2, 1),)),)), NUMBERS_SCHEMA), "is empty"),
     ],
 )
 def test_errors_name_the_wrong_value(call, complaint: str):

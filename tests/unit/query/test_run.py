@@ -25,8 +25,8 @@ SCHEMA = Schema(
 )
 
 
-def row(number: int, at: int = 0) -> Row:
-    return (f"k{number:05d}", at, b"\x00\xff" if number % 3 else None, [f"t{number}"])
+def row(number: int, time: int = 0) -> Row:
+    return (f"k{number:05d}", time, b"\x00\xff" if number % 3 else None, [f"t{number}"])
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def test_rows_have_key_order_and_the_types_of_the_table(made: DataTable, tmp_pat
     made.add_rows([row(n, 0) for n in range(0, 300, 3)])
     with run_query(Query(), made.query_table, make_engine(tmp_path)) as result:
         assert result.schema.equals(arrow_schema(SCHEMA))
-        table = result.read_all()
-    assert table.schema.equals(arrow_schema(SCHEMA))
-    assert list_rows(table) == sorted(made.expected_rows, key=lambda r: r[:2])
+        arrow_table = result.read_all()
+    assert arrow_table.schema.equals(arrow_schema(SCHEMA))
+    assert list_rows(arrow_table) == sorted(made.expected_rows, key=lambda r: r[:2])
 
 
 def test_columns_have_the_requested_order(made: DataTable, tmp_path: Path):
     made.add_rows([row(n) for n in range(5)])
     result = run_query(Query(columns=("tags", "id")), made.query_table, make_engine(tmp_path))
-    table = result.read_all()
-    assert table.schema.names == ["tags", "id"]
-    assert list_rows(table) == [(r[3], r[0]) for r in sorted(made.expected_rows)]
+    arrow_table = result.read_all()
+    assert arrow_table.schema.names == ["tags", "id"]
+    assert list_rows(arrow_table) == [(r[3], r[0]) for r in sorted(made.expected_rows)]
 
 
 def test_limit_applies_to_all_leaves_together(made: DataTable, tmp_path: Path):

@@ -24,17 +24,17 @@ class Instance:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.made: dict[str, DataTable] = {}
+        self.tables: dict[str, DataTable] = {}
         for name in ("a", "b"):
             (folder / name).mkdir()
-            self.made[name] = DataTable(folder / name, SCHEMA)
-            self.made[name].add_rows([(f"{name} first", 1)])
-            self.made[name].add_rows([(f"{name} second", 2)])
+            self.tables[name] = DataTable(folder / name, SCHEMA)
+            self.tables[name].add_rows([(f"{name} first", 1)])
+            self.tables[name].add_rows([(f"{name} second", 2)])
 
     def openers(self) -> dict[str, Any]:
         return {
             name: lambda table=table, name=name: QueryTable(name, table.store, table.root)
-            for name, table in self.made.items()
+            for name, table in self.tables.items()
         }
 
     def sql(self, statement: str, as_of: Any) -> list[Any]:
@@ -43,11 +43,7 @@ class Instance:
         return list_rows(result.read_all())
 
     def holds(self) -> int:
-        count = 0
-        for table in self.made.values():
-            with table.store.reading() as state:
-                count += len(state.collection.holds())
-        return count
+        return sum(len(table.holds()) for table in self.tables.values())
 
 
 @pytest.fixture
@@ -81,9 +77,9 @@ def test_old_version_is_narrowed_and_explained(instance: Instance):
     assert (old.version, old.files, old.files_of) == (2, 0, 1)
     assert (new.version, new.files, new.files_of) == (3, 1, 2)
     assert 0 < old.bytes_of < new.bytes_of
-    leaf = instance.made["a"].leaves()[0]
-    instance.made["a"].compact_partition(leaf)
-    instance.made["a"].split_at(leaf.id, "b")
+    leaf = instance.tables["a"].leaves()[0]
+    instance.tables["a"].compact_partition(leaf)
+    instance.tables["a"].split_at(leaf.id, "b")
     (again,) = explain_sql(statement, instance.openers(), engine, AsOf(3)).reads
     assert replace(again, bytes_read=new.bytes_read) == new
 
@@ -115,7 +111,7 @@ def test_invalid_versions_are_refused(
 
 
 def test_collected_version_is_refused_with_the_oldest(instance: Instance):
-    table = instance.made["a"]
+    table = instance.tables["a"]
     table.compact_partition(table.leaves()[0])
     table.remove_unreferenced_files()
     with table.store.reading() as state:

@@ -1,4 +1,4 @@
-"""Statements too deep for the engine are refused before planning."""
+"""Statements nested too deeply for the engine are refused before planning."""
 
 import contextlib
 import subprocess

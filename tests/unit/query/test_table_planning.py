@@ -1,4 +1,4 @@
-"""Plans of whole tables: files that SQL reads whole or in part."""
+"""Plans of full table scans: files that SQL reads entirely or in part."""
 
 import itertools
 from pathlib import Path
@@ -21,8 +21,8 @@ boxes = st.tuples(ends, ends).map(Region)
 @given(st.lists(boxes, max_size=6), boxes)
 def test_regions_cover_a_box_if_they_contain_its_keys(regions: list[Region], box: Region):
     keys = [k for k in itertools.product(range(8), repeat=2) if box.contains(k)]
-    held = all(any(r.contains(k) for r in regions) for k in keys)
-    assert covers(regions, box) == held
+    is_covered = all(any(r.contains(k) for r in regions) for k in keys)
+    assert covers(regions, box) == is_covered
 
 
 @given(st.lists(st.integers(0, 9), unique=True))

@@ -9,9 +9,12 @@ from sleeper.query.messages.destination import DestinationKind, ResultsDestinati
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query_service.frames import kept_alive
 
-HERE = Connection("https://here/live", "c1")
+CONNECTION = Connection("https://here/live", "c1")
 MESSAGE = QueryMessage(
-    "q", (), table_name="t", results=ResultsDestination(DestinationKind.WEBSOCKET, connection=HERE)
+    "q",
+    (),
+    table_name="t",
+    results=ResultsDestination(DestinationKind.WEBSOCKET, connection=CONNECTION),
 )
 
 
@@ -24,7 +27,7 @@ def test_empty_frames_are_sent_until_the_end() -> None:
     count = len(frames)
     time.sleep(0.1)
     assert len(frames) == count >= 3
-    assert {connection for connection, _ in frames} == {HERE}
+    assert {connection for connection, _ in frames} == {CONNECTION}
     assert json.loads(frames[0][1]) == {"message": "rows", "queryId": "q", "rows": []}
 
 
@@ -48,4 +51,4 @@ def test_a_closed_connection_ends_the_frames() -> None:
 
     with kept_alive(MESSAGE, raise_closed, 0.01):
         time.sleep(0.1)
-    assert tries == [HERE]
+    assert tries == [CONNECTION]

@@ -10,7 +10,7 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),))
 
 
-def drawn(partitions: list[Partition]) -> list[ReportedPartition]:
+def report_tree(partitions: list[Partition]) -> list[ReportedPartition]:
     return [ReportedPartition(p, depth) for depth, p in walk_tree(partitions)]
 
 
@@ -20,7 +20,7 @@ def test_each_partition_is_drawn_below_its_parent(points: set[int], random) -> N
     parents = {p.id: p.parent_id for p in partitions}
     random.shuffle(partitions)
     path: list[str] = []
-    for line in draw_tree(SCHEMA, drawn(partitions)):
+    for line in draw_tree(SCHEMA, report_tree(partitions)):
         trunk = line[: len(line) - len(line.lstrip("│├└─ "))]
         partition_id = line.removeprefix(trunk).split()[0]
         del path[len(trunk) // 3 :]
@@ -31,7 +31,7 @@ def test_each_partition_is_drawn_below_its_parent(points: set[int], random) -> N
 
 @given(st.sets(st.integers(-1000, 1000), min_size=1, max_size=40))
 def test_lines_of_siblings_end_at_the_last_child(points: set[int]) -> None:
-    lines = draw_tree(SCHEMA, drawn(tree_from_split_points(SCHEMA, sorted(points))))
+    lines = draw_tree(SCHEMA, report_tree(tree_from_split_points(SCHEMA, sorted(points))))
     for above, below in itertools.pairwise(lines):
         for i in range(0, len(below) - len(below.lstrip("│├└─ ")), 3):
             starts = below[i] in "│├└" and (len(above) <= i or above[i] not in "│├")
@@ -52,7 +52,7 @@ def test_trees_deeper_than_the_python_stack_are_drawn() -> None:
     for i in range(3000):
         chain.append(Partition(f"p{i}", root.region, chain[-1].id))  # type: ignore[arg-type]
     assert [depth for depth, _ in walk_tree(chain)] == list(range(3001))
-    assert len(draw_tree(SCHEMA, drawn(chain))) == 3001
+    assert len(draw_tree(SCHEMA, report_tree(chain))) == 3001
 
 
 def test_bar_lengths_are_proportional_to_rows() -> None:

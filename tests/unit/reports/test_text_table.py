@@ -25,7 +25,7 @@ def listings(draw: st.DrawFn) -> Listing:
     return Listing("some", "some", columns, tuple(rows))
 
 
-def squeezed(text: str) -> str:
+def squeeze(text: str) -> str:
     return "".join(text.split())
 
 
@@ -36,12 +36,12 @@ def test_table_fits_the_width_or_becomes_one_line_per_value(listing: Listing, wi
         assert max(cell_len(line) for line in narrow.splitlines()) <= width
     else:
         has_value = any(value not in (None, "") for row in listing.rows for value in row)
-        assert has_value == bool(squeezed(narrow))
+        assert has_value == bool(squeeze(narrow))
 
 
 @given(listings(), st.integers(20, 200))
 def test_narrow_tables_keep_all_characters(listing: Listing, width: int) -> None:
-    wide, narrow = squeezed(format_table(listing, WIDE)), squeezed(format_table(listing, width))
+    wide, narrow = squeeze(format_table(listing, WIDE)), squeeze(format_table(listing, width))
     for heading in (f"Column{i}" for i in range(len(listing.columns))):
         wide, narrow = wide.replace(heading, ""), narrow.replace(heading, "")
     for heading_part in ("Column", "─", "…"):

@@ -100,7 +100,7 @@ from sleeper.query.service import open_query, read_schema
 from sleeper.splitting.service import split_table
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
-from tests.stateful.crashing import Crash, CrashPlan, crashing
+from tests.stateful.crashing import Crash, CrashPlan, make_crashing
 from tests.system.bad_days import assert_nothing_stays, count_rows, make_table, run_all, write
 
 DAY_MS = 24 * 3600 * 1000
@@ -126,7 +126,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
     path = write(tmp_path / "a.parquet", [("a", 1)])
     submit_ingest(instance, "rows", [str(path)], "j")
     plan = CrashPlan()
-    mortal = crashing(instance, plan)
+    mortal = make_crashing(instance, plan)
     # Dies at every call that comes after the message was received and before the commit.
     for call in range(2, 30):
         if count_rows(instance):
@@ -144,7 +144,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
 
 
 def redeliver(instance: Instance, clock: FakeClock) -> None:
-    """What was in flight returns, as if it had never been received."""
+    """Lets received messages become dead letters, and redrives them."""
     clock.now_ms += 1_000_000
     instance.jobs.dead_letters(QueueName.INGEST).list()
     instance.jobs.dead_letters(QueueName.INGEST).redrive()
@@ -252,11 +252,11 @@ def opened_at_once(
     inputs: list[int] = []
     plan = merging.merge_frame
 
-    def watched(request: Any, session: Any) -> Any:
+    def watch(request: Any, session: Any) -> Any:
         inputs.append(len(request.inputs))
         return plan(request, session)
 
-    monkeypatch.setattr(merging, "merge_frame", watched)
+    monkeypatch.setattr(merging, "merge_frame", watch)
     compact_table(instance, "rows", full=True)
     run_all(instance)
     assert count_rows(instance) == previous

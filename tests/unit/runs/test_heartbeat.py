@@ -42,7 +42,7 @@ def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
 
 @pytest.fixture
 def instance_on_aws(instance: Instance) -> Instance:
-    """The instance, as if its tasks ran on other machines."""
+    """The instance, with tasks on other machines."""
     return with_ports(instance, jobs={"heartbeats": True})
 
 

@@ -14,7 +14,7 @@ async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 def respond(token: str | None, scope: Scope) -> Message:
-    """The first message, without an event loop: nothing here waits."""
+    """Returns the first ASGI message, without an event loop, because nothing waits."""
     messages: list[Message] = []
 
     async def send(message: Message) -> None:

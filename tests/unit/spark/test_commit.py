@@ -29,7 +29,7 @@ def table(tmp_path: Path) -> Iterator[sleeper.Table]:
         yield instance.create_table("t", SCHEMA)
 
 
-def writer_of(table: sleeper.Table, job_id: str) -> SleeperWriter:
+def make_writer(table: sleeper.Table, job_id: str) -> SleeperWriter:
     options = {"instance": table._instance.where, "table": "t", "jobId": job_id}
     return SleeperWriter(options, SPARK_SCHEMA, overwrite=False)
 
@@ -43,21 +43,21 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """The first commits of files are applied, and not answered."""
     commit, left = StateStore.commit, [count]
 
-    def unanswered(self: StateStore, *transactions: Transaction) -> list[Outcome]:
+    def commit_and_lose_response(self: StateStore, *transactions: Transaction) -> list[Outcome]:
         outcomes = commit(self, *transactions)
         if left[0] and isinstance(transactions[0], AddFiles):
             left[0] -= 1
             raise UnavailableError("no answer")
         return outcomes
 
-    monkeypatch.setattr(StateStore, "commit", unanswered)
+    monkeypatch.setattr(StateStore, "commit", commit_and_lose_response)
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
 
 def test_a_commit_without_a_response_is_repeated(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = writer_of(table, "j")
+    writer = make_writer(table, "j")
     part = write_part(table, writer)
     lose_answers(monkeypatch, 2)
     writer.commit([part])
@@ -67,13 +67,13 @@ def test_a_commit_without_a_response_is_repeated(
 def test_a_commit_that_never_gets_a_response_names_the_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = writer_of(table, "j")
+    writer = make_writer(table, "j")
     part = write_part(table, writer)
     with monkeypatch.context() as patch:
         lose_answers(patch, 1_000_000)
         with pytest.raises(UnavailableError, match="repeating it with option jobId='j' adds no"):
             writer.commit([part])
-    again = writer_of(table, "j")
+    again = make_writer(table, "j")
     again.commit([write_part(table, again)])
     assert table.query().to_arrow().num_rows == 2
 
@@ -81,5 +81,5 @@ def test_a_commit_that_never_gets_a_response_names_the_job_id(
 def test_an_aborted_write_names_the_job_id(
     table: sleeper.Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer_of(table, "j").abort([None])
+    make_writer(table, "j").abort([None])
     assert "option jobId=j adds no duplicate rows" in caplog.text

@@ -1,4 +1,4 @@
-"""What the driver makes of errors that come back through Spark."""
+"""Errors of executors, as the driver translates them."""
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -12,18 +12,18 @@ CALLED = """An error occurred while calling o5.collectToPython.
 \tat org.apache.spark.Job"""
 
 
-def as_driver_sees(error: Exception) -> Exception:
-    """What a driver raises of what Spark raised."""
+def wrap_as_py4j(error: Exception) -> Exception:
+    """Wraps an error as the driver receives it from Spark."""
     with pytest.raises(Exception) as failure, raise_task_errors():  # noqa: PT011
         raise error
     return failure.value
 
 
 def test_a_task_s_error_is_raised_on_the_driver() -> None:
-    with pytest.raises(TaskError) as marked, mark_errors():
+    with pytest.raises(TaskError) as error_info, mark_errors():
         raise InvalidRequestError('file a.csv, row 2: "x"\nis no number')
-    output = f"Job aborted: Traceback\n  TaskError: {marked.value}\n\tat org.apache.spark\n"
-    error = as_driver_sees(PySparkException(output))
+    output = f"Job aborted: Traceback\n  TaskError: {error_info.value}\n\tat org.apache.spark\n"
+    error = wrap_as_py4j(PySparkException(output))
     assert type(error) is InvalidRequestError
     assert str(error) == 'file a.csv, row 2: "x"\nis no number'
 
@@ -39,12 +39,12 @@ def test_a_task_s_error_is_raised_on_the_driver() -> None:
     ],
 )
 def test_errors_of_spark_and_its_gateway_are_unavailable(error: Exception, message: str) -> None:
-    raised = as_driver_sees(error)
-    assert type(raised) is UnavailableError
+    error_in_driver = wrap_as_py4j(error)
+    assert type(error_in_driver) is UnavailableError
     with pytest.raises(UnavailableError, match=message):
-        raise raised
+        raise error_in_driver
 
 
 def test_other_errors_pass_through() -> None:
-    assert type(as_driver_sees(DataError("torn"))) is DataError
-    assert type(as_driver_sees(ZeroDivisionError())) is ZeroDivisionError
+    assert type(wrap_as_py4j(DataError("torn"))) is DataError
+    assert type(wrap_as_py4j(ZeroDivisionError())) is ZeroDivisionError

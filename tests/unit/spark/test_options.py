@@ -1,4 +1,4 @@
-"""Options of the format `sleeper`: what they ask for, and what is said of those that do not fit."""
+"""Options of the `sleeper` format: their meaning, and the errors for invalid ones."""
 
 import base64
 import json

@@ -87,7 +87,7 @@ def test_a_leaf_whose_rows_share_their_whole_key_is_unsplittable(make_table: Mak
 def test_a_file_that_reaches_outside_the_leaf_is_sampled_for_a_cut_on_the_second_field(
     make_table: MakeTable,
 ) -> None:
-    """Of the whole file half the rows have b below 500: of the leaf's rows none has."""
+    """Half the file's rows have b below 500, but none of the leaf's rows."""
     table = make_table(schema=TWO)
     table.ingest([(1, b) for b in range(500)] + [(2, b) for b in range(500, 1000)])
     _, right = table.split_at("root", 2)

@@ -1,4 +1,4 @@
-"""Splitting leaves: when, where, and what if the sidecars or the state are not as hoped."""
+"""Splitting leaves: conditions, split points, missing sidecars and concurrent changes."""
 
 import logging
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What SQLite says, as the product says it."""
+"""SQLite errors translated into the product's errors."""
 
 import sqlite3
 from pathlib import Path

@@ -22,17 +22,17 @@ KEYS = 1_000
 
 
 class History:
-    """Takes steps that are valid more often than not, and records each version as it was."""
+    """Applies steps that are mostly valid, and records each version."""
 
     def __init__(self, folder: Path) -> None:
         self.table = StateTable(folder, "embedded").initialise(500)
         self.count = 0
-        self.recorded: dict[int, dict[str, list[str]]] = {}
+        self.expected_versions: dict[int, dict[str, list[str]]] = {}
         self.record()
 
     def record(self) -> None:
         with self.table.store.reading() as state:
-            self.recorded[state.number] = picture(state)
+            self.expected_versions[state.number] = picture(state)
 
     def step(self, kind: str, choice: int) -> None:
         self.count += 1
@@ -145,10 +145,10 @@ def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_th
         with copy.reading() as state:
             horizon, number = state.horizon, state.number
         assert read_tables(Path(folder, "copy.db")) == read_tables(Path(folder, "state.db"))
-        for version, was in history.recorded.items():
+        for version, expected in history.expected_versions.items():
             if version >= horizon:
                 with copy.reading(version) as state:
-                    assert picture(state) == was, version
+                    assert picture(state) == expected, version
             else:
                 with (
                     pytest.raises(
@@ -157,5 +157,5 @@ def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_th
                     copy.reading(version),
                 ):
                     pass
-        assert number == max(history.recorded)
+        assert number == max(history.expected_versions)
         history.table.store.close()

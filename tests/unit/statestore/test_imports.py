@@ -1,4 +1,4 @@
-"""The state store is control-plane code: it stays light."""
+"""The state store is part of the control plane and imports neither Arrow nor DataFusion."""
 
 import subprocess
 import sys

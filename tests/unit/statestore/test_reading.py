@@ -1,4 +1,4 @@
-"""Reads answered by SQL agree with the same asked of Python objects, for every key type."""
+"""Reads by SQL equal the same reads of Python objects, for every key type."""
 
 import tempfile
 from pathlib import Path
@@ -42,8 +42,8 @@ def trees(draw) -> list[Partition]:
         dimension = draw(st.integers(0, 1))
         point = draw(VALUES[dimension])
         partition_id, parent, region = leaves[place]
-        whole = region.ranges[dimension]
-        if whole.contains(point) and point != whole.min:
+        full_range = region.ranges[dimension]
+        if full_range.contains(point) and point != full_range.min:
             del leaves[place]
             steps.append(Partition(partition_id, region, parent, is_leaf=False))
             for side, part in zip("lr", split_region(region, dimension, point), strict=True):

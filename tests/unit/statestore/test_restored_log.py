@@ -1,4 +1,4 @@
-"""A log that was restored from a backup, below copies and snapshots of what came after it."""
+"""A log restored from a backup, with copies and snapshots that are ahead of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def table(tmp_path: Path) -> StateTable:
 
 
 def restore(table: StateTable, lose: Callable[[], object]) -> None:
-    """Takes the log back to before what `lose` commits."""
+    """Restores the log to the state before the commits of `lose`."""
     log = Database(table.folder / "log.db")
     with log.reading() as connection:
         (head,) = connection.execute("SELECT head FROM log_head").fetchone()
@@ -46,7 +46,7 @@ def test_a_writer_ahead_of_the_log_commits_on_the_restored_state(table: StateTab
 
 
 def test_a_copy_of_another_history_than_the_log_is_rebuilt(table: StateTable) -> None:
-    """Its number exists again, of another entry."""
+    """The log has another entry with the copy's number."""
     restore(table, lambda: table.ingest("lost"))
     other = table.another_store()
     for path in ("new", "newer"):

@@ -283,14 +283,14 @@ def test_a_run_older_than_the_bar_never_commits(table):
     table.ingest("input")
     job = table.ingest_job("old")
     table.assign("job", "input")
-    compacted = compaction(table, "job", "input")
+    compact = compaction(table, "job", "input")
     table.clock.now_ms += 20 * DAY_MS
     bar_ms = table.clock.now_ms - 14 * DAY_MS
     assert table.commit(BarRuns(bar_ms)).status is Status.APPLIED
     assert table.commit(BarRuns(bar_ms)).status is Status.ALREADY_DONE
     assert table.commit(BarRuns(bar_ms - 1)).status is Status.ALREADY_DONE
     assert "barred" in table.commit(job).reason
-    assert "barred" in table.commit(compacted).reason
+    assert "barred" in table.commit(compact).reason
     names = new_data_path("t", ROOT, bar_ms - 1)
     assert "barred" in table.ingest(names).reason
     with table.another_store().reading() as state:
@@ -412,7 +412,7 @@ def test_a_renewed_lease_keeps_the_files_and_a_lost_one_cannot_be_renewed(table)
 # rule 5: nothing referenced or held is deleted
 
 
-def compacted(table: StateTable) -> StateTable:
+def compact(table: StateTable) -> StateTable:
     """File a lost its last reference at 4."""
     table.ingest("a")
     table.assign("job", "a")
@@ -421,12 +421,12 @@ def compacted(table: StateTable) -> StateTable:
 
 
 def test_a_referenced_file_is_not_collected(table):
-    compacted(table)
+    compact(table)
     assert "still referenced" in table.commit(CollectFiles(("a", "out"), 4)).reason
 
 
 def test_collection_is_two_entries_and_raises_the_horizon(table):
-    compacted(table)
+    compact(table)
     with table.store.reading() as state:
         assert [f.path for f in state.collection.unreferenced(table.clock.now_ms, 9)] == ["a"]
     assert table.commit(CollectFiles(("a",), 4)).status is Status.APPLIED
@@ -448,17 +448,17 @@ def test_collection_is_two_entries_and_raises_the_horizon(table):
 
 
 def test_the_second_step_without_the_first_is_refused(table):
-    compacted(table)
+    compact(table)
     assert "not being collected" in table.commit(FilesCollected(("a",))).reason
 
 
 def test_a_horizon_that_leaves_a_version_with_the_file_readable_is_refused(table):
-    compacted(table)
+    compact(table)
     assert "expected a horizon of at least" in table.commit(CollectFiles(("a",), 3)).reason
 
 
 def test_a_hold_keeps_its_version_until_it_expires(table):
-    compacted(table)
+    compact(table)
     assert table.commit(CreateHold("hold", "me", 3, START_MS + 10)).status is Status.APPLIED
     assert "hold of me keeps version 3" in table.commit(CollectFiles(("a",), 4)).reason
     table.commit(RenewHold("hold", START_MS + 20))
@@ -470,7 +470,7 @@ def test_a_hold_keeps_its_version_until_it_expires(table):
 
 
 def test_creating_a_hold_again_extends_it_and_never_shortens_it(table):
-    compacted(table)
+    compact(table)
     hold = CreateHold("hold", "me", 3, START_MS + 10)
     table.commit(hold)
     assert table.commit(replace(hold, expiry_ms=START_MS + 20)).status is Status.APPLIED
@@ -480,14 +480,14 @@ def test_creating_a_hold_again_extends_it_and_never_shortens_it(table):
 
 
 def test_a_hold_cannot_move_to_another_version(table):
-    compacted(table)
+    compact(table)
     hold = CreateHold("hold", "me", 3, START_MS + 10)
     table.commit(hold)
     assert "keeps version 3" in table.commit(replace(hold, version=4)).reason
 
 
 def test_a_hold_that_expired_or_was_released_can_be_created_again(table):
-    compacted(table)
+    compact(table)
     hold = CreateHold("hold", "me", 3, START_MS + 10)
     table.commit(hold)
     table.clock.now_ms += 15
@@ -497,14 +497,14 @@ def test_a_hold_that_expired_or_was_released_can_be_created_again(table):
 
 
 def test_a_released_hold_does_not_limit_collection(table):
-    compacted(table)
+    compact(table)
     table.commit(CreateHold("hold", "me", 3, START_MS + 10))
     table.commit(ReleaseHold("hold"))
     assert table.commit(CollectFiles(("a",), 4)).status is Status.APPLIED
 
 
 def test_a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept(table):
-    compacted(table)
+    compact(table)
     table.commit(CollectFiles(("a",), 4))
     hold = CreateHold("hold", "me", 3, START_MS + 10)
     assert "oldest readable version is 4" in table.commit(hold).reason
@@ -513,7 +513,7 @@ def test_a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept(
 
 
 def test_a_follower_keeps_unread_changes(table):
-    compacted(table)
+    compact(table)
     table.commit(CreateFollower("f", 3))
     (follower,) = table.store.followers()
     assert (follower.position, follower.lag) == (3, 2)
@@ -525,7 +525,7 @@ def test_a_follower_keeps_unread_changes(table):
 
 
 def test_a_follower_does_not_inherit_the_cursor_of_one_of_its_name(table):
-    compacted(table)
+    compact(table)
     table.commit(CreateFollower("f", 3))
     table.store.advance_follower("f", 5)
     table.commit(DeleteFollower("f"))

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing."""
+        """Suppresses the request log."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Names become objects: unpacked once, imported once, nothing but what is registered."""
+"""Loading of registered classes: unpacked once, imported once, and never from elsewhere."""
 
 import errno
 import stat
@@ -66,11 +66,11 @@ def test_a_wheel_that_is_replaced_between_its_check_and_its_unpacking_is_not_unp
     code.registry.add([first])
     read = code.registry.read
 
-    def replaced(wheel: Wheel) -> bytes:
+    def replace_wheel(wheel: Wheel) -> bytes:
         (tmp_path / "instance" / "code" / first.name).write_bytes(second.read_bytes())
         return read(wheel)
 
-    monkeypatch.setattr(code.registry, "read", replaced)
+    monkeypatch.setattr(code.registry, "read", replace_wheel)
     with pytest.raises(UnavailableError, match="was replaced during loading"):
         code.load(CodeKind.ITERATOR, "A")
     assert code.load(CodeKind.ITERATOR, "A").version == 2

@@ -14,7 +14,7 @@ from sleeper.user_code.wheel import CodeKind, read_wheel
 from tests.wheels import ITERATOR_HEAD, make_wheel
 
 
-def refused(path: Path, match: str) -> None:
+def check_refusal(path: Path, match: str) -> None:
     with pytest.raises(InvalidRequestError, match=match):
         read_wheel(path.name, path.read_bytes())
 
@@ -141,16 +141,16 @@ def test_wheels_that_cannot_load_here_are_refused(tmp_path: Path, code: UserCode
 def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     not_named = tmp_path / "my_code.whl"
     not_named.write_bytes(b"")
-    refused(not_named, "is not a valid name of a wheel")
+    check_refusal(not_named, "is not a valid name of a wheel")
     no_zip = tmp_path / "x-1.0-py3-none-any.whl"
     no_zip.write_bytes(b"no zip at all")
-    refused(no_zip, "is not a readable zip file")
-    refused(
+    check_refusal(no_zip, "is not a readable zip file")
+    check_refusal(
         make_wheel(tmp_path, tag="cp27-cp27m-win32"),
         "does not support this platform: .*expected py3",
     )
-    refused(make_wheel(tmp_path, without="RECORD"), "my_code-1.0.dist-info has no RECORD")
-    refused(
+    check_refusal(make_wheel(tmp_path, without="RECORD"), "my_code-1.0.dist-info has no RECORD")
+    check_refusal(
         make_wheel(tmp_path, "y").rename(tmp_path / "z-1.0-py3-none-any.whl"), "no .dist-info of z"
     )
 
@@ -158,12 +158,12 @@ def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
 def test_a_torn_wheel_is_refused(tmp_path: Path) -> None:
     path = make_wheel(tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
-    refused(path, "is not a readable zip file")
+    check_refusal(path, "is not a readable zip file")
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/etc/out.py", "a/../../out.py", "a\\..\\out.py"])
 def test_a_member_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    refused(make_wheel(tmp_path, extra={name: "x"}), "is outside its folder")
+    check_refusal(make_wheel(tmp_path, extra={name: "x"}), "is outside its folder")
 
 
 def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
         link = zipfile.ZipInfo("my_code_link.py")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc/passwd")
-    refused(path, "'my_code_link.py' is a link")
-    refused(
+    check_refusal(path, "'my_code_link.py' is a link")
+    check_refusal(
         make_wheel(tmp_path, extra={"my_code-1.0.data/scripts/run": ""}), "require an installation"
     )
 
@@ -192,14 +192,14 @@ def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_entry_points_are_refused(tmp_path: Path, points: str, reason: str) -> None:
-    refused(make_wheel(tmp_path, points=points), reason)
+    check_refusal(make_wheel(tmp_path, points=points), reason)
 
 
 def test_a_wheel_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sleeper.user_code.wheel._UNPACKED_BYTES_MAX", 1000)
-    refused(make_wheel(tmp_path, extra={"my_code_data.txt": "x" * 2000}), "is too large")
+    check_refusal(make_wheel(tmp_path, extra={"my_code_data.txt": "x" * 2000}), "is too large")
 
 
 def test_another_content_under_the_same_name_is_read_again(tmp_path: Path, code: UserCode) -> None:

@@ -32,14 +32,14 @@ MESSAGE = Message("m", "{}", "receipt", 1, 0)
 
 
 class BusyQueue:
-    """Does not answer the first time that it is asked for more time."""
+    """Answers extensions of a message's visibility with these errors, then successfully."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers = list(answers)
-        self.receive_count = 0
+        self.extend_count = 0
 
     def extend(self, *_: Any) -> None:
-        self.receive_count += 1
+        self.extend_count += 1
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
             raise answer
@@ -49,29 +49,29 @@ def test_a_queue_that_did_not_answer_is_asked_again() -> None:
     queue = BusyQueue(UnavailableError("busy"))
     with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         deadline = time.monotonic() + 10
-        while queue.receive_count < 3 and time.monotonic() < deadline:
+        while queue.extend_count < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert queue.receive_count >= 3
+    assert queue.extend_count >= 3
 
 
 def test_a_message_that_is_lost_is_not_asked_for_again() -> None:
     queue = BusyQueue(StateMovedOnError("gone"))
     with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         time.sleep(0.2)
-    assert queue.receive_count == 1
+    assert queue.extend_count == 1
 
 
 def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None:
     create_local_instance(tmp_path / "instance", "test")
-    given_back: list[float] = []
+    release_delays: list[float] = []
 
     class Queue(BusyQueue):
         def receive(self, wait_seconds: float) -> tuple[Message, ...]:
             body = json.dumps({"tableId": "0000000a", "partitionId": "root"})
-            return (replace(MESSAGE, body=body, receives=len(given_back) + 1),)
+            return (replace(MESSAGE, body=body, receives=len(release_delays) + 1),)
 
         def release(self, _: str, delay_seconds: float) -> None:
-            given_back.append(delay_seconds)
+            release_delays.append(delay_seconds)
 
     def unavailable(_: str) -> TableRef:
         raise UnavailableError("no answer")
@@ -87,11 +87,11 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
         worker = Worker(instance_with_queue, "t", threading.Event(), settings)
         for _ in range(4):
             assert worker.run_one()
-    assert given_back == [10.0, 120.0, 120.0, 120.0]
+    assert release_delays == [10.0, 120.0, 120.0, 120.0]
 
 
-def start_of_next_try(instance: Instance, clock: FakeClock) -> float:
-    """Moves the clock to where the worker receives the message again; seconds from before."""
+def start_next_try(instance: Instance, clock: FakeClock) -> float:
+    """Advances the clock until the worker receives the message again; returns the seconds."""
     original = clock.now_ms
     (row,) = InstanceDatabase(Path(instance.where) / "instance.db").read(
         "SELECT due_ms FROM messages"
@@ -107,7 +107,7 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
     clock = FakeClock(system_clock())
     rows = write(tmp_path / "rows.parquet", [("a", 1)])
 
-    def out_of_files(*_: object) -> None:
+    def raise_too_many_files(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
@@ -117,12 +117,12 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
         worker = Worker(instance, "task", threading.Event())
         waits = []
         with monkeypatch.context() as patch:
-            patch.setattr("sleeper.datafiles.sources.parquet.pq.ParquetFile", out_of_files)
+            patch.setattr("sleeper.datafiles.sources.parquet.pq.ParquetFile", raise_too_many_files)
             for _ in range(2):
                 assert worker.run_one()
                 assert not worker.run_one()
                 assert instance.jobs.tracker.job(table_id, "j1").state is JobState.FAILED
-                waits.append(start_of_next_try(instance, clock))
+                waits.append(start_next_try(instance, clock))
         assert waits == sorted(waits)
         assert sum(waits) >= 120
         assert worker.run_one()
@@ -144,7 +144,7 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
         instance.jobs.queue(QueueName.SPLITTING).send("{}")
         worker = Worker(instance, "task", threading.Event())
         for _ in range(3):
-            start_of_next_try(instance, clock)
+            start_next_try(instance, clock)
             assert worker.run_one()
         assert len(instance.jobs.dead_letters(QueueName.SPLITTING).list()) == 1
 
@@ -172,4 +172,4 @@ def test_a_try_follows_soon_where_waiting_is_no_cure_or_a_caller_waits(
         instance.jobs.queue(name).send("{}")
         worker = Worker(instance, "task", threading.Event())
         assert worker.run_one()
-        assert start_of_next_try(instance, clock) == 2.0
+        assert start_next_try(instance, clock) == 2.0

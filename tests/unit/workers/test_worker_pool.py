@@ -1,4 +1,4 @@
-"""Workers are replaced when they die, but not for ever when they die at once."""
+"""Crashed workers are replaced, but not endlessly if they crash at the start."""
 
 import subprocess
 import sys
