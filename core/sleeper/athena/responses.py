@@ -44,7 +44,9 @@ class Response:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the members of the response, `@type` first."""
-        return {"@type": type(self).__name__, **_codec(type(self)).to_json(self)}
+        # mypy takes a class with a `__hash__` of its instances for unhashable.
+        cls: Any = type(self)
+        return {"@type": cls.__name__, **_codec(cls).to_json(self)}
 
 
 @functools.cache
