@@ -85,7 +85,7 @@ def test_a_job_too_large_for_a_message_is_refused_when_it_is_submitted(
 ) -> None:
     make_table(instance, "t")
     path = write_parquet(tmp_path / "a.parquet", [1])
-    with pytest.raises(InvalidRequestError, match=r"ingest message of .* is over the limit"):
+    with pytest.raises(InvalidRequestError, match=r"ingest message has .*expected at most"):
         submit_ingest(instance, "t", [str(path)] * 40_000)
     assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 0
     assert instance.jobs.tracker.recent(JobKind.INGEST) == ()

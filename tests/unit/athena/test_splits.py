@@ -187,7 +187,7 @@ def test_pages_of_a_collected_version_are_refused(athena: Athena, instance: Inst
     newest = instance.table("t").state
     with newest.reading() as state:
         version = state.number
-    with pytest.raises(InvalidRequestError, match="not reached"):
+    with pytest.raises(InvalidRequestError, match="does not exist yet"):
         athena.splits_page(table, None, f"{version + 9}/hold/0")
     with pytest.raises(StateMovedOnError, match=r"version 0 is not kept .*hold of 3600 seconds"):
         athena.splits_page(table, None, "0/hold/0")

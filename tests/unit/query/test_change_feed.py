@@ -132,7 +132,7 @@ def test_a_collected_start_is_refused_with_the_oldest_version(table: DataTable) 
 
 
 def test_a_future_start_is_refused(table: DataTable) -> None:
-    with pytest.raises(InvalidRequestError, match="not reached"):
+    with pytest.raises(InvalidRequestError, match="does not exist yet"):
         next_version(table.store, 1000, 5, None)
 
 

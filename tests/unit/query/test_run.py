@@ -256,7 +256,7 @@ def test_row_limit_is_enforced(made: DataTable, tmp_path: Path):
         (Query(columns=()), "at least one"),
         (Query(columns=("id", "id")), "duplicate"),
         (Query(limit=-1), "limit -1"),
-        (Query(version=10**6), "not reached"),
+        (Query(version=10**6), "does not exist yet"),
     ],
 )
 def test_query_that_does_not_fit_the_schema_is_refused(

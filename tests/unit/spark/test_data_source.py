@@ -157,7 +157,7 @@ def test_filters_are_not_pushed_down(instance: sleeper.Instance) -> None:
     [
         ({"table": "other"}, NotFoundError, "other"),
         ({"columns": "k,x"}, InvalidRequestError, "x"),
-        ({"asOf": "99"}, InvalidRequestError, "version 99 is not reached"),
+        ({"asOf": "99"}, InvalidRequestError, "version 99 does not exist yet"),
         ({"follower": "f"}, InvalidRequestError, "unknown option 'follower'"),
     ],
 )
