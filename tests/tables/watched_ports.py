@@ -108,7 +108,8 @@ class WatchedTracker(LocalJobTracker):
 
     def __init__(self, database: InstanceDatabase, ticks: Ticks) -> None:
         super().__init__(database)
-        self._ticks = ticks
+        # The tracker is a frozen dataclass.
+        object.__setattr__(self, "_ticks", ticks)
 
     def record(self, *events: JobEvent) -> None:
         self._ticks()
