@@ -340,7 +340,7 @@ def test_text_files_of_a_bucket_are_ingested(
         ("s3://{bucket}/nothing/here.parquet", "does not exist"),
         ("s3://{bucket}/nothing/", "does not exist"),
         ("s3://somebody-elses/file.parquet", "bucket somebody-elses is not an allowed source"),
-        ("s3://{bucket}", "names no object"),
+        ("s3://{bucket}", "is not an S3 object"),
         ("s3://{bucket}/torn.parquet", "torn.parquet: not a readable Parquet file"),
     ],
 )
