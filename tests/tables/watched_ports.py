@@ -104,12 +104,14 @@ class WatchedRoot(DataRoot):
 
 
 class WatchedTracker(LocalJobTracker):
-    """A job tracker whose writes tick."""
+    """A job tracker whose writes tick. Tests may replace its methods."""
+
+    # The tracker is a frozen dataclass.
+    __setattr__ = object.__setattr__
 
     def __init__(self, database: InstanceDatabase, ticks: Ticks) -> None:
         super().__init__(database)
-        # The tracker is a frozen dataclass.
-        object.__setattr__(self, "_ticks", ticks)
+        self._ticks = ticks
 
     def record(self, *events: JobEvent) -> None:
         self._ticks()
