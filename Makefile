@@ -9,8 +9,8 @@ SHELL := /bin/bash
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
-# Workers of the tests: one per core, at most four.
-TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# Workers of the tests: two per core, at most four, because many tests wait for other processes.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : 4)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
 # tests/durations.py distributes the tests.

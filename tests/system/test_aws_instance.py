@@ -227,12 +227,12 @@ def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
     assert "bucket other-bucket is not an allowed source" in str(reasons["j1"][1])
     assert "file:///etc/passwd is not in S3" in str(reasons[message_id][1])
     assert reasons["own"][0] == "rejected"
-    assert f"{own}/0/data/f.parquet: bucket {own} holds the instance's tables" in str(
+    assert f"{own}/0/data/f.parquet: bucket {own} contains the instance's tables" in str(
         reasons["own"][1]
     )
     (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
     assert (counts["visible"], counts["in_flight"], counts["dead"]) == (0, 0, 0)
-    with pytest.raises(InvalidRequestError, match="holds the instance's tables"):
+    with pytest.raises(InvalidRequestError, match="contains the instance's tables"):
         instance.storage.sources.find(f"s3://{own}/0/data/")
     assert query(cities) == []
 
