@@ -152,7 +152,7 @@ def test_a_query_fails_while_it_is_planned(query_tracker: Tracked):
 
 
 def test_an_unknown_query_is_not_found(query_tracker: Tracked):
-    with pytest.raises(NotFoundError, match="no query 'q'"):
+    with pytest.raises(NotFoundError, match="query 'q' does not exist"):
         query_tracker.port.query("q")
     assert query_tracker.port.finish("q", "a", 1) is None
 

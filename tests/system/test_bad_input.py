@@ -205,7 +205,7 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
     ("schema", "reason"),
     [
         ('{"rowKeyFields": []}', "row key"),
-        ("{}", "row key"),
+        ("{}", "rowKeyFields"),
         ("{", "JSON"),
         (
             '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'

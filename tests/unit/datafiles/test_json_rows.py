@@ -99,7 +99,7 @@ def test_text_nan_stays_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"id": 1, "id": 2, "x": null}', "twice"),
+        ('{"id": 1, "id": 2, "x": null}', "duplicate member"),
         ('{"id": 1, "x": null, "y": 1}', "unexpected field"),
         ("[1]", "not a JSON object, which each line must be"),
         ("{", "not a JSON object, which each line must be: "),

@@ -160,7 +160,7 @@ def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell
     assert len(read_rows(path, make_schema(kind), Rejects(sink))) == 3
     (rejection,) = map(json.loads, sink.getvalue().splitlines())
     assert rejection["row"] == 2
-    assert "twice" in rejection["reason"]
+    assert "duplicate key" in rejection["reason"]
     path = tmp_path / "rows.csv"
     quoted_text = cell.replace('"', '""')
     path.write_text(f'id,v\n1,"{quoted_text}"\n')

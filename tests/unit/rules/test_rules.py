@@ -221,7 +221,7 @@ def test_rule_3_an_object_that_is_there_is_not_overwritten(instance: Instance) -
 
 
 def test_rule_4_a_lease_that_the_queue_outlasts_is_refused(instance: Instance) -> None:
-    with pytest.raises(InvalidRequestError, match=r"lease\.seconds.*outlast"):
+    with pytest.raises(InvalidRequestError, match=r"lease\.seconds.*longer than"):
         instance.change_properties({"sleeper.compaction.lease.seconds": "900"})
 
 
