@@ -189,5 +189,7 @@ def test_pages_of_a_collected_version_are_refused(athena: Athena, instance: Inst
         version = state.number
     with pytest.raises(InvalidRequestError, match="does not exist yet"):
         athena.splits_page(table, None, f"{version + 9}/hold/0")
-    with pytest.raises(StateMovedOnError, match=r"version 0 is no longer readable .*hold of 3600 seconds"):
+    with pytest.raises(
+        StateMovedOnError, match=r"version 0 is no longer readable .*hold of 3600 seconds"
+    ):
         athena.splits_page(table, None, "0/hold/0")

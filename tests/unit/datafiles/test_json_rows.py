@@ -99,7 +99,7 @@ def test_text_nan_stays_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"id": 1, "id": 2, "x": null}', "duplicate member"),
+        ('{"id": 1, "id": 2, "x": null}', "duplicate member|specified twice"),
         ('{"id": 1, "x": null, "y": 1}', "unexpected field"),
         ("[1]", "not a JSON object, which each line must be"),
         ("{", "not a JSON object, which each line must be: "),
@@ -115,7 +115,7 @@ def test_invalid_line_is_rejected(tmp_path: Path, kind: FieldType, line: str, re
         batches = list(read_json_lines(path, RowChecker(make_schema(kind), str(path), rejects)))
     assert [n for batch in batches for n in batch.column("id").to_pylist()] == [1, 3]
     assert rejects.count == 1
-    assert reason in aside.read_text()
+    assert any(text in aside.read_text() for text in reason.split("|"))
 
 
 @pytest.mark.parametrize(

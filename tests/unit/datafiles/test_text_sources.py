@@ -164,5 +164,5 @@ def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell
     path = tmp_path / "rows.csv"
     quoted_text = cell.replace('"', '""')
     path.write_text(f'id,v\n1,"{quoted_text}"\n')
-    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*twice"):
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*duplicate key"):
         read_rows(path, make_schema(kind))

@@ -163,7 +163,7 @@ def test_missing_file_is_never_skipped(instance: Instance):
 def test_memory_limit_error_names_the_property(instance: Instance, tmp_path: Path):
     engine = make_engine(tmp_path, memory_bytes=1_000_000)
     statement = "SELECT array_agg(value) FROM generate_series(1, 3000000)"
-    with pytest.raises(UnavailableError, match=r"out of memory \(see sleeper\.query\.memory\.bytes\)"):
+    with pytest.raises(UnavailableError, match=r"\(see sleeper\.query\.memory\.bytes\)"):
         run_sql(statement, {}, engine).read_all()
 
 
