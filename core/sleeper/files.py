@@ -37,7 +37,8 @@ class DataFile:
 
     `path` is relative to the instance's data root. `smallest_key` and `largest_key` are
     bounds per row key field, both included: every row lies in that box. The numbers are
-    the smallest and largest transaction number of its content, None until committed.
+    the smallest and largest transaction number of its content, None until committed. Deletes
+    up to the number `applied` are applied in the file, later ones are not.
     `sidecars` are suffixes, such as `.sketches`, of objects beside it.
     """
 
@@ -50,6 +51,7 @@ class DataFile:
     sidecars: Annotated[tuple[str, ...], Member(optional=True)] = ()
     smallest_number: Annotated[int | None, Member(stored=False)] = None
     largest_number: Annotated[int | None, Member(stored=False)] = None
+    applied: Annotated[int | None, Member(stored=False)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
     ShortenLeases,
 )
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -82,6 +83,7 @@ TRANSACTIONS = [
     ChangeProcessing("", "sum(n)", "Mine", "config", id="i"),
     ChangeProcessing(id="i"),
     BarRuns(3, id="i"),
+    DeleteRows((TREE[1].region, Region((Range("a", "a\0"), ALL_HASHES))), id="i"),
     AcceptTime(3, id="i"),
 ]
 

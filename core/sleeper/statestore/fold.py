@@ -9,6 +9,8 @@ it. There is an index only where a query needs one.
 
 import hashlib
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from sleeper.clock import iso_time
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 
-FOLD_FORMAT_VERSION = 3
+FOLD_FORMAT_VERSION = 4
 
 LOG_TABLE_PREFIX = "log_"
 """Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
@@ -36,7 +38,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS applied_by_id ON applied (id, kind);
 CREATE TABLE IF NOT EXISTS refs (
   partition INTEGER NOT NULL, file INTEGER NOT NULL, rows INTEGER NOT NULL,
   added INTEGER NOT NULL, removed INTEGER, job INTEGER,
-  PRIMARY KEY (partition, file)) WITHOUT ROWID;
+  PRIMARY KEY (partition, file, added)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS refs_by_file ON refs (file);
 CREATE TABLE IF NOT EXISTS jobs (
   key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, partition INTEGER NOT NULL,
@@ -55,20 +57,27 @@ INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_a
 
 _POSITION_COLUMNS_SINCE_3 = {"run_bar": "INTEGER NOT NULL DEFAULT 0", "write_id": "TEXT"}
 
-_KEYED_TABLES = """
+_PARTITIONS = """
 CREATE TABLE partitions (
   key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent INTEGER,
   added INTEGER NOT NULL, split INTEGER, {ranges});
 CREATE INDEX partitions_by_parent ON partitions (parent);
+"""
+
+_FILES = """
 CREATE TABLE files (
   key INTEGER PRIMARY KEY, path TEXT NOT NULL, path_hash INTEGER NOT NULL,
   rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
   schema_version INTEGER NOT NULL, sidecars TEXT NOT NULL, smallest_number INTEGER NOT NULL,
   largest_number INTEGER NOT NULL, added INTEGER NOT NULL, references_left INTEGER NOT NULL,
-  unreferenced INTEGER, unreferenced_time INTEGER, collecting INTEGER, {bounds});
+  unreferenced INTEGER, unreferenced_time INTEGER, collecting INTEGER,
+  applied INTEGER NOT NULL, {bounds});
 CREATE INDEX files_by_path ON files (path_hash);
 CREATE INDEX files_of_ingests ON files (added) WHERE smallest_number = added;
 CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced IS NOT NULL;
+CREATE TABLE deletes (
+  key INTEGER PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, removed INTEGER,
+  {ranges});
 """
 
 
@@ -94,19 +103,64 @@ def create_tables(connection: sqlite3.Connection) -> None:
             f"the state has format {version}, this version reads up to {FOLD_FORMAT_VERSION}"
         )
     if version < FOLD_FORMAT_VERSION:
-        _run_script(connection, _TABLES)
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(position)")}
+        columns = _columns(connection, "position")
         for name, definition in _POSITION_COLUMNS_SINCE_3.items():
-            if name not in columns:
+            if columns and name not in columns:
                 connection.execute(f"ALTER TABLE position ADD COLUMN {name} {definition}")
+        is_older = version > 0 and not _has_key(connection, "refs", "added")
+        with _rebuilt(connection, "refs", ["refs_by_file"]) if is_older else nullcontext():
+            _run_script(connection, _TABLES)
+        (dimensions,) = connection.execute("SELECT dimensions FROM position").fetchone()
+        if dimensions and "applied" not in _columns(connection, "files"):
+            _upgrade_files(connection, dimensions)
         connection.execute(f"PRAGMA user_version = {FOLD_FORMAT_VERSION}")
+
+
+def _upgrade_files(connection: sqlite3.Connection, dimensions: int) -> None:
+    # No table of an older format has deletes, so any number is one up to which they are applied.
+    indexes = ["files_by_path", "files_of_ingests", "files_unreferenced"]
+    with _rebuilt(connection, "files", indexes, applied="largest_number"):
+        _run_script(connection, _FILES.format(**_key_columns(dimensions)))
+
+
+@contextmanager
+def _rebuilt(
+    connection: sqlite3.Connection, table: str, indexes: list[str], **added: str
+) -> Iterator[None]:
+    """Replaces a table by one that the block creates, with its rows and the `added` columns."""
+    columns = _columns(connection, table)
+    for index in indexes:
+        connection.execute(f"DROP INDEX IF EXISTS {index}")
+    connection.execute(f"ALTER TABLE {table} RENAME TO {table}_before")
+    yield
+    names, values = ", ".join([*columns, *added]), ", ".join([*columns, *added.values()])
+    connection.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM {table}_before")
+    connection.execute(f"DROP TABLE {table}_before")
+
+
+def _has_key(connection: sqlite3.Connection, table: str, column: str) -> bool:
+    """Returns whether the column is part of the table's primary key."""
+    return any(
+        row[1] == column and row[5] > 0 for row in connection.execute(f"PRAGMA table_info({table})")
+    )
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
 def create_keyed_tables(connection: sqlite3.Connection, dimensions: int) -> None:
     """Creates the tables whose columns depend on the number of row key fields."""
-    ranges = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
-    bounds = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
-    _run_script(connection, _KEYED_TABLES.format(ranges=ranges, bounds=bounds))
+    columns = _key_columns(dimensions)
+    _run_script(connection, _PARTITIONS.format(**columns))
+    _run_script(connection, _FILES.format(**columns))
+
+
+def _key_columns(dimensions: int) -> dict[str, str]:
+    return {
+        "ranges": ", ".join(f"min_{i}, max_{i}" for i in range(dimensions)),
+        "bounds": ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions)),
+    }
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:

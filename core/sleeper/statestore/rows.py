@@ -30,6 +30,14 @@ def region_from_columns(columns: Any) -> Region:
     return Region(tuple(Range(columns[i], columns[i + 1]) for i in range(0, len(columns), 2)))
 
 
+def region_columns(region: Region) -> dict[str, Any]:
+    """Returns the columns min_0, max_0, min_1, ... of the region."""
+    columns: dict[str, Any] = {}
+    for i, within in enumerate(region.ranges):
+        columns |= {f"min_{i}": within.min, f"max_{i}": within.max}
+    return columns
+
+
 def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None:
     """Returns the partition of that id, leaf or not; None if there never was one."""
     found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
@@ -46,9 +54,7 @@ def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -
         "added": number,
         "split": split,
     }
-    for i, r in enumerate(partition.region.ranges):
-        row |= {f"min_{i}": r.min, f"max_{i}": r.max}
-    return _insert(fold, "partitions", row)
+    return insert_row(fold, "partitions", row | region_columns(partition.region))
 
 
 def ancestor_keys(fold: Fold, key: int) -> list[int]:
@@ -71,8 +77,8 @@ def _find_partition_sql(dimensions: int) -> str:
     return f"SELECT p.key, p.split, {range_columns(dimensions)} FROM partitions p WHERE p.id = ?"
 
 
-def _insert(fold: Fold, table: str, row: dict[str, Any]) -> int:
-    """Returns the key of the new row."""
+def insert_row(fold: Fold, table: str, row: dict[str, Any]) -> int:
+    """Adds a row by its columns. Returns its key."""
     sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
     inserted = fold.run(sql, tuple(row.values()))
     assert inserted.lastrowid is not None
@@ -105,9 +111,16 @@ def find_file(fold: Fold, path: str) -> FileRow | None:
 
 
 def insert_file(
-    fold: Fold, file: DataFile, numbers: tuple[int, int], references: list[tuple[int, int]]
+    fold: Fold,
+    file: DataFile,
+    numbers: tuple[int, int],
+    applied: int,
+    references: list[tuple[int, int]],
 ) -> None:
-    """Adds a file whose content has these numbers, with its references (partition key, rows)."""
+    """Adds a file whose content has these numbers, with its references (partition key, rows).
+
+    Deletes up to the number `applied` are applied in it.
+    """
     smallest_number, largest_number = numbers
     row: dict[str, Any] = {
         "path": file.path,
@@ -120,11 +133,12 @@ def insert_file(
         "largest_number": largest_number,
         "added": fold.next_number,
         "references_left": len(references),
+        "applied": applied,
     }
     bounds = zip(file.smallest_key, file.largest_key, strict=True)
     for i, (smallest, largest) in enumerate(bounds):
         row |= {f"smallest_{i}": smallest, f"largest_{i}": largest}
-    key = _insert(fold, "files", row)
+    key = insert_row(fold, "files", row)
     for partition, rows in references:
         insert_reference(fold, partition, key, rows)
 
@@ -141,7 +155,8 @@ def remove_reference(fold: Fold, partition: int, file: int) -> None:
     """Removes a reference, and stores number and time if it was the file's last."""
     number = fold.next_number
     fold.run(
-        "UPDATE refs SET removed = ?, job = NULL WHERE partition = ? AND file = ?",
+        "UPDATE refs SET removed = ?, job = NULL"
+        " WHERE partition = ? AND file = ? AND removed IS NULL",
         (number, partition, file),
     )
     fold.run(
@@ -174,7 +189,7 @@ def sidecars_from_column(column: str) -> tuple[str, ...]:
 
 def data_file_from_columns(row: Any) -> DataFile:
     """Returns the file of the columns of `data_file_columns`."""
-    path, rows, size, schema_version, sidecars, smallest_number, largest_number, *bounds = row
+    path, rows, size, schema, sidecars, smallest_number, largest_number, applied, *bounds = row
     smallest: Key = tuple(bounds[0::2])
     largest: Key = tuple(bounds[1::2])
     return DataFile(
@@ -183,10 +198,11 @@ def data_file_from_columns(row: Any) -> DataFile:
         size,
         smallest,
         largest,
-        schema_version,
+        schema,
         sidecars_from_column(sidecars),
         smallest_number,
         largest_number,
+        applied,
     )
 
 
@@ -194,5 +210,5 @@ def data_file_from_columns(row: Any) -> DataFile:
 def data_file_columns(dimensions: int) -> str:
     return (
         "f.path, f.rows, f.bytes, f.schema_version, f.sidecars, f.smallest_number,"
-        f" f.largest_number, {bound_columns(dimensions)}"
+        f" f.largest_number, f.applied, {bound_columns(dimensions)}"
     )

@@ -26,6 +26,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
     ShortenLeases,
 )
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -627,6 +628,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         SplitPartition(ROOT, tree[1:]),
         BarRuns(3),
         AcceptTime(3),
+        DeleteRows((tree[1].region,)),
         AddFiles(
             "j",
             1,

@@ -8,6 +8,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import is_jump, jump_error
+from sleeper.statestore.reading.delete_queries import DeleteQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
 from sleeper.statestore.reading.partition_queries import PartitionQueries
@@ -53,6 +54,7 @@ class TableState:
         self._reader = VersionReader(connection, self.version, dimensions)
         self.partitions = PartitionQueries(connection, self.version, dimensions)
         self.files = FileQueries(connection, self.version, dimensions)
+        self.deletes = DeleteQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
 

@@ -58,7 +58,7 @@ class AddFiles(Transaction):
                 partition = find_partition(fold, partition_id)
                 assert partition is not None
                 references.append((partition.key, rows))
-            insert_file(fold, new.file, (number, number), references)
+            insert_file(fold, new.file, (number, number), number, references)
 
 
 def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:

@@ -17,6 +17,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
     ShortenLeases,
 )
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -59,6 +60,7 @@ KINDS: dict[str, type[Transaction]] = {
         ChangeProcessing,
         BarRuns,
         AcceptTime,
+        DeleteRows,
     )
 }
 

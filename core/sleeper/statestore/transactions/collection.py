@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
+from sleeper.statestore.deletes import forget_deletes
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
@@ -54,9 +55,10 @@ class CollectFiles(Transaction):
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
-        fold.horizon = max(fold.horizon, self.horizon)
+        horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon)
         fold.run("DELETE FROM holds WHERE expiry <= ?", (fold.time_ms,))
         fold.run("DELETE FROM entry_times WHERE last < ?", (fold.horizon,))
+        collected = []
         for path in self.paths:
             file = find_file(fold, path)
             if file is not None and file.collecting is None:
@@ -65,6 +67,8 @@ class CollectFiles(Transaction):
                 )
                 # no readable version has them
                 fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
+                collected.append(file.key)
+        forget_deletes(fold, horizon_before, collected)
 
     def _find_horizon_fault(self, fold: Fold) -> str | None:
         hold = fold.row(

@@ -75,7 +75,7 @@ class AssignFiles(Transaction):
                 file = find_file(fold, path)
                 assert file is not None
                 fold.run(
-                    "UPDATE refs SET job = ? WHERE partition = ? AND file = ?",
+                    "UPDATE refs SET job = ? WHERE partition = ? AND file = ? AND removed IS NULL",
                     (key, partition.key, file.key),
                 )
             fold.remember(job.job_id, JOB_KIND, b"")
@@ -246,7 +246,9 @@ class CommitCompaction(Transaction):
             remove_reference(fold, partition.key, file.key)
         if self.output is not None:
             numbers = (min(smallest), max(largest))
-            insert_file(fold, self.output, numbers, [(partition.key, self.output.rows)])
+            (assigned,) = fold.row("SELECT assigned FROM jobs WHERE id = ?", (self.id,))
+            references = [(partition.key, self.output.rows)]
+            insert_file(fold, self.output, numbers, assigned, references)
         forget_job(fold, self.id)
 
 

@@ -1,0 +1,82 @@
+"""Deletes of rows in the fold: their rows, and when they are forgotten."""
+
+from functools import cache
+
+from sleeper.partitions.region import Region
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.rows import insert_row, region_columns
+
+
+def region_kinds(fold: Fold) -> list[type]:
+    """Returns the Python types of the row key fields, by the root partition's region."""
+    return [type(value) for value in fold.row(_root_mins_sql(fold.dimensions))]
+
+
+@cache
+def _root_mins_sql(dimensions: int) -> str:
+    columns = ", ".join(f"min_{i}" for i in range(dimensions))
+    return f"SELECT {columns} FROM partitions WHERE parent IS NULL"
+
+
+def insert_delete(fold: Fold, region: Region) -> None:
+    """Adds a delete of the rows in the region, active from the transaction being applied on."""
+    row = {"number": fold.next_number, "since": fold.next_number, **region_columns(region)}
+    insert_row(fold, "deletes", row)
+
+
+def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
+    """Removes deletes that no readable version needs: those that apply to no file with references.
+
+    A delete may become one when the horizon passes its number, so those with a number above
+    `after` are examined, and when a file goes, so those that overlap the `collected` files (keys)
+    are.
+    """
+    examined = {key for (key,) in fold.rows(_DELETES_SINCE, (after, fold.horizon))}
+    for file in collected:
+        examined |= {
+            key
+            for (key,) in fold.rows(
+                _deletes_of_file_sql(fold.dimensions), {"file": file, "horizon": fold.horizon}
+            )
+        }
+    for key in sorted(examined):
+        fold.run(_forget_delete_sql(fold.dimensions), {"key": key, "horizon": fold.horizon})
+
+
+_DELETES_SINCE = "SELECT key FROM deletes WHERE number > ? AND number <= ?"
+
+
+@cache
+def _deletes_of_file_sql(dimensions: int) -> str:
+    return (
+        "SELECT d.key FROM files f CROSS JOIN deletes d WHERE f.key = :file"
+        f" AND d.number > f.applied AND d.number <= :horizon AND {_file_overlap_sql(dimensions)}"
+    )
+
+
+@cache
+def _file_overlap_sql(dimensions: int) -> str:
+    """Returns SQL: delete `d` overlaps the key bounds of file `f`."""
+    return " AND ".join(
+        f"d.min_{i} <= f.largest_{i} AND (d.max_{i} IS NULL OR d.max_{i} > f.smallest_{i})"
+        for i in range(dimensions)
+    )
+
+
+@cache
+def _forget_delete_sql(dimensions: int) -> str:
+    inside = " AND ".join(
+        f"(d.max_{i} IS NULL OR p.min_{i} < d.max_{i})"
+        f" AND (p.max_{i} IS NULL OR p.max_{i} > d.min_{i})"
+        for i in range(dimensions)
+    )
+    return (
+        "DELETE FROM deletes WHERE key = :key AND (removed <= :horizon OR NOT EXISTS ("
+        "WITH RECURSIVE d AS (SELECT * FROM deletes WHERE key = :key), walk (key) AS ("
+        f" SELECT p.key FROM partitions p, d WHERE p.parent IS NULL AND {inside}"
+        " UNION ALL SELECT p.key FROM walk CROSS JOIN partitions p ON p.parent = walk.key, d"
+        f" WHERE {inside})"
+        " SELECT 1 FROM walk CROSS JOIN refs r ON r.partition = walk.key"
+        " CROSS JOIN files f ON f.key = r.file, d"
+        f" WHERE f.applied < d.number AND {_file_overlap_sql(dimensions)}))"
+    )

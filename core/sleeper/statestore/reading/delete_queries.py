@@ -1,0 +1,65 @@
+"""Deletes of rows that are active at a version."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from sleeper.files import DataFile
+from sleeper.partitions.region import Region
+from sleeper.statestore.reading.partition_queries import region_parameters
+from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.rows import region_from_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A delete of the rows of a region that were committed before its number."""
+
+    number: int
+    region: Region
+
+
+def find_deleted(file: DataFile, deletes: Iterable[Delete]) -> tuple[Region, ...]:
+    """Returns the regions of the deletes that hide rows of the file."""
+    applied, low, high = file.applied or 0, file.smallest_key, file.largest_key
+    return tuple(
+        d.region for d in deletes if d.number > applied and d.region.overlaps_bounds(low, high)
+    )
+
+
+class DeleteQueries(VersionReader):
+    """Queries of the reader's version, unless stated otherwise."""
+
+    def overlapping(self, region: Region, version: int | None = None) -> list[Delete]:
+        """Returns the active deletes that overlap the region, in the order of their numbers.
+
+        `version` is by default the reader's. It may be below the horizon: deletes are kept while
+        a file needs them.
+        """
+        rows = self.rows(
+            _overlapping_sql(self.dimensions),
+            at=self.version if version is None else version,
+            **region_parameters(region),
+        )
+        return [Delete(number, region_from_columns(columns)) for number, *columns in rows]
+
+    def count(self) -> int:
+        """Returns the number of deletes that are active and not forgotten yet."""
+        (count,) = self.row(
+            "SELECT count(*) FROM deletes WHERE since <= :n AND (removed IS NULL OR removed > :n)"
+        )
+        return int(count)
+
+
+@cache
+def _overlapping_sql(dimensions: int) -> str:
+    columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    overlap = " AND ".join(
+        f"(:high_{i} IS NULL OR min_{i} < :high_{i}) AND (max_{i} IS NULL OR max_{i} > :low_{i})"
+        for i in range(dimensions)
+    )
+    return (
+        f"SELECT number, {columns} FROM deletes"
+        f" WHERE since <= :at AND (removed IS NULL OR removed > :at) AND {overlap}"
+        " ORDER BY number, key"
+    )

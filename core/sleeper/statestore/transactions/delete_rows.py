@@ -1,0 +1,34 @@
+"""The deletion of rows by region."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sleeper.partitions.region import Region
+from sleeper.statestore.deletes import insert_delete, region_kinds
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows(Transaction):
+    """Hides the rows of the regions that were committed before, from its number on.
+
+    Rows that are committed later are seen. `id` is the delete's: a second use is already done.
+    """
+
+    kind: ClassVar[str] = "delete_rows"
+    regions: tuple[Region, ...]
+
+    def validate(self, fold: Fold) -> Verdict:
+        if not self.regions:
+            return refused(f"delete {self.id} has no region")
+        kinds = region_kinds(fold)
+        for region in self.regions:
+            if [type(r.min) for r in region.ranges] != kinds:
+                names = ", ".join(kind.__name__ for kind in kinds)
+                return refused(f"delete {self.id} has the region {region!r}: expected {names}")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        for region in self.regions:
+            insert_delete(fold, region)
