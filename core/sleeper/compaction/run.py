@@ -29,6 +29,7 @@ from sleeper.partitions.region import Region
 from sleeper.runs.commit import CommitRun, commit_now
 from sleeper.runs.tracking import RunTracker
 from sleeper.schema.model import Schema
+from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ShortenLeases
 from sleeper.statestore.transactions.transaction import check_outcome
@@ -137,7 +138,8 @@ class MergeJob:
     """A merge of the rows of a partition into one file.
 
     `step` is the table's processing at the time of the assignment. No version that sees the
-    output is older, so every version filters the rows that are too old then.
+    output is older, so every version filters the rows that are too old then. `deletes` are those
+    at the assignment, up to which the output counts as applied.
     """
 
     table_id: str
@@ -146,6 +148,7 @@ class MergeJob:
     inputs: tuple[DataFile, ...]
     run_start_ms: int
     step: ProcessingStep
+    deletes: tuple[Delete, ...] = ()
 
     @property
     def row_count(self) -> int | None:
@@ -158,6 +161,11 @@ class MergeJob:
         """Returns whether every row of the file is in the partition."""
         return self.partition.region.contains_bounds(file.smallest_key, file.largest_key)
 
+    @property
+    def has_deletes(self) -> bool:
+        """Whether a delete hides rows of an input."""
+        return any(find_deleted(file, self.deletes) for file in self.inputs)
+
     def regions(self) -> list[tuple[DataFile, tuple[Region, ...] | None]]:
         """Returns each file with the regions of its rows to read, None for every row."""
         region = (self.partition.region,)
@@ -168,10 +176,10 @@ class MergeJob:
         inputs = []
         for file, regions in self.regions():
             extract = extracts.get(file.path)
-            if extract is None:
-                inputs.append(MergeInput(root.url_of(file.path), regions, file.bytes))
-            else:
-                inputs.append(MergeInput(str(extract.path), regions, extract.bytes))
+            url = root.url_of(file.path) if extract is None else str(extract.path)
+            size = file.bytes if extract is None else extract.bytes
+            deleted = find_deleted(file, self.deletes)
+            inputs.append(MergeInput(url, regions, size, deleted))
         return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
 
 
@@ -191,7 +199,8 @@ def _plan_merge(
         except InvalidRequestError as error:
             raise UserCodeError(str(error)) from error
         step = ProcessingStep(state.processing, held.assigned_time_ms, iterator)
-        return MergeJob(job.table_id, state.schema, partition, inputs, start_ms, step)
+        deletes = tuple(state.deletes.overlapping(partition.region, held.assigned_number))
+        return MergeJob(job.table_id, state.schema, partition, inputs, start_ms, step, deletes)
 
 
 def _write(
@@ -261,7 +270,9 @@ def write_output(
 def _check_rows(merge: MergeJob, rows_read: int) -> None:
     """Checks that no row of whole files was lost. Filters and aggregations prevent the check."""
     expected = merge.row_count
-    if merge.step.processing.keeps_rows and expected is not None and rows_read != expected:
+    if expected is None or not merge.step.processing.keeps_rows:
+        return
+    if rows_read > expected or (rows_read < expected and not merge.has_deletes):
         raise DataError(f"read {rows_read} rows (expected {expected})")
 
 

@@ -161,13 +161,13 @@ def covers(regions: Sequence[Region], box: Region) -> bool:
     """Returns whether the regions together contain all of the box."""
     left = [box]
     for region in regions:
-        left = [piece for whole in left for piece in _without(whole, region)]
+        left = [piece for whole in left for piece in subtract_region(whole, region)]
         if not left:
             return True
     return False
 
 
-def _without(whole: Region, region: Region) -> list[Region]:
+def subtract_region(whole: Region, region: Region) -> list[Region]:
     """Returns the parts of a region outside another."""
     both = whole.intersect(region)
     if both is None:
@@ -182,3 +182,15 @@ def _without(whole: Region, region: Region) -> list[Region]:
             pieces.append(Region((*before, Range(inner.max, outer.max), *after)))
         ranges[place] = inner
     return pieces
+
+
+def subtract_regions(
+    regions: Sequence[Region], others: Iterable[Region], pieces_max: int
+) -> list[Region] | None:
+    """Returns the regions without the others; None if more than `pieces_max` pieces result."""
+    left = list(regions)
+    for other in others:
+        left = [piece for region in left for piece in subtract_region(region, other)]
+        if len(left) > pieces_max:
+            return None
+    return left

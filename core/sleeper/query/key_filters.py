@@ -140,7 +140,7 @@ def _prune_scan(
     may_hold = np.ones(len(regions), np.bool_)
     may_hold[keys.are_keys] = key_filter.may_hold(keys.hashes)
     kept = tuple(compress(regions, may_hold.tolist()))
-    return (FileScan(scan.file, kept),) if kept else ()
+    return (replace(scan, regions=kept),) if kept else ()
 
 
 def _read(root: DataRoot, path: str) -> KeyFilter | None:

@@ -6,7 +6,7 @@ A query by key reads leaf after leaf. A SQL statement reads whole tables, file b
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sleeper.errors import InvalidRequestError
@@ -19,15 +19,21 @@ from sleeper.partitions.region import (
     disjoint_regions,
     hull,
     join_regions,
+    subtract_regions,
     whole_region,
 )
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, next_key_value, precedes
+from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
 
 T = TypeVar("T")
+
+# More pieces cost every row more comparisons than the filter of deleted rows.
+_DELETED_PIECES_MAX = 8
+_SUBTRACTIONS_MAX = 10_000
 
 
 def group_in_key_order(
@@ -73,10 +79,14 @@ def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class FileScan:
-    """A file to read, and the regions of its rows to read; `None` for all rows."""
+    """A file to read, and the regions of its rows to read; `None` for all rows.
+
+    Rows in the `deleted` regions are left out.
+    """
 
     file: DataFile
     regions: tuple[Region, ...] | None
+    deleted: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut
     whole = (whole_region(schema),)
     regions = whole if query.regions is None else disjoint_regions(query.regions)
     plans = [
-        LeafCut(leaf, tuple(cut), _plan_leaf(leaf, cut, state))
+        LeafCut(leaf, tuple(cut), _plan_leaf(schema, leaf, cut, state))
         for leaf, cut in _regions_by_leaf(regions, state)
     ]
     return [cut for cut in plans if cut.plan.scans]
@@ -162,7 +172,8 @@ def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
     file = scans[0].file
     regions = join_regions(r for scan in scans for r in scan.regions or ())
     is_whole = covers(regions, bounds_region(schema, file))
-    return FileScan(file, None if is_whole else tuple(regions))
+    deleted = tuple(dict.fromkeys(r for scan in scans for r in scan.deleted))
+    return FileScan(file, None if is_whole else tuple(regions), deleted)
 
 
 def _regions_by_leaf(
@@ -184,16 +195,34 @@ def _regions_by_leaf(
     return sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
 
 
-def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
+def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
     scans = []
     regions = tuple(cut)
-    for file in state.files.leaf_files(leaf.id, hull(cut)):
+    within = hull(cut)
+    deletes = state.deletes.overlapping(within)
+    for file in state.files.leaf_files(leaf.id, within):
         overlapping = _overlapping(regions, file)
-        if _contains(overlapping, file):
-            scans.append(FileScan(file, None))
-        elif overlapping:
-            scans.append(FileScan(file, overlapping))
+        if overlapping:
+            is_whole = _contains(overlapping, file)
+            scan = FileScan(file, None if is_whole else overlapping)
+            scans += _without_deleted(schema, scan, deletes) if deletes else [scan]
     return LeafPlan((leaf.id,), tuple(scans))
+
+
+def _without_deleted(schema: Schema, scan: FileScan, deletes: Sequence[Delete]) -> list[FileScan]:
+    """Returns the scan without the rows of deletes, if any are left.
+
+    Few pieces are regions, which prune row groups. A filter leaves out the rows of more deletes.
+    """
+    deleted = find_deleted(scan.file, deletes)
+    if not deleted:
+        return [scan]
+    whole = (bounds_region(schema, scan.file),) if scan.regions is None else scan.regions
+    if len(whole) * len(deleted) <= _SUBTRACTIONS_MAX:
+        left = subtract_regions(whole, deleted, len(whole) + _DELETED_PIECES_MAX)
+        if left is not None:
+            return [replace(scan, regions=tuple(left))] if left else []
+    return [replace(scan, deleted=deleted)]
 
 
 def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:
@@ -242,10 +271,14 @@ _LEAF_LOOKUPS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ScanGroup:
-    """Files that share a scan, and the regions of their rows to read; `None` for all rows."""
+    """Files that share a scan, and the regions of their rows to read; `None` for all rows.
+
+    Rows in the `deleted` regions are left out.
+    """
 
     paths: tuple[str, ...]
     regions: tuple[Region, ...] | None
+    deleted: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,22 +317,38 @@ def plan_table(
         referring[reference.path].append(reference.partition_id)
     known = _read_regions(state, {i for ids in referring.values() for i in ids})
     unions: dict[tuple[PartitionId, ...], list[Region]] = {}
-    groups: dict[tuple[PartitionId, ...] | None, list[str]] = defaultdict(list)
+    within = whole_region(schema) if regions is None else hull(regions) if regions else None
+    deletes = [] if within is None else state.deletes.overlapping(within)
+    # The files of a scan share the deletes that are applied in none of them.
+    groups: dict[tuple[tuple[PartitionId, ...] | None, int], list[str]] = defaultdict(list)
     size = 0
     for file in files:
         ids = tuple(sorted(referring[file.path]))
         if ids not in unions:
             unions[ids] = join_regions([known[i] for i in ids])
         is_whole = covers(unions[ids], bounds_region(schema, file))
-        groups[None if is_whole else ids].append(file.path)
+        applied = _count_applied(file, deletes)
+        groups[None if is_whole else ids, applied].append(file.path)
         size += file.bytes
     scans = [
-        ScanGroup(tuple(paths), None if ids is None else tuple(unions[ids]))
-        for ids, paths in groups.items()
+        ScanGroup(
+            tuple(paths),
+            None if ids is None else tuple(unions[ids]),
+            tuple(d.region for d in deletes[applied:]),
+        )
+        for (ids, applied), paths in groups.items()
     ]
     return TablePlan(
         schema, state.version, tuple(scans), state.processing, state.version_time_ms, size
     )
+
+
+def _count_applied(file: DataFile, deletes: Sequence[Delete]) -> int:
+    """Returns the number of leading deletes that need not be applied to the file's rows."""
+    applied = bisect_right(deletes, file.applied or 0, key=lambda each: each.number)
+    low, high = file.smallest_key, file.largest_key
+    is_hit = any(d.region.overlaps_bounds(low, high) for d in deletes[applied:])
+    return applied if is_hit else len(deletes)
 
 
 def _files(

@@ -222,7 +222,8 @@ def _inputs(
         extract = extracts.get(scan.file.path)
         if extract is None:
             url = root.url_of(scan.file.path)
-            inputs.append(MergeInput(url, scan.regions, scan.file.bytes))
+            inputs.append(MergeInput(url, scan.regions, scan.file.bytes, scan.deleted))
         else:
-            inputs.append(MergeInput(str(extract.path), scan.regions, extract.bytes))
+            path = str(extract.path)
+            inputs.append(MergeInput(path, scan.regions, extract.bytes, scan.deleted))
     return tuple(inputs)

@@ -26,6 +26,7 @@ from sleeper.datafiles.engine.session import (
     new_table_name,
     open_session,
 )
+from sleeper.datafiles.merge.deletes import keep_predicate
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.partitions.region import Region, key_of_region
@@ -51,12 +52,14 @@ _THREADS_OVER_PASSES = 2
 class MergeInput:
     """A sorted file and the regions of its rows to read, None for every row.
 
-    `bytes` is the file's size, which determines its memory while open; None if unknown.
+    `bytes` is the file's size, which determines its memory while open; None if unknown. Rows in
+    the `deleted` regions are left out.
     """
 
     url: str
     regions: tuple[Region, ...] | None = None
     bytes: int | None = None
+    deleted: tuple[Region, ...] = ()
 
     def open_bytes(self, schema: Schema) -> int:
         """Returns the estimated memory of the input in a merge of all inputs."""
@@ -197,6 +200,8 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
             if each.regions is not None:
                 predicate = regions_predicate(request.schema, each.regions)
                 frame = frame if predicate is None else frame.filter(predicate)
+            if each.deleted:
+                frame = frame.filter(keep_predicate(request.schema, each.deleted))
             frames.append(frame)
         whole = frames[0]
         for frame in frames[1:]:

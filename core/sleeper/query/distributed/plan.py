@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TypeVar
 
@@ -93,7 +93,7 @@ def _cut_leaf(leaf: LeafPlan, region: Region) -> LeafPlan:
         cuts = (region.intersect(each) for each in scan.regions or (region,))
         regions = tuple(cut for cut in cuts if cut is not None and cut.overlaps_bounds(*bounds))
         if regions:
-            scans.append(FileScan(file, regions))
+            scans.append(replace(scan, regions=regions))
     return LeafPlan(leaf.leaf_ids, tuple(scans))
 
 

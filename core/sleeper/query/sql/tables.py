@@ -18,6 +18,7 @@ from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
+from sleeper.datafiles.merge.deletes import keep_predicate
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_columns, visible_schema
@@ -61,6 +62,8 @@ def _group_frame(
 ) -> DataFrame:
     files = [table.root.url_of(path) for path in group.paths]
     frame = scan_files(session, files, view_schema(plan.schema))
+    if group.deleted:
+        frame = frame.filter(keep_predicate(plan.schema, group.deleted))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)
