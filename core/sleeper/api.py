@@ -27,6 +27,7 @@ import pyarrow as pa
 from sleeper import opening
 from sleeper.admin import tables as table_admin
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.deletion.service import DeleteResult, delete_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
@@ -212,12 +213,8 @@ class Table:
         Raises `InvalidRequestError` for a column, key or value that does not fit the schema, and
         for a version that is no longer kept; `NotFoundError` if the table was deleted.
         """
-        selected: list[Region] = list(make_key_regions(self.schema, keys))
-        selected += [make_range_region(self.schema, low, high) for low, high in ranges]
-        plain = {"stringsBase64Encoded": False}
-        selected += [region_from_json(self.schema, {**plain, **region}) for region in regions]
         query = Query(
-            tuple(selected) or None,
+            self._select(keys, ranges, regions) or None,
             None if columns is None else tuple(columns),
             limit,
             as_of,
@@ -228,6 +225,41 @@ class Table:
             ),
         )
         return Rowset(open_query(self._instance, self.name, query))
+
+    def delete(
+        self,
+        keys: Iterable[Sequence[object]] = (),
+        ranges: Iterable[tuple[object | None, object | None]] = (),
+        regions: Iterable[Mapping[str, Any]] = (),
+        delete_id: str | None = None,
+    ) -> DeleteResult:
+        """Deletes the rows in any of the keys, ranges and regions, in one transaction.
+
+        Queries stop returning the rows at once, and compactions remove them from the files. Rows
+        that are ingested later are kept. Reads as of an earlier transaction still return the
+        rows. The arguments select rows as those of `query` do, but at least one is required: the
+        range `(None, None)` deletes all rows. `delete_id` makes the call idempotent: a repeated
+        call with the id of an earlier one, within 30 days, changes nothing. The default is a
+        random id.
+
+        Raises `InvalidRequestError` for a key or value that does not fit the schema, and
+        `ConflictError` if the id was used for other rows.
+        """
+        selected = self._select(keys, ranges, regions)
+        return delete_rows(self._instance, self.name, selected, delete_id)
+
+    def _select(
+        self,
+        keys: Iterable[Sequence[object]],
+        ranges: Iterable[tuple[object | None, object | None]],
+        regions: Iterable[Mapping[str, Any]],
+    ) -> tuple[Region, ...]:
+        plain = {"stringsBase64Encoded": False}
+        return (
+            *make_key_regions(self.schema, keys),
+            *(make_range_region(self.schema, low, high) for low, high in ranges),
+            *(region_from_json(self.schema, {**plain, **region}) for region in regions),
+        )
 
     @property
     def version(self) -> int:

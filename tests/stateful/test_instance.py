@@ -34,6 +34,7 @@ from sleeper.admin.tables import create_table, delete_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
+from sleeper.deletion.service import delete_rows
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import (
     collect_table,
@@ -48,11 +49,14 @@ from sleeper.instance import Instance
 from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
+from sleeper.statestore.reading.delete_queries import find_deleted
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -64,7 +68,7 @@ from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
-from tests.stateful.model import ModelJob, ModelTable, Row
+from tests.stateful.model import ModelDelete, ModelJob, ModelTable, Row
 
 T = TypeVar("T")
 
@@ -140,6 +144,10 @@ class InstanceMachine(RuleBasedStateMachine):
                 if applied is not None:
                     assert job.number in (None, applied.number)
                     job.number, job.committed_ms = applied.number, applied.time_ms
+            for delete_id, delete in self.model.deletes.items():
+                applied = state.jobs.applied(delete_id, DeleteRows.kind)
+                if applied is not None:
+                    delete.number = applied.number
 
     @property
     def state(self) -> Any:
@@ -307,6 +315,21 @@ class InstanceMachine(RuleBasedStateMachine):
         for _ in range(times):
             self.attempt(crash_at, lambda i: submit_ingest(i, NAME, files, job_id))
         self.work(worker_crash_at, times)
+
+    # -- deletes
+
+    @rule(low=keys, width=st.none() | st.integers(1, 12), crash_at=crash, times=st.integers(1, 2))
+    def delete_range(self, low: int, width: int | None, crash_at: int | None, times: int) -> None:
+        high = None if width is None else min(low + width, 2**31 - 1)
+        if high is not None and high <= low:
+            return
+        delete_id = uuid.uuid4().hex
+        self.model.deletes[delete_id] = ModelDelete(low, high)
+        region = Region((Range(low, high),))
+        for _ in range(times):
+            result = self.attempt(crash_at, lambda i: delete_rows(i, NAME, [region], delete_id))
+            if result is not None:
+                assert result.number == self.model.deletes[delete_id].number
 
     # -- background work
 
@@ -494,6 +517,8 @@ class InstanceMachine(RuleBasedStateMachine):
         seen: dict[str, list[Any]] = {}
         with self.state.reading(version) as state:
             regions = {p.id: p.region for p in state.partitions.all()}
+            deletes = state.deletes.overlapping(whole_region(state.schema))
+            deleted = {f.path: find_deleted(f, deletes) for f in state.files.all()}
             for reference in state.files.references():
                 region = regions[reference.partition_id]
                 for other in seen.setdefault(reference.path, []):
@@ -501,7 +526,12 @@ class InstanceMachine(RuleBasedStateMachine):
                 seen[reference.path].append(region)
                 path = self.folder / "instance" / reference.path
                 assert path.exists(), "a referenced file is gone"
-                counts.update(r for r in self.read_rows(reference.path) if region.contains(r[:1]))
+                hidden = deleted[reference.path]
+                counts.update(
+                    row
+                    for row in self.read_rows(reference.path)
+                    if region.contains(row[:1]) and not any(d.contains(row[:1]) for d in hidden)
+                )
             assert counts == self.model.rows(version)
 
     @invariant()
@@ -613,6 +643,10 @@ class InstanceMachine(RuleBasedStateMachine):
         sweep_abandoned(self.raw)
         with self.state.reading() as state:
             names = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
+            files = list(state.files.all())
+            for delete in state.deletes.overlapping(whole_region(state.schema)):
+                is_needed = any(find_deleted(file, [delete]) for file in files)
+                assert is_needed or delete.number > state.horizon, "a delete is not forgotten"
         data = self.folder / "instance" / self.model.id / "data"
         left = {
             p.relative_to(self.folder / "instance").as_posix()

@@ -103,6 +103,46 @@ TableName = Annotated[
 OutputOption = Annotated[OutputKind, typer.Option("--output", "-o", help="Output format.")]
 
 
+KeysOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="V[,V...]",
+        help="Rows with this row key: CSV with a value per row key field, byte arrays as "
+        "base64. Repeatable.",
+    ),
+]
+RangesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="MIN:MAX",
+        help="Rows whose first row key field is at least MIN and less than MAX. An empty bound "
+        "is open. Quote a value that contains a colon: '\"a:b\":c'. Repeatable.",
+    ),
+]
+RegionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--region", metavar="JSON", help="Rows in a region of several fields. Repeatable."
+    ),
+]
+
+
+def parse_selection(
+    schema: Schema, keys: Sequence[str], ranges: Sequence[str], regions: Sequence[str]
+) -> tuple[Region, ...]:
+    """Returns the regions of all keys, ranges and regions.
+
+    InvalidRequestError names the field and the invalid text.
+    """
+    return (
+        *(parse_key(schema, text) for text in keys),
+        *(parse_range(schema, text) for text in ranges),
+        *_parse_regions(schema, regions),
+    )
+
+
 def parse_key(schema: Schema, text: str) -> Region:
     """Returns the region of one key: CSV with a value per row key field, byte arrays as base64."""
     values = _parse_csv(text, ",")
@@ -165,11 +205,7 @@ def build_query(
 
     InvalidRequestError names the field and the invalid text.
     """
-    all_regions = (
-        *(parse_key(schema, text) for text in keys),
-        *(parse_range(schema, text) for text in ranges),
-        *_parse_regions(schema, regions),
-    )
+    all_regions = parse_selection(schema, keys, ranges, regions)
     processing = Processing(parse_filters(filters), parse_aggregations(aggregations), iterator)
     return Query(all_regions or None, _parse_columns(columns), limit, version, processing)
 

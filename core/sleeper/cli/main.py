@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sleeper import __version__
-from sleeper.cli import bulk, holds, ingest, instance, maintenance, query, run, table
+from sleeper.cli import bulk, delete, holds, ingest, instance, maintenance, query, run, table
 from sleeper.cli.output import Commands
 from sleeper.instance import INSTANCE_VARIABLE
 
@@ -40,6 +40,7 @@ app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
 app.command("serve")(run.serve)
+app.command("delete")(delete.delete)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import OutputKind, OutputOption, TableName, use_instance
+from sleeper.cli.arguments import (
+    KeysOption,
+    OutputKind,
+    OutputOption,
+    RangesOption,
+    RegionsOption,
+    TableName,
+    use_instance,
+)
 from sleeper.cli.output import RowFormat, instance_command, note, open_row_sink, print_listings
 from sleeper.reports.output import pluralize
 
@@ -38,30 +46,9 @@ FileOption = Annotated[
 def query(
     instance: "Instance",
     name: TableName,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--key",
-            metavar="V[,V...]",
-            help="Rows with this row key: CSV with a value per row key field, byte arrays as "
-            "base64. Repeatable.",
-        ),
-    ] = None,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--range",
-            metavar="MIN:MAX",
-            help="Rows whose first row key field is at least MIN and less than MAX. An empty bound "
-            "is open. Quote a value that contains a colon: '\"a:b\":c'. Repeatable.",
-        ),
-    ] = None,
-    regions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--region", metavar="JSON", help="Rows in a region of several fields. Repeatable."
-        ),
-    ] = None,
+    keys: KeysOption = None,
+    ranges: RangesOption = None,
+    regions: RegionsOption = None,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="Columns to print, in order.")
     ] = None,

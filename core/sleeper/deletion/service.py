@@ -1,0 +1,47 @@
+"""Deletes rows of a table by region (design note 13)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.partitions.region import Region, disjoint_regions
+from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.transaction import Status, new_transaction_id
+
+REGIONS_MAX = 10_000
+"""The largest number of regions of one delete, which is one entry of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """The transaction that deleted the rows. `already_done`: an earlier call with the id did."""
+
+    id: str
+    number: int | None
+    regions: int
+    already_done: bool
+
+
+def delete_rows(
+    instance: Instance, table_name: str, regions: Sequence[Region], delete_id: str | None = None
+) -> DeleteResult:
+    """Deletes the rows of the regions that were committed before, in one transaction.
+
+    Rows that are committed later are kept. A repeated call with the id of an earlier one, within
+    30 days, changes nothing. InvalidRequestError if there is no region or too many; ConflictError
+    if the id was used for other regions.
+    """
+    if not regions:
+        raise InvalidRequestError("no rows to delete (expected a key, a range or a region)")
+    distinct = disjoint_regions(regions)
+    if len(distinct) > REGIONS_MAX:
+        raise InvalidRequestError(
+            f"{len(distinct):,} regions to delete (expected at most {REGIONS_MAX:,} in one delete)"
+        )
+    transaction = DeleteRows(id=delete_id or new_transaction_id(), regions=tuple(distinct))
+    (outcome,) = instance.table(table_name).state.commit(transaction)
+    if outcome.refused:
+        raise ConflictError(f"cannot delete from table {table_name!r}: {outcome.reason}")
+    done = outcome.status is Status.ALREADY_DONE
+    return DeleteResult(transaction.id, outcome.number, len(distinct), done)

@@ -1,0 +1,203 @@
+"""Deletes through the Python API: every reader leaves out the rows, and nothing else."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sleeper
+from sleeper.compaction.plan import compact_table
+from sleeper.compaction.service import run_compaction_message
+from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.garbage_collection.service import collect_table
+from sleeper.jobs.queue import QueueName
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "key", "type": "LongType"}],
+    "sortKeyFields": [],
+    "valueFields": [{"name": "value", "type": "StringType"}],
+}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+    with sleeper.create_instance(tmp_path / "instance") as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(instance: sleeper.Instance) -> sleeper.Table:
+    properties = {"sleeper.table.compaction.files.batch.size": "2"}
+    table = instance.create_table("rows", SCHEMA, properties, split_points=[50])
+    ingest(table, range(100), "first")
+    return table
+
+
+def ingest(table: sleeper.Table, keys: range, value: str) -> None:
+    table.ingest(pa.table({"key": list(keys), "value": [value] * len(keys)}))
+
+
+def keys(table: sleeper.Table, as_of: int | None = None) -> list[int]:
+    return table.query(as_of=as_of).to_arrow()["key"].to_pylist()
+
+
+def count(instance: sleeper.Instance) -> int:
+    return instance.sql("SELECT count(*) AS n FROM rows").to_arrow()["n"][0].as_py()
+
+
+def compact(instance: sleeper.Instance) -> int:
+    """Runs all compaction jobs of the table. Returns their number."""
+    compact_table(instance._ports, "rows", True)
+    queue = instance._ports.jobs.queue(QueueName.COMPACTION)
+    jobs = 0
+    while messages := queue.receive():
+        for message in messages:
+            run_compaction_message(instance._ports, message.body)
+            queue.delete(message.receipt)
+            jobs += 1
+    return jobs
+
+
+def test_deleted_keys_and_ranges_are_not_returned(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    table.delete(keys=[[3], [77]], ranges=[(10, 20), (90, None)])
+    expected = [k for k in range(90) if k not in (3, 77) and not 10 <= k < 20]
+    assert keys(table) == expected
+    assert count(instance) == len(expected)
+    assert not table.query(keys=[[3]]).to_arrow().num_rows
+    assert table.query(keys=[[3], [4]]).to_arrow()["key"].to_pylist() == [4]
+    selected = instance.sql("SELECT key FROM rows WHERE key BETWEEN 2 AND 4 ORDER BY key")
+    assert selected.to_arrow()["key"].to_pylist() == [2, 4]
+
+
+def test_rows_committed_after_the_delete_are_kept(table: sleeper.Table) -> None:
+    table.delete(ranges=[(0, 10)])
+    ingest(table, range(5, 8), "second")
+    assert keys(table) == [5, 6, 7, *range(10, 100)]
+    assert table.query(keys=[[5]]).to_arrow()["value"].to_pylist() == ["second"]
+
+
+def test_earlier_versions_still_have_the_rows(table: sleeper.Table) -> None:
+    before = table.version
+    deleted = table.delete(ranges=[(None, None)])
+    assert keys(table) == []
+    assert keys(table, before) == list(range(100))
+    assert deleted.number == before + 1
+
+
+def test_a_compaction_removes_the_rows_and_keeps_the_answer(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    ingest(table, range(0, 100, 3), "second")
+    table.delete(ranges=[(0, 40)])
+    ingest(table, range(0, 10, 5), "third")
+    expected = keys(table)
+    assert compact(instance) == 2
+    assert keys(table) == expected
+    with instance._ports.table("rows").state.reading() as state:
+        assert sum(file.rows for file in state.files.all()) == len(expected)
+
+
+def test_a_job_assigned_before_a_delete_leaves_the_delete_to_its_output(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    ingest(table, range(100), "second")
+    compact_table(instance._ports, "rows", True)
+    table.delete(ranges=[(0, 50)])
+    queue = instance._ports.jobs.queue(QueueName.COMPACTION)
+    while messages := queue.receive():
+        for message in messages:
+            run_compaction_message(instance._ports, message.body)
+            queue.delete(message.receipt)
+    assert keys(table) == [k for k in range(50, 100) for _ in range(2)]
+    ingest(table, range(1), "third")
+    compact(instance)
+    assert keys(table) == [0, *(k for k in range(50, 100) for _ in range(2))]
+
+
+def test_a_thousand_deletes_are_evaluated_by_a_filter(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    for start in range(0, 100, 10):
+        table.delete(keys=[[start], [start + 5]])
+    expected = [k for k in range(100) if k % 5]
+    assert keys(table) == expected
+    assert count(instance) == len(expected)
+    many = [[k] for k in range(100)]
+    assert table.query(keys=many).to_arrow()["key"].to_pylist() == expected
+    ingest(table, range(100), "second")
+    again = sorted([*expected, *range(100)])
+    assert keys(table) == again
+    compact(instance)
+    assert keys(table) == again
+
+
+def test_a_repeated_delete_changes_nothing(table: sleeper.Table) -> None:
+    first = table.delete(ranges=[(0, 10)], delete_id="once")
+    ingest(table, range(10), "second")
+    again = table.delete(ranges=[(0, 10)], delete_id="once")
+    assert (again.already_done, again.number) == (True, first.number)
+    assert keys(table) == list(range(100))
+    with pytest.raises(ConflictError, match="once"):
+        table.delete(ranges=[(0, 11)], delete_id="once")
+
+
+def test_a_delete_without_rows_is_refused(table: sleeper.Table) -> None:
+    version = table.version
+    with pytest.raises(InvalidRequestError, match="no rows to delete"):
+        table.delete()
+    with pytest.raises(InvalidRequestError, match="field 'key'"):
+        table.delete(keys=[["text"]])
+    assert table.version == version
+
+
+def test_a_delete_is_forgotten_when_no_file_needs_it(instance: sleeper.Instance) -> None:
+    properties = {
+        "sleeper.table.gc.delay.minutes": "0",
+        "sleeper.table.compaction.files.batch.size": "2",
+    }
+    table = instance.create_table("rows", SCHEMA, properties)
+    ingest(table, range(100), "first")
+    ingest(table, range(100), "second")
+    before = table.version
+    table.delete(ranges=[(0, 50)])
+    table.delete(ranges=[(1000, 2000)])
+    state = instance._ports.table("rows").state
+    compact(instance)
+    with state.reading() as reading:
+        assert reading.deletes.count() == 2  # version `before` and those after it can be read
+    assert len(keys(table, before)) == 200
+    assert collect_table(instance._ports, "rows").files == 2
+    with state.reading() as reading:
+        assert reading.deletes.count() == 0
+    assert keys(table) == [k for k in range(50, 100) for _ in range(2)]
+
+
+def test_a_state_of_an_older_format_gets_deletes(
+    instance: sleeper.Instance, table: sleeper.Table, tmp_path: Path
+) -> None:
+    ref = instance._ports.tables.index.find("rows")
+    instance.close()
+    with closing(sqlite3.connect(tmp_path / "instance" / ref.id / "state.db")) as state:
+        references = state.execute("SELECT * FROM refs ORDER BY partition").fetchall()
+        state.executescript(
+            "CREATE TABLE old (partition INTEGER NOT NULL, file INTEGER NOT NULL,"
+            " rows INTEGER NOT NULL, added INTEGER NOT NULL, removed INTEGER, job INTEGER,"
+            " PRIMARY KEY (partition, file)) WITHOUT ROWID;"
+            "INSERT INTO old SELECT * FROM refs; DROP TABLE refs; ALTER TABLE old RENAME TO refs;"
+            "CREATE INDEX refs_by_file ON refs (file); DROP TABLE deletes;"
+            "ALTER TABLE files DROP COLUMN applied; PRAGMA user_version = 3"
+        )
+    with sleeper.open_instance(tmp_path / "instance") as opened:
+        table = opened.table("rows")
+        assert keys(table) == list(range(100))
+        table.delete(ranges=[(0, 60)])
+        ingest(table, range(2), "second")
+        assert keys(table) == [0, 1, *range(60, 100)]
+    with closing(sqlite3.connect(tmp_path / "instance" / ref.id / "state.db")) as state:
+        kept = state.execute("SELECT * FROM refs WHERE added < 3 ORDER BY partition").fetchall()
+        assert kept == references
