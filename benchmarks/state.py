@@ -132,7 +132,7 @@ def _build(place: Path, references: int) -> None:
         for leaf in leaves:
             for number in range(_REFERENCES_PER_LEAF):
                 file = _new_file(leaf, number)
-                insert_file(fold, file, (2, 2), [(keys[leaf.id], file.rows)])
+                insert_file(fold, file, (2, 2), 2, [(keys[leaf.id], file.rows)])
     state.commit_or_raise(AddFiles("job", system_clock(), ()))
     state.save_snapshot()
     state.close()
