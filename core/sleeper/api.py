@@ -18,6 +18,7 @@ the types of the schema. Every error is a subclass of `sleeper.errors.SleeperErr
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -44,6 +45,7 @@ from sleeper.query.service import explain_statement, open_query, open_sql, read_
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.statestore.version import parse_version
 from sleeper.workers.runner import RunStatus, run_instance
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ Rows = Any
 """Rows to ingest: a PyArrow table, record batch or reader, an iterable of record batches or
 tables, an object with the Arrow C stream interface (Polars, DuckDB), a pandas data frame, or the
 path or paths of Parquet, CSV or JSON lines files."""
+
+AsOf = int | datetime | str
+"""A version: a transaction number, a time, or ISO 8601 text or an age such as `2h`."""
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
@@ -186,7 +191,7 @@ class Table:
         regions: Iterable[Mapping[str, Any]] = (),
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        as_of: int | None = None,
+        as_of: AsOf | None = None,
         filters: str = "",
         aggregations: str = "",
         iterator: str | None = None,
@@ -203,8 +208,9 @@ class Table:
           ranges". Strings are plain text unless `stringsBase64Encoded` is true.
         - `columns`: the columns to return, in this order. The default is all, in schema order.
         - `limit`: the maximum number of rows.
-        - `as_of`: the number of the transaction as of which the table is read. The default is
-          the newest.
+        - `as_of`: the version to read: a transaction number, or the last transaction at or before
+          a time, which is a `datetime` or ISO 8601 text (UTC without a zone) or an age such as
+          `"2h"`. The default is the newest.
         - `filters`, `aggregations`: additional processing in the syntax of the table properties,
           applied after the table's own.
         - `iterator`, `iterator_config`: the registered name of an iterator that is applied last,
@@ -217,7 +223,7 @@ class Table:
             self._select(keys, ranges, regions) or None,
             None if columns is None else tuple(columns),
             limit,
-            as_of,
+            None if as_of is None else parse_version(as_of),
             Processing(
                 parse_filters(filters),
                 parse_aggregations(aggregations),
@@ -332,12 +338,13 @@ class Instance:
         """
         table_admin.delete_table(self._ports, name)
 
-    def sql(self, statement: str, as_of: int | Mapping[str, int] | None = None) -> Rowset:
+    def sql(self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None) -> Rowset:
         """Runs one SELECT statement, which may name any tables of the instance.
 
-        Each table is read at one version: the newest, unless `as_of` gives a transaction number.
-        For a statement of one table `as_of` is a number, otherwise a mapping from table names to
-        numbers. Rows have no order without ORDER BY.
+        Each table is read at one version: the newest, unless `as_of` gives another, as for
+        `Table.query`. A time or an age applies to all tables. A number is that of a statement's
+        only table; for several tables, `as_of` is a mapping from names to versions. Rows have no
+        order without ORDER BY.
 
         Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
         version that is no longer kept.
@@ -345,7 +352,7 @@ class Instance:
         return Rowset(open_sql(self._ports, statement, as_of=parse_as_of(as_of)))
 
     def explain(
-        self, statement: str, as_of: int | Mapping[str, int] | None = None
+        self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None
     ) -> SqlExplanation:
         """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
 

@@ -65,6 +65,7 @@ from sleeper.statestore.transactions.holds import (
     RenewHold,
 )
 from sleeper.statestore.transactions.table_definition import AcceptTime
+from sleeper.statestore.version import PointInTime, Version
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
@@ -488,6 +489,20 @@ class InstanceMachine(RuleBasedStateMachine):
         else:
             assert self.queried(version) == self.model.rows(version)
 
+    @rule(pick=picks)
+    def query_as_of_a_time(self, pick: int) -> None:
+        with self.state.reading() as state:
+            oldest, number = state.oldest_version, state.number
+        times = {}
+        for version in range(oldest, number + 1):
+            with self.state.reading(version) as state:
+                times[version] = state.version_time_ms
+        time_ms = times[number - pick % (number - oldest + 1)]
+        expected = max(version for version, each in times.items() if each <= time_ms)
+        assert self.queried(PointInTime(time_ms, "then")) == self.model.rows(expected)
+        with pytest.raises(InvalidRequestError, match="as of then: "):
+            self.queried(PointInTime(times[oldest] - 1, "then"))
+
     def version(self, pick: int) -> int:
         number = self.number()
         return number - pick % number
@@ -496,7 +511,7 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             return state.horizon
 
-    def queried(self, version: int | None) -> Counter[Row]:
+    def queried(self, version: Version | None) -> Counter[Row]:
         with open_query(self.raw, NAME, Query(version=version)) as result:
             actual = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
         return Counter(actual)

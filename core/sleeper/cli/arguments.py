@@ -22,6 +22,7 @@ from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.request import Query, make_range_region
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
+from sleeper.statestore.version import Version
 
 
 class OutputKind(StrEnum):
@@ -196,7 +197,7 @@ def build_query(
     regions: Sequence[str] = (),
     columns: str | None = None,
     limit: int | None = None,
-    version: int | None = None,
+    version: Version | None = None,
     filters: str = "",
     aggregations: str = "",
     iterator: IteratorCall | None = None,

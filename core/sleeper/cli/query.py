@@ -56,8 +56,13 @@ def query(
         int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of rows.")
     ] = None,
     as_of: Annotated[
-        int | None,
-        typer.Option("--as-of", min=1, metavar="N", help="Read the version of transaction N."),
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="N|TIME|AGE",
+            help="Read the version of transaction N, or of a time (ISO 8601, UTC without a zone) "
+            "or an age (such as 30m, 2h or 2d).",
+        ),
     ] = None,
     filters: Annotated[
         str,
@@ -95,6 +100,7 @@ def query(
       sleeper query flights --range :N2 --format csv | head
       sleeper query places --key '"Paris, Texas",7'
       sleeper query flights --as-of 3 --output flights.parquet
+      sleeper query flights --as-of 2h --key N14228
       sleeper query flights --region \\
           '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
     """
@@ -102,6 +108,7 @@ def query(
     from sleeper.cli.arguments import build_query
     from sleeper.processing.text import iterator_call
     from sleeper.query.service import open_query, read_schema
+    from sleeper.statestore.version import parse_version_text
 
     start = time.monotonic()
     request = build_query(
@@ -111,7 +118,7 @@ def query(
         regions or (),
         columns,
         limit,
-        as_of,
+        None if as_of is None else parse_version_text(as_of),
         filters,
         aggregations,
         iterator_call(iterator, iterator_config),
@@ -126,9 +133,10 @@ def sql(
         list[str] | None,
         typer.Option(
             "--as-of",
-            metavar="N",
-            help="Read the version of transaction N; TABLE=N if the statement names several "
-            "tables. Repeatable.",
+            metavar="N|TIME|AGE",
+            help="Read the version of transaction N, or of a time (ISO 8601, UTC without a zone) "
+            "or an age (such as 30m, 2h or 2d). A time or an age applies to all tables; TABLE=N if "
+            "the statement names several. Repeatable.",
         ),
     ] = None,
     row_format: FormatOption = None,
@@ -151,6 +159,7 @@ def sql(
       sleeper sql "SELECT origin, count(*) FROM flights GROUP BY origin"
       sleeper sql "SELECT * FROM planes WHERE year < 1960" --output old.parquet
       sleeper sql "SELECT count(*) FROM flights" --as-of 3
+      sleeper sql "SELECT count(*) FROM flights" --as-of 2026-01-31T12:00:00Z
       sleeper sql --explain "SELECT * FROM flights WHERE tailnum = 'N14228'"
     """
     if explain:

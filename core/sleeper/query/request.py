@@ -14,6 +14,7 @@ from sleeper.schema.model import (
     check_key_value,
     precedes,
 )
+from sleeper.statestore.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Query:
     regions: tuple[Region, ...] | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
-    version: int | None = None
+    version: Version | None = None
     processing: Processing = NO_PROCESSING
     now_ms: int | None = None
     raw: bool = False

@@ -27,8 +27,13 @@ from sleeper.serve.bodies import (
 from sleeper.serve.endpoint import COUNT, OBJECT, POSITIVE, TEXT, Json, Model, list_schema
 from sleeper.serve.row_answer import RowAnswer, choose_format
 from sleeper.serve.service import RowStream, Service
+from sleeper.statestore.version import Version, parse_version
 
 _KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
+_VERSION: Json = {
+    "oneOf": [POSITIVE, TEXT],
+    "description": "a transaction number, a time (ISO 8601), or an age such as 2h",
+}
 _RANGE_END: Json = {"type": ["string", "integer", "null"]}
 
 QUERY = Model(
@@ -52,7 +57,7 @@ QUERY = Model(
             ),
             "columns": list_schema(TEXT),
             "limit": COUNT,
-            "asOf": {**POSITIVE, "description": "a transaction number"},
+            "asOf": _VERSION,
             "filters": TEXT,
             "aggregations": TEXT,
             "iterator": TEXT,
@@ -69,8 +74,8 @@ STATEMENT = Model(
         "properties": {
             "statement": TEXT,
             "asOf": {
-                "oneOf": [POSITIVE, {**OBJECT, "additionalProperties": POSITIVE}],
-                "description": "The transaction number of the only table, or numbers by table.",
+                "oneOf": [_VERSION, {**OBJECT, "additionalProperties": _VERSION}],
+                "description": "The version of the only table, a time, or versions by table.",
             },
         },
     },
@@ -126,13 +131,20 @@ def parse_query(schema: Schema, raw: Mapping[str, Any]) -> Query:
         regions if has_regions else None,
         None if columns is None else tuple(text_list_member(raw, "columns")),
         number_member(raw, "limit", 0),
-        number_member(raw, "asOf", 1),
+        _parse_version(raw),
         Processing(
             parse_filters(text_member(raw, "filters") or ""),
             parse_aggregations(text_member(raw, "aggregations") or ""),
             iterator_call(text_member(raw, "iterator"), text_member(raw, "iteratorConfig")),
         ),
     )
+
+
+def _parse_version(raw: Mapping[str, Any]) -> Version | None:
+    try:
+        return None if raw.get("asOf") is None else parse_version(raw["asOf"])
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f'"asOf": {error}') from error
 
 
 def _parse_regions(

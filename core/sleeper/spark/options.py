@@ -25,6 +25,7 @@ from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job
 from sleeper.schema.model import Schema
+from sleeper.statestore.version import Version, parse_version_text
 
 _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
@@ -118,8 +119,14 @@ def read_starting_version(options: Options) -> int | None:
     return _number(options, "startingVersion", 0) or 0
 
 
-def _as_of(options: Options) -> int | None:
-    return _number(options, "asOf", 1)
+def _as_of(options: Options) -> Version | None:
+    text = options.get("asOf")
+    if text is None:
+        return None
+    try:
+        return parse_version_text(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"option 'asOf': {error}") from error
 
 
 def _number(options: Options, name: str, least: int) -> int | None:

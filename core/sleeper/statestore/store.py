@@ -17,6 +17,7 @@ from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
+from sleeper.statestore.version import Version
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class StateStore:
         return outcome.number
 
     @contextmanager
-    def reading(self, version: int | None = None, stale: bool = False) -> Iterator[TableState]:
+    def reading(self, version: Version | None = None, stale: bool = False) -> Iterator[TableState]:
         """Yields a version of the state, by default the newest, unchanging while it is open.
 
         `stale` reads the local copy without a request to the log.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,11 @@ def test_old_version_returns_its_rows(instance: sleeper.Instance, table: sleeper
     assert by_table.to_arrow().to_pylist() == [{"n": 1}]
     assert instance.explain(statement, as_of=version).reads[0].version == version
     assert keys(table.query()) == ["a", "b"]
+    now = datetime.now(UTC)
+    assert keys(table.query(as_of=now)) == ["a", "b"]
+    assert instance.sql(statement, as_of=now).to_arrow().to_pylist() == [{"n": 2}]
+    with pytest.raises(InvalidRequestError, match="the table did not exist"):
+        table.query(as_of="1d")
 
 
 def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) -> None:

@@ -41,7 +41,16 @@ def test_query_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> Non
     full("ingest", "cities", rows_file, "--job-id", "again")
     assert len(full("query", "cities", "--as-of", "2", "--format", "json").rows) == 3
     assert len(full("query", "cities", "--format", "json").rows) == 6
-    assert full("query", "cities", "--as-of", "99").status == 1
+    assert len(full("query", "cities", "--as-of", "0s", "--format", "json").rows) == 6
+    for wrong, message in (
+        ("99", "version 99"),
+        ("0", "as of 0"),
+        ("soon", "as of 'soon'"),
+        ("2d", "as of 2d: the table did not exist"),
+    ):
+        refused = full("query", "cities", "--as-of", wrong)
+        assert (refused.status, refused.stdout) == (1, "")
+        assert message in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl", "rows.txt"])

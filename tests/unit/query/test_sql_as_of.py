@@ -1,6 +1,7 @@
 """SQL over earlier versions of tables."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.query.sql.tables import AsOf, parse_as_of, parse_as_of_options
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.version import parse_version
 from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
@@ -64,6 +66,19 @@ def test_each_table_is_read_as_of_its_own_number(instance: Instance):
     assert instance.sql(statement, {"b": 1}) == [("a first",), ("a second",)]
 
 
+def test_time_applies_to_all_tables(instance: Instance):
+    statement = "SELECT id FROM a UNION ALL SELECT id FROM b ORDER BY id"
+    clock = instance.tables["a"].clock
+    before = datetime.fromtimestamp(clock() / 1000, UTC)
+    clock.now_ms += 60_000
+    instance.tables["a"].add_rows([("a third", 3)])
+    after = datetime.fromtimestamp(clock() / 1000, UTC)
+    expected = [("a first",), ("a second",), ("b first",), ("b second",)]
+    assert instance.sql(statement, before) == expected
+    assert instance.sql(statement, {"a": before.isoformat(), "b": 2}) == expected[:3]
+    assert len(instance.sql(statement, after)) == 5
+
+
 def test_words_that_are_not_tables_are_ignored(instance: Instance):
     assert instance.sql("SELECT 'b' AS b FROM a", 2) == [("b",)]
     assert instance.sql("WITH b AS (SELECT * FROM a) SELECT id FROM b", 2) == [("a first",)]
@@ -99,6 +114,8 @@ def test_old_version_is_narrowed_and_explained(instance: Instance):
             "a statement of several tables requires TABLE=N for each; it names a, b",
         ),
         ("SELECT 1", 2, "it names no table"),
+        ("SELECT 1", "2h", "it names no table"),
+        ("SELECT * FROM a", "1970-01-01", "table 'a': as of 1970-01-01: the table did not exist"),
         ("SELECT nope FROM a", 2, "invalid SQL"),
     ],
 )
@@ -119,11 +136,17 @@ def test_collected_version_is_refused_with_the_oldest(instance: Instance):
     assert oldest > 2
     with pytest.raises(InvalidRequestError, match=f"is no longer readable.* {oldest}"):
         instance.sql("SELECT * FROM a", 2)
+    with pytest.raises(InvalidRequestError, match=f"no longer readable.* {oldest}, is of "):
+        instance.sql("SELECT * FROM a", "1970-01-01")
 
 
 def test_options_are_parsed():
     assert parse_as_of_options([]) == AsOf()
     assert parse_as_of_options(["3"]) == AsOf(3)
+    time = "2026-01-31T12:00:00+00:00"
+    point = parse_version(time)
+    assert parse_as_of_options([time]) == AsOf(point)
+    assert parse_as_of_options(["a=" + time, "b=3"]) == AsOf(None, {"a": point, "b": 3})
     assert parse_as_of_options(["a=3", "b=c=4"]) == AsOf(None, {"a": 3, "b=c": 4})
 
 

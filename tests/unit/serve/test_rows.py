@@ -9,6 +9,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.serve.rows import parse_query
+from sleeper.statestore.version import PointInTime
 
 ONE = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.BYTE_ARRAY)))
@@ -29,6 +30,11 @@ def test_keys_ranges_and_other_members() -> None:
     )
     regions = (*make_key_regions(ONE, [[1], [2]]), make_range_region(ONE, 5, None))
     assert query == Query(regions, ("v",), 0, 3)
+
+
+def test_time_selects_a_version() -> None:
+    query = parse_query(ONE, {"asOf": "2026-01-31T12:00:00Z"})
+    assert query.version == PointInTime(1_769_860_800_000, "2026-01-31T12:00:00Z")
 
 
 def test_empty_region_selects_no_rows() -> None:
@@ -61,6 +67,8 @@ def test_keys_of_several_fields_have_base64_bytes() -> None:
         ({"limit": -1}, '"limit"'),
         ({"limit": True}, '"limit"'),
         ({"asOf": 0}, '"asOf"'),
+        ({"asOf": "3"}, '"asOf"'),
+        ({"asOf": [3]}, '"asOf"'),
         ({"filters": 1}, '"filters" must be text'),
         ({"filters": "nope(v)"}, "nope"),
     ],

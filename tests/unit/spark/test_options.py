@@ -66,8 +66,8 @@ def test_regions_have_the_form_of_messages() -> None:
         (ONE, {"range": ["b", "a"]}, "is empty"),
         (ONE, {"region": {"town": {}}}, "not a row key field"),
         (ONE, {"regions": {"city": {}}}, "is not a JSON list"),
-        (ONE, {"asOf": "yesterday"}, "'asOf': 'yesterday' is not an integer"),
-        (ONE, {"asOf": "0"}, "less than 1"),
+        (ONE, {"asOf": "yesterday"}, "'asOf': as of 'yesterday': expected a transaction number"),
+        (ONE, {"asOf": "0"}, "'asOf': as of 0: expected"),
     ],
 )
 def test_invalid_values_are_refused_with_their_option(

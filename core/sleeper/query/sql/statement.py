@@ -40,6 +40,7 @@ from sleeper.query.sql.text import (
 )
 from sleeper.retries import retry
 from sleeper.schema.model import Schema
+from sleeper.statestore.version import Version
 from sleeper.storage.bucket import Bucket
 
 logger = logging.getLogger(__name__)
@@ -201,7 +202,7 @@ class StatementRun:
         with pinned.table.store.reading(pinned.version) as state:
             return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
 
-    def _find_versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, int]:
+    def _find_versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, Version]:
         """Returns the versions of the tables that are not read at their newest."""
         if self._as_of == NEWEST:
             return {}
@@ -231,7 +232,7 @@ class StatementRun:
         with planning_errors(tables):
             return session.sql_with_options(self._statement, ALLOWED)
 
-    def _pin_version(self, table: QueryTable, version: int | None) -> "_Pinned":
+    def _pin_version(self, table: QueryTable, version: Version | None) -> "_Pinned":
         # `plan_table` returns the time of an old version.
         now_ms = self._start_ms if version is None else 0
         try:

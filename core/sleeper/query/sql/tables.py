@@ -29,6 +29,7 @@ from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
 from sleeper.schema.model import Schema
+from sleeper.statestore.version import PointInTime, Version, parse_version, parse_version_text
 
 
 def register_table(
@@ -125,24 +126,21 @@ class IteratedRows:
         session.register_view(quote_identifier(self.table.name), frame)
 
 
-_DIGITS_MAX = 20
-
-
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Transaction numbers by table; `single` is that of a statement's only table.
+    """Versions by table; `single` is that of a statement's only table.
 
-    Each table has its own numbers. Tables without a number are read at their newest version.
+    Each table has its own numbers. Tables without a version are read at their newest.
     """
 
-    single: int | None = None
-    by_table: Mapping[str, int] = field(default_factory=dict)
+    single: Version | None = None
+    by_table: Mapping[str, Version] = field(default_factory=dict)
 
-    def versions(self, named: Sequence[str]) -> dict[str, int]:
-        """Returns the number of each table, for a statement that names these tables.
+    def versions(self, named: Sequence[str]) -> dict[str, Version]:
+        """Returns the version of each table, for a statement that names these tables.
 
-        Raises `InvalidRequestError` for a table that it does not name, and for a single number
-        if it does not name exactly one table.
+        A time applies to every table. Raises `InvalidRequestError` for a table that the statement
+        does not name, and for a single number if it does not name exactly one table.
         """
         known = f"it names {', '.join(sorted(named))}" if named else "it names no table"
         for name in self.by_table:
@@ -152,6 +150,10 @@ class AsOf:
                 )
         if self.single is None:
             return dict(self.by_table)
+        if isinstance(self.single, PointInTime):
+            if not named:
+                raise InvalidRequestError(f"as of {self.single.text}: {known}")
+            return dict.fromkeys(named, self.single)
         if len(named) != 1:
             raise InvalidRequestError(
                 f"as of transaction {self.single}: a statement of several tables requires "
@@ -164,39 +166,31 @@ NEWEST = AsOf()
 
 
 def parse_as_of(value: object) -> AsOf:
-    """Parses a number, a mapping from tables to numbers, or `None` for the newest versions.
+    """Parses a version, a mapping from tables to versions, or `None` for the newest versions.
 
-    Raises `InvalidRequestError` for a number that is not a positive whole number.
+    A version is a number, a time or an age (`sleeper.statestore.version`). Raises
+    `InvalidRequestError` for another value.
     """
     if value is None:
         return NEWEST
     if isinstance(value, Mapping):
-        return AsOf(by_table={str(name): _number(each) for name, each in value.items()})
-    return AsOf(_number(value))
+        return AsOf(by_table={str(name): parse_version(each) for name, each in value.items()})
+    return AsOf(parse_version(value))
 
 
 def parse_as_of_options(texts: Sequence[str]) -> AsOf:
-    """Parses options of the command line: `N`, or `TABLE=N` for each table."""
-    single: int | None = None
-    by_table: dict[str, int] = {}
+    """Parses options of the command line: a version, or `TABLE=VERSION` for each table."""
+    single: Version | None = None
+    by_table: dict[str, Version] = {}
     for text in texts:
-        name, equals, digits = text.rpartition("=")
-        is_number = digits.isascii() and digits.isdigit() and len(digits) < _DIGITS_MAX
-        number = _number(int(digits) if is_number else text)
+        name, equals, version_text = text.rpartition("=")
+        version = parse_version_text(version_text)
         if not equals and len(texts) > 1:
             raise InvalidRequestError(f"as of {text}: missing table (expected TABLE={text})")
         if name in by_table:
             raise InvalidRequestError(f"as of {text}: duplicate table {name!r}")
         if equals:
-            by_table[name] = number
+            by_table[name] = version
         else:
-            single = number
+            single = version
     return AsOf(single, by_table)
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:
-        raise InvalidRequestError(
-            f"as of {value!r:.200}: expected a transaction number of 1 or more, or one per table"
-        )
-    return value

@@ -3,6 +3,7 @@
 import sqlite3
 from functools import cached_property
 
+from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
@@ -13,6 +14,9 @@ from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
 from sleeper.statestore.reading.partition_queries import PartitionQueries
 from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.version import PointInTime, Version
+
+_FIRST_ENTRY = "SELECT last, time FROM entry_times WHERE last >= ? ORDER BY last LIMIT 1"
 
 
 class TableState:
@@ -23,11 +27,12 @@ class TableState:
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and `collection`
     query the newest state.
 
-    InvalidRequestError if the version is below the horizon or not reached yet;
+    InvalidRequestError if the version is below the horizon or not reached yet, or the time is
+    before that of the oldest readable version;
     NotFoundError if the table was not initialised.
     """
 
-    def __init__(self, connection: sqlite3.Connection, version: int | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, version: Version | None = None) -> None:
         (
             self.number,
             self.time_ms,
@@ -41,6 +46,8 @@ class TableState:
         if dimensions == 0:
             raise NotFoundError("the table has no state: it was not initialised")
         self.oldest_version = max(self.horizon, 1)
+        if isinstance(version, PointInTime):
+            version = self._find_version(connection, version)
         self.version = self.number if version is None else version
         if self.version < self.oldest_version:
             raise InvalidRequestError(
@@ -57,6 +64,27 @@ class TableState:
         self.deletes = DeleteQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
+
+    def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:
+        """Returns the number of the last transaction at or before the time."""
+        # Times never decrease from entry to entry, so a bisection needs no index on them.
+        newest = (self.number, self.time_ms)
+        found, low, high = None, self.oldest_version, self.number + 1
+        while low < high:
+            middle = (low + high) // 2
+            last, time_ms = connection.execute(_FIRST_ENTRY, (middle,)).fetchone() or newest
+            if time_ms > point.time_ms:
+                high = middle
+            else:
+                found, low = last, last + 1
+        if found is None:
+            oldest = connection.execute(_FIRST_ENTRY, (self.oldest_version,)).fetchone() or newest
+            reason = "no longer readable: the oldest readable version, {}, is of {}"
+            if self.oldest_version == 1:
+                reason = "the table did not exist: its version {} is of {}"
+            reason = reason.format(self.oldest_version, iso_time(oldest[1]))
+            raise InvalidRequestError(f"as of {point.text}: {reason}")
+        return int(found)
 
     def moment(self, clock_ms: int) -> int:
         """Returns the later of the clock and the newest entry's time.
