@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,9 @@ def test_unsorted_rows_are_written_sorted(spark: SparkSession, instance: sleeper
     assert table.version == before + 1
     assert numbers_in(table) == [*range(300)]
     assert len(data_files(table)) == 3
+    for path in data_files(table):
+        ids = [field.metadata[b"PARQUET:field_id"] for field in pq.read_schema(path)]
+        assert ids == [b"1", b"2"]
     assert states(table) == [JobState.COMMITTED]
 
 

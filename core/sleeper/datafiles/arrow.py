@@ -38,6 +38,9 @@ _PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
     PrimitiveType.DATE: pa.date32(),
 }
 
+# The metadata of an Arrow field that pyarrow and DataFusion write as its Parquet field id.
+FIELD_ID = "PARQUET:field_id"
+
 DECIMAL_DIGITS_MAX = 38
 _DECIMAL_TEXT = (
     rf"^[+-]?(\d{{1,{DECIMAL_DIGITS_MAX}}}(\.\d{{0,{DECIMAL_DIGITS_MAX}}})?"
@@ -73,6 +76,16 @@ def view_schema(schema: Schema) -> pa.Schema:
     return pa.schema(
         [pa.field(f.name, _view_type(arrow_type(f.type)), f.nullable) for f in schema.fields]
     )
+
+
+def file_schema(schema: Schema) -> pa.Schema:
+    """Returns the `view_schema` with field ids, for writers of data files.
+
+    The fields have the ids 1 to n in file order. Results have no ids, so readers use the other
+    schemas.
+    """
+    fields = enumerate(view_schema(schema), start=1)
+    return pa.schema([field.with_metadata({FIELD_ID: str(number)}) for number, field in fields])
 
 
 def _view_type(kind: pa.DataType) -> pa.DataType:

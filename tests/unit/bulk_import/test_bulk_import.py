@@ -99,7 +99,10 @@ def read_rows(table: BulkImportTable) -> list[tuple[object, ...]]:
     with table.state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.leaves()}
         for reference in state.files.references():
-            content = pq.read_table(table.root.url_of(reference.path)).to_pylist()
+            whole = pq.read_table(table.root.url_of(reference.path))
+            ids = [int(field.metadata[b"PARQUET:field_id"]) for field in whole.schema]
+            assert ids == [*range(1, len(ids) + 1)]
+            content = whole.to_pylist()
             rows = [tuple(r.values()) for r in content]
             assert rows == sorted(rows, key=lambda r: r[: len(table.schema.keys)])
             assert all(regions[reference.partition_id].contains(r[:keys]) for r in rows)

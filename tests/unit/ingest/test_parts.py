@@ -3,6 +3,7 @@
 import pickle
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.write.file import FileSettings
@@ -50,6 +51,9 @@ def test_all_parts_are_committed_together_sorted_in_their_leaves(
     assert table.rows() == []
     assert commit(table, target, *files).rows == 5
     assert table.rows() == [(k, f"v{k}") for k in (1, 3, 4, 7, 9)]
+    for file in table.files():
+        kind = pq.read_schema(table.root.folder / file.path)
+        assert [field.metadata[b"PARQUET:field_id"] for field in kind] == [b"1", b"2"]
 
 
 def test_part_without_rows_writes_nothing(table: DataTable) -> None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, udf
 from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
 
-from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.arrow import FIELD_ID, as_light_views, file_schema, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
@@ -215,7 +215,8 @@ def _write_by_engine(
     try:
         with place:
             with tap:
-                _write_tapped(plan.frame, tap, local, _writer_options(target.settings, first))
+                options = _writer_options(target.settings, first)
+                _write_tapped(plan.frame, target.schema, tap, local, options)
             check_files_exist([each.url for each in plan.inputs])
             size, checksum = _make_durable(local, facts.rows)
         sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
@@ -227,10 +228,18 @@ def _write_by_engine(
     return DataFile(path, facts.rows, size, smallest, largest, sidecars=sidecars)
 
 
-def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWriterOptions) -> None:
+def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Selects the table's columns with the field ids that DataFusion writes to the file."""
+    ids = ((f.name, f.metadata[FIELD_ID.encode()].decode()) for f in file_schema(schema))
+    return frame.select(*(column(name).alias(name, {FIELD_ID: id_}) for name, id_ in ids))
+
+
+def _write_tapped(
+    frame: DataFrame, schema: Schema, tap: KeyTap, path: Path, options: ParquetWriterOptions
+) -> None:
     try:
         with engine_errors():
-            tap.above(frame).write_parquet_with_options(
+            with_field_ids(tap.above(frame), schema).write_parquet_with_options(
                 engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
             )
     except SleeperError:
