@@ -45,6 +45,7 @@ from sleeper.query.service import explain_statement, open_query, open_sql, read_
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.statestore.reading.history_queries import HistoryEntry
 from sleeper.statestore.version import parse_version
 from sleeper.workers.runner import RunStatus, run_instance
 
@@ -266,6 +267,20 @@ class Table:
             *(make_range_region(self.schema, low, high) for low, high in ranges),
             *(region_from_json(self.schema, {**plain, **region}) for region in regions),
         )
+
+    def history(self, limit: int = 50) -> list[HistoryEntry]:
+        """Returns what each of the newest transactions did, newest first.
+
+        An entry has `number`, `time_ms`, `operation` in words, `job`, and the `files`, `rows` and
+        `bytes` that the transaction wrote, assigned or removed, `None` if it has none. The state
+        keeps the transactions from the oldest readable version on, and at least the newest 1,000.
+
+        Raises `InvalidRequestError` for a negative limit.
+        """
+        if limit < 0:
+            raise InvalidRequestError(f"limit {limit} is negative")
+        with self._instance.table(self.name).state.reading() as state:
+            return state.history.newest(limit)
 
     @property
     def version(self) -> int:

@@ -569,6 +569,18 @@ class InstanceMachine(RuleBasedStateMachine):
         assert current in (None, head)
 
     @invariant()
+    def history_names_each_ingest(self) -> None:
+        with self.state.reading() as state:
+            history = state.history.newest(100_000)
+        assert [entry.number for entry in history] == list(range(self.number(), 0, -1))
+        ingests = {entry.number: entry for entry in history if entry.operation == "ingest"}
+        for job_id, job in self.model.jobs.items():
+            if job.number is not None:
+                entry = ingests.pop(job.number)
+                assert (entry.job, entry.rows) == (job_id, len(job.rows))
+        assert not ingests
+
+    @invariant()
     def held_versions_can_be_read(self) -> None:
         horizon = self.horizon()
         for version, expiry_ms in self.model.holds.values():

@@ -106,6 +106,33 @@ def show(instance: "Instance", name: TableName) -> "Iterable[Listing]":
     return report_table(instance, name).listings()
 
 
+@commands.command("history")
+@instance_command
+def history(
+    instance: "Instance",
+    name: TableName,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="Maximum number of transactions.")
+    ] = 50,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Print what each transaction of a table did, newest first.
+
+    Files, rows and bytes are those that the transaction wrote, assigned or removed. The state keeps
+    the transactions from the oldest readable version on, and at least the newest 1,000.
+
+    \b
+    Examples:
+      sleeper table history flights
+      sleeper table history flights --limit 1000 --output json
+    """
+    from sleeper.reports.history import describe_history
+
+    with instance.table(name).state.reading() as state:
+        entries, kept = state.history.newest(limit), state.history.count()
+    print_listings([describe_history(name, entries, kept)], output)
+
+
 @commands.command("check")
 @instance_command
 def check(instance: "Instance", name: TableName, output: OutputOption = OutputKind.TEXT) -> None:

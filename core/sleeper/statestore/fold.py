@@ -51,6 +51,9 @@ CREATE TABLE IF NOT EXISTS holds (
 CREATE TABLE IF NOT EXISTS followers (
   name TEXT PRIMARY KEY, cursor_key TEXT NOT NULL, start INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entry_times (last INTEGER PRIMARY KEY, time INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS history (
+  number INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, job TEXT,
+  files INTEGER, rows INTEGER, bytes INTEGER);
 INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
   VALUES (1, 0, 0, 0, 0, 0);
 """
@@ -184,7 +187,18 @@ DAY_MS = 24 * 3600 * 1000
 APPLIED_ID_DAYS = 30
 """Longer than any queue keeps a message, so no message outlives the memory of its id."""
 
+HISTORY_KEPT_MIN = 1_000
 _PRUNED_PER_ENTRY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The job of a transaction, and the files, rows and bytes that it wrote or removed."""
+
+    job: str | None = None
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +230,7 @@ class Fold:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._ids_added = 0
+        self._first_number: int | None = None
         (
             self.number,
             self.time_ms,
@@ -268,11 +283,28 @@ class Fold:
             (transaction_id, kind, fingerprint, self.next_number, self.time_ms),
         )
 
-    def finish_entry(self) -> None:
-        """Stores position and time, and deletes old ids; once per entry of the log.
+    def record(self, kind: str, effect: Effect) -> None:
+        """Adds the transaction that is being applied to the history."""
+        if self._first_number is None:
+            self._first_number = self.next_number
+        self.run(
+            "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                self.next_number,
+                self.time_ms,
+                kind,
+                effect.job,
+                effect.files,
+                effect.rows,
+                effect.bytes,
+            ),
+        )
 
-        Deletion is bounded per entry, but exceeds the number of added ids, so the table cannot grow
-        without limit.
+    def finish_entry(self) -> None:
+        """Stores position and time, and deletes old ids and history; once per entry of the log.
+
+        Deletion is bounded per entry, but exceeds the number of added rows, so the tables cannot
+        grow without limit.
         """
         self.run(
             "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?,"
@@ -297,6 +329,18 @@ class Fold:
                 (max(_PRUNED_PER_ENTRY, 2 * self._ids_added), too_old),
             )
         self._ids_added = 0
+        self._prune_history()
+
+    def _prune_history(self) -> None:
+        """Deletes the history before the horizon, except for that of the newest transactions."""
+        first = self._first_number or self.next_number
+        self._first_number = None
+        end = min(self.horizon, self.number - HISTORY_KEPT_MIN + 1)
+        (oldest,) = self.row("SELECT min(number) FROM history")
+        if oldest is not None and oldest < end:
+            added = self.number - first + 1
+            end = min(end, oldest + max(_PRUNED_PER_ENTRY, 2 * added))
+            self.run("DELETE FROM history WHERE number < ?", (end,))
 
 
 LOG_TIME_JUMP_MS_MAX = APPLIED_ID_DAYS * DAY_MS

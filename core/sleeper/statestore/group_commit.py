@@ -262,6 +262,7 @@ def apply_transaction(fold: Fold, encoded: EncodedTransaction) -> None:
     """Applies the transaction under the next number, and stores its id."""
     transaction = encoded.transaction
     transaction.apply(fold)
+    fold.record(transaction.kind, transaction.effect())
     if transaction.remembered:
         fold.remember(transaction.id, transaction.kind, encoded.fingerprint)
     fold.number += 1

@@ -89,6 +89,10 @@ def test_old_version_returns_its_rows(instance: sleeper.Instance, table: sleeper
     assert instance.sql(statement, as_of=now).to_arrow().to_pylist() == [{"n": 2}]
     with pytest.raises(InvalidRequestError, match="the table did not exist"):
         table.query(as_of="1d")
+    ingests = [entry for entry in table.history() if entry.operation == "ingest"]
+    assert [(entry.files, entry.rows) for entry in ingests] == [(1, 1), (1, 1)]
+    with pytest.raises(InvalidRequestError, match="limit -1 is negative"):
+        table.history(-1)
 
 
 def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) -> None:

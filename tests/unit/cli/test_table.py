@@ -48,6 +48,18 @@ def test_table_show_has_counts_fields_and_set_properties(cities: Sleeper) -> Non
     assert rows[4]["value"] == "7"
 
 
+def test_table_history_prints_transactions_newest_first(cities: Sleeper) -> None:
+    (row,) = cities("table", "history", "cities", "--output", "json").rows
+    assert (row["report"], row["number"], row["operation"]) == ("history", 1, "create table")
+    assert (row["job"], row["rows"]) == (None, None)
+    assert "create table" in cities("table", "history", "cities").stdout
+    assert (
+        "1 more transaction: see --limit"
+        in cities("table", "history", "cities", "--limit", "0").stdout
+    )
+    assert cities("table", "history", "towns").status == 1
+
+
 def test_table_set_prints_changes_and_an_empty_value_unsets(cities: Sleeper) -> None:
     name = "sleeper.table.gc.delay.minutes"
     (row,) = cities("table", "set", "cities", f"{name}=7", "--output", "json").rows

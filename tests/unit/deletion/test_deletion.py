@@ -190,7 +190,7 @@ def test_a_state_of_an_older_format_gets_deletes(
             " PRIMARY KEY (partition, file)) WITHOUT ROWID;"
             "INSERT INTO old SELECT * FROM refs; DROP TABLE refs; ALTER TABLE old RENAME TO refs;"
             "CREATE INDEX refs_by_file ON refs (file); DROP TABLE deletes;"
-            "ALTER TABLE files DROP COLUMN applied; PRAGMA user_version = 3"
+            "DROP TABLE history; ALTER TABLE files DROP COLUMN applied; PRAGMA user_version = 3"
         )
     with sleeper.open_instance(tmp_path / "instance") as opened:
         table = opened.table("rows")
@@ -198,6 +198,8 @@ def test_a_state_of_an_older_format_gets_deletes(
         table.delete(ranges=[(0, 60)])
         ingest(table, range(2), "second")
         assert keys(table) == [0, 1, *range(60, 100)]
+        operations = [entry.operation for entry in table.history() if entry.job]
+        assert operations == ["ingest", "delete rows"]
     with closing(sqlite3.connect(tmp_path / "instance" / ref.id / "state.db")) as state:
         kept = state.execute("SELECT * FROM refs WHERE added < 3 ORDER BY partition").fetchall()
         assert kept == references

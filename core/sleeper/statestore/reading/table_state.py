@@ -11,6 +11,7 @@ from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import is_jump, jump_error
 from sleeper.statestore.reading.delete_queries import DeleteQueries
 from sleeper.statestore.reading.file_queries import FileQueries
+from sleeper.statestore.reading.history_queries import HistoryQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
 from sleeper.statestore.reading.partition_queries import PartitionQueries
 from sleeper.statestore.reading.version_reader import VersionReader
@@ -63,6 +64,7 @@ class TableState:
         self.files = FileQueries(connection, self.version, dimensions)
         self.deletes = DeleteQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
+        self.history = HistoryQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
 
     def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:

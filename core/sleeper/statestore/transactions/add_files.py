@@ -7,7 +7,7 @@ from sleeper.clock import iso_time
 from sleeper.files import DataFile, parse_run_start
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import (
     PartitionRow,
     ancestor_keys,
@@ -49,6 +49,11 @@ class AddFiles(Transaction):
         for new in self.files:
             fault = fault or _find_new_file_fault(fold, new)
         return refused(fault) if fault else APPLY
+
+    def effect(self) -> Effect:
+        files = [new.file for new in self.files]
+        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+        return Effect(self.id, len(files), rows, size)
 
     def apply(self, fold: Fold) -> None:
         number = fold.next_number

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.deletes import forget_deletes
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
     APPLY,
@@ -54,6 +54,9 @@ class CollectFiles(Transaction):
         fault = self._find_horizon_fault(fold)
         return refused(fault) if fault else APPLY
 
+    def effect(self) -> Effect:
+        return Effect(files=len(self.paths))
+
     def apply(self, fold: Fold) -> None:
         horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon)
         fold.run("DELETE FROM holds WHERE expiry <= ?", (fold.time_ms,))
@@ -100,6 +103,9 @@ class FilesCollected(Transaction):
             if file is not None and file.collecting is None:
                 return refused(f"file {path} is not being collected")
         return APPLY if any(files) else already_done("the files were already removed")
+
+    def effect(self) -> Effect:
+        return Effect(files=len(self.paths))
 
     def apply(self, fold: Fold) -> None:
         for path in self.paths:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from sleeper.files import DataFile
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import (
     find_file,
     find_file_fault,
@@ -61,6 +61,9 @@ class AssignFiles(Transaction):
             taken.update(claims)
             ids.add(job.job_id)
         return APPLY
+
+    def effect(self) -> Effect:
+        return Effect(files=sum(len(job.inputs) for job in self.jobs))
 
     def apply(self, fold: Fold) -> None:
         for job in self.jobs:
@@ -233,6 +236,11 @@ class CommitCompaction(Transaction):
             if fault is None and not partition.region.contains_bounds(*bounds):
                 fault = f"file {self.output.path} has keys outside of its partition"
         return refused(fault) if fault else APPLY
+
+    def effect(self) -> Effect:
+        if self.output is None:
+            return Effect(self.id, 0, 0, 0)
+        return Effect(self.id, 1, self.output.rows, self.output.bytes)
 
     def apply(self, fold: Fold) -> None:
         partition = find_partition(fold, self.partition_id)

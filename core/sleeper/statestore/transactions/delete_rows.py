@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from sleeper.partitions.region import Region
 from sleeper.statestore.deletes import insert_delete, region_kinds
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
 
 
@@ -28,6 +28,9 @@ class DeleteRows(Transaction):
                 names = ", ".join(kind.__name__ for kind in kinds)
                 return refused(f"delete {self.id} has the region {region!r}: expected {names}")
         return APPLY
+
+    def effect(self) -> Effect:
+        return Effect(self.id)
 
     def apply(self, fold: Fold) -> None:
         for region in self.regions:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import ClassVar
 
 from sleeper.errors import StateMovedOnError
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 
 
 class Status(Enum):
@@ -81,6 +81,10 @@ class Transaction(ABC):
     @abstractmethod
     def apply(self, fold: Fold) -> None:
         """Changes the fold, after a successful `validate` here or by the writer of the log."""
+
+    def effect(self) -> Effect:
+        """Returns what the history of the table shows of the transaction."""
+        return Effect()
 
 
 def check_outcome(transaction: Transaction, outcome: Outcome) -> None:
