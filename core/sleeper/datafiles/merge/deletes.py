@@ -1,8 +1,8 @@
 """The filter that leaves out deleted rows, above the scan of a file.
 
-A batch of a file is sorted by key, so its smallest and largest value of the first row key field
-select the few deleted regions that it can overlap. Only these are compared, by whole columns. So
-the cost of a batch does not grow with the number of deletes elsewhere.
+A batch of a file is sorted by key, so its smallest and largest values select the few deleted
+regions that it can overlap. Regions that divide the batch by one field only are searched, others
+are compared by whole columns. So the cost does not grow with the number of deletes elsewhere.
 """
 
 from bisect import bisect_right
@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import udf
@@ -20,9 +21,11 @@ from datafusion.expr import Expr
 from sleeper.datafiles.arrow import arrow_schema, as_plain, view_schema
 from sleeper.datafiles.engine.expression import column
 from sleeper.partitions.region import Range, Region, holds_one_value
-from sleeper.schema.model import KeyValue, Schema, precedes, smallest_key_value
+from sleeper.schema.model import Key, KeyValue, Schema, smallest_key_value
 
-_KEYS_LISTED_MIN = 4
+_SEARCHED_MIN = 4
+_NEAR_MAX = 16
+_HALVED_ROWS_MIN = 64
 
 
 def keep_predicate(schema: Schema, deleted: Sequence[Region]) -> Expr:
@@ -35,54 +38,86 @@ def keep_predicate(schema: Schema, deleted: Sequence[Region]) -> Expr:
 
 
 class DeletedRegions:
-    """Regions of deleted rows, searchable by the first row key field."""
+    """Regions of deleted rows, searchable by key."""
 
     def __init__(self, schema: Schema, regions: Iterable[Region]) -> None:
         self._schema = schema
         self._types = [arrow_schema(schema).field(f.name).type for f in schema.row_keys]
-        self._regions = sorted(set(regions), key=lambda region: region.ranges[0].min)
-        self._starts: list[Any] = [region.ranges[0].min for region in self._regions]
+        self._regions = sorted(set(regions), key=_smallest_key)
+        self._starts: list[Any] = [_smallest_key(region) for region in self._regions]
 
     @cached_property
-    def _ends(self) -> list[KeyValue | None]:
+    def _ends(self) -> list[Any]:
         """The largest end of each region and those before it; regions may overlap."""
-        ends = (region.ranges[0].max for region in self._regions)
-        return list(accumulate(ends, _later_end))
+        return list(accumulate((self._end(region) for region in self._regions), max))
+
+    def _end(self, region: Region) -> tuple[tuple[bool, Any], ...]:
+        """Returns what every key of the region precedes; an open end has no value."""
+        end: list[tuple[bool, Any]] = []
+        for field, within in zip(self._schema.row_keys, region.ranges, strict=True):
+            is_last = len(end) == len(region.ranges) - 1
+            if is_last or not holds_one_value(field, within):
+                break
+            end.append((False, within.min))
+        last = region.ranges[len(end)].max
+        return (*end, (last is None, 0 if last is None else last))
 
     def keep(self, *keys: pa.Array) -> pa.Array:
         """Returns whether each row is outside of all regions, from its row key columns."""
-        rows = len(keys[0])
+        return pa.array(~self._find([as_plain(key) for key in keys]))
+
+    def _find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Returns whether each row is in a region."""
+        rows = len(columns[0])
         if not rows:
-            return pa.array([], pa.bool_())
-        columns = [as_plain(key) for key in keys]
-        near = self._near(columns[0])
-        if not near:
-            return pa.array(np.ones(rows, np.bool_))
-        return pc.invert(self._deleted(columns, near))
+            return np.zeros(0, np.bool_)
+        bounds = [pc.min_max(values) for values in columns]
+        low = tuple(each["min"].as_py() for each in bounds)
+        high = tuple(each["max"].as_py() for each in bounds)
+        near = self._near(low, high)
+        if len(near) > _NEAR_MAX and rows > _HALVED_ROWS_MIN and low[:-1] != high[:-1]:
+            # Rows in key order have narrower bounds in each half.
+            half = rows // 2
+            halves = [c.slice(0, half) for c in columns], [c.slice(half) for c in columns]
+            return np.concatenate([self._find(each) for each in halves])
+        near = [region for region in near if region.overlaps_bounds(low, high)]
+        return self._search(columns, near, low, high)
 
-    def _near(self, first: pa.Array) -> list[Region]:
-        """Returns the regions that overlap the values of the first field."""
-        bounds = pc.min_max(first)
-        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    def _near(self, low: Key, high: Key) -> list[Region]:
+        """Returns at least the regions that overlap the bounds."""
         stop = bisect_right(self._starts, high)
-        start = stop
-        while start and _reaches(self._ends[start - 1], low):
-            start -= 1
-        return [r for r in self._regions[start:stop] if r.ranges[0].overlaps_values(low, high)]
+        start = bisect_right(self._ends, tuple((False, value) for value in low), 0, stop)
+        return self._regions[start:stop]
 
-    def _deleted(self, columns: Sequence[pa.Array], near: list[Region]) -> pa.Array:
-        field = self._schema.row_keys[0]
-        if len(columns) == 1 and len(near) >= _KEYS_LISTED_MIN:
-            listed = [r for r in near if holds_one_value(field, r.ranges[0])]
-            near = [r for r in near if not holds_one_value(field, r.ranges[0])]
-            keys = pa.array([r.ranges[0].min for r in listed], self._types[0])
-            masks = [pc.is_in(columns[0], value_set=keys)]
+    def _search(
+        self, columns: Sequence[pa.Array], near: list[Region], low: Key, high: Key
+    ) -> npt.NDArray[np.bool_]:
+        varying = [i for i in range(len(columns)) if low[i] != high[i]]
+        place = varying[0] if varying else 0
+        found = np.zeros(len(columns[0]), np.bool_)
+        searched: list[Region] = []
+        boxes: list[Region] = []
+        for region in near:
+            others = (i for i in varying if i != place)
+            is_one_field = all(region.ranges[i].contains_values(low[i], high[i]) for i in others)
+            (searched if is_one_field else boxes).append(region)
+        if len(searched) < _SEARCHED_MIN:
+            boxes = near
+        elif pa.types.is_integer(self._types[place]):
+            ranges = [region.ranges[place] for region in searched]
+            found = _in_ranges(columns[place].to_numpy(), ranges)
         else:
-            masks = []
-        masks += [self._inside(columns, region) for region in near]
-        found = masks[0]
-        for mask in masks[1:]:
-            found = pc.or_(found, mask)
+            field, points = self._schema.row_keys[place], []
+            for region in searched:
+                within = region.ranges[place]
+                if holds_one_value(field, within):
+                    points.append(within.min)
+                else:
+                    boxes.append(region)
+            listed = pa.array(points, self._types[place])
+            found = _as_numpy(pc.is_in(columns[place], value_set=listed))
+        for region in boxes:
+            found = found | _as_numpy(self._inside(columns, region))
         return found
 
     def _inside(self, columns: Sequence[pa.Array], region: Region) -> pa.Array:
@@ -104,11 +139,23 @@ def _compare(
         yield pc.less(values, pa.scalar(within.max, kind))
 
 
-def _later_end(one: KeyValue | None, other: KeyValue | None) -> KeyValue | None:
-    if one is None or other is None:
-        return None
-    return other if precedes(one, other) else one
+def _smallest_key(region: Region) -> Key:
+    return tuple(within.min for within in region.ranges)
 
 
-def _reaches(end: KeyValue | None, low: KeyValue) -> bool:
-    return end is None or precedes(low, end)
+def _as_numpy(mask: pa.Array) -> npt.NDArray[np.bool_]:
+    values: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _in_ranges(values: npt.NDArray[Any], ranges: Sequence[Range]) -> npt.NDArray[np.bool_]:
+    """Returns whether each number is in one of the ranges, by a search of their starts."""
+    largest = int(np.iinfo(values.dtype).max)
+    bounds: list[tuple[Any, Any]] = [(r.min, r.max) for r in ranges]
+    ascending = sorted((low, largest if end is None else end - 1) for low, end in bounds)
+    starts = np.array([start for start, _ in ascending], values.dtype)
+    # A range may end after the next one: the largest end up to each decides.
+    ends = np.array(list(accumulate((end for _, end in ascending), max)), values.dtype)
+    before = np.searchsorted(starts, values, "right")
+    found: npt.NDArray[np.bool_] = (before > 0) & (values <= ends[np.maximum(before, 1) - 1])
+    return found
