@@ -14,6 +14,9 @@ from sleeper.workers.lambda_function import Event, lambda_function
 # Lambda returns at most 6 MB, in which bytes are base64; API Gateway waits 30 s.
 _ANSWER_BYTES_MAX = 4 * 1024**2
 _SECONDS_MAX = 25
+_READ_ONLY_REASON = (
+    "the HTTP API on AWS is read-only: delete rows with `sleeper delete` or from Python"
+)
 _TEXTS = ["application/json", "application/x-ndjson"]
 
 
@@ -29,7 +32,9 @@ def _application(instance: Instance) -> Mangum:
     limits = read_limits(instance)
     seconds = min(limits.seconds_max, _SECONDS_MAX)
     limits = replace(limits, seconds_max=seconds, answer_bytes_max=_ANSWER_BYTES_MAX)
-    application = make_application(instance, limits, with_page=False)
+    application = make_application(
+        instance, limits, with_page=False, read_only_reason=_READ_ONLY_REASON
+    )
     return Mangum(application, lifespan="off", text_mime_types=_TEXTS)
 
 

@@ -64,6 +64,13 @@ def test_the_deployed_api_has_all_routes_except_the_page(table: Instance, aws: L
     assert aws.call(serve_http, request("GET", "/tables/nope"))["statusCode"] == 404
 
 
+def test_the_deployed_api_refuses_deletes_with_its_reason(table: Instance, aws: Lambda) -> None:
+    answer = aws.call(serve_http, request("POST", "/tables/t/delete", {"all": True}))
+    assert answer["statusCode"] == 403
+    assert "read-only: delete rows with `sleeper delete`" in json.loads(answer["body"])["reason"]
+    assert len(aws.call(serve_http, request("POST", "/tables/t/query", {}))["body"].split()) == 3
+
+
 def test_a_response_too_large_for_lambda_is_refused_with_its_reason(
     table: Instance, aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

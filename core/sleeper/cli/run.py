@@ -72,8 +72,9 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 for any free one.")
     ] = 8080,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse deletes.")] = False,
 ) -> None:
-    """Serve queries over HTTP, and over WebSocket at /live.
+    """Serve queries and deletes over HTTP, and queries over WebSocket at /live.
 
     Listens on the loopback address unless --host is given. Another address requires a bearer
     token in SLEEPER_SERVE_TOKEN, and should be behind a TLS proxy. The page at / shows tables
@@ -82,6 +83,7 @@ def serve(
     \b
     Examples:
       sleeper serve
+      sleeper serve --read-only --port 8081
       SLEEPER_SERVE_TOKEN=... sleeper serve --host 0.0.0.0 --port 80
     """
     try:
@@ -94,7 +96,9 @@ def serve(
     token = os.environ.pop(TOKEN_VARIABLE, None)
     try:
         with interrupted_by_sigterm():
-            server.serve(instance, host, port, token, lambda url: note(f"listening on {url}"))
+            server.serve(
+                instance, host, port, token, lambda url: note(f"listening on {url}"), read_only
+            )
     except KeyboardInterrupt:
         note("stopped")
 

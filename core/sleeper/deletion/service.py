@@ -12,6 +12,8 @@ from sleeper.statestore.transactions.transaction import Status, new_transaction_
 REGIONS_MAX = 10_000
 """The largest number of regions of one delete, which is one entry of the log."""
 
+_ID_CHARACTERS_MAX = 200
+
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
@@ -29,9 +31,11 @@ def delete_rows(
     """Deletes the rows of the regions that were committed before, in one transaction.
 
     Rows that are committed later are kept. A repeated call with the id of an earlier one, within
-    30 days, changes nothing. InvalidRequestError if there is no region or too many; ConflictError
-    if the id was used for other regions.
+    30 days, changes nothing. InvalidRequestError if there is no region or too many, or if
+    the id is not valid; ConflictError if the id was used for other regions.
     """
+    if delete_id is not None:
+        _check_id(delete_id)
     if not regions:
         raise InvalidRequestError("no rows to delete (expected a key, a range or a region)")
     distinct = disjoint_regions(regions)
@@ -45,3 +49,11 @@ def delete_rows(
         raise ConflictError(f"cannot delete from table {table_name!r}: {outcome.reason}")
     done = outcome.status is Status.ALREADY_DONE
     return DeleteResult(transaction.id, outcome.number, len(distinct), done)
+
+
+def _check_id(delete_id: str) -> None:
+    if not delete_id or len(delete_id) > _ID_CHARACTERS_MAX or not delete_id.isprintable():
+        raise InvalidRequestError(
+            f"invalid id of a delete: {delete_id!r:.250} (expected 1 to {_ID_CHARACTERS_MAX} "
+            "printable characters)"
+        )

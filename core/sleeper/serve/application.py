@@ -35,17 +35,19 @@ def make_application(
     limits: ServerLimits,
     with_page: bool = True,
     open_statement: OpenStatement | None = None,
+    read_only_reason: str | None = None,
 ) -> Starlette:
     """Returns the application: the endpoints, and WebSockets at `/live`. Access is not checked.
 
-    SQL statements run in this process, unless `open_statement` runs them elsewhere.
+    SQL statements run in this process, unless `open_statement` runs them elsewhere. With
+    `read_only_reason`, deletes are refused for that reason.
     """
 
     def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:
         return open_sql(instance, statement, limit, caller, parse_as_of(as_of))
 
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
-    service = Service(instance, limits, slots, open_statement or open_here)
+    service = Service(instance, limits, slots, open_statement or open_here, read_only_reason)
 
     async def live(websocket: WebSocket) -> None:
         await LiveConnection(websocket, service).serve()

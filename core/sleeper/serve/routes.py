@@ -22,6 +22,7 @@ from sleeper.reports.service import report, report_table
 from sleeper.schema.model import schema_to_json
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
+from sleeper.serve.deletes import DELETE, DELETED, delete_from_table
 from sleeper.serve.endpoint import (
     COUNT,
     OBJECT,
@@ -196,6 +197,18 @@ ENDPOINTS = (
         errors=(400, 404, 406, 409, 413, 415, 503),
         parameters=(_TABLE_NAME,),
         body=QUERY,
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/delete",
+        "deleteFromTable",
+        "Deletes the rows of a table in any of the keys, ranges and regions, in one transaction. "
+        "A read-only server, such as the one on AWS, answers 403.",
+        delete_from_table,
+        DELETED,
+        errors=(400, 404, 409, 413, 415, 503),
+        parameters=(_TABLE_NAME,),
+        body=DELETE,
     ),
     Endpoint(
         "POST",

@@ -1,13 +1,11 @@
 """Endpoints that respond with rows: a query of one table, and SQL over all tables."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import key_value_from_json, make_range, region_or_none_from_json
-from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.query.request import Query
@@ -19,22 +17,20 @@ from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import (
     check_members,
     json_body,
-    list_member,
     number_member,
     text_list_member,
     text_member,
 )
 from sleeper.serve.endpoint import COUNT, OBJECT, POSITIVE, TEXT, Json, Model, list_schema
+from sleeper.serve.regions import REGION_MEMBERS, parse_regions
 from sleeper.serve.row_answer import RowAnswer, choose_format
 from sleeper.serve.service import RowStream, Service
 from sleeper.statestore.version import Version, parse_version
 
-_KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
 _VERSION: Json = {
     "oneOf": [POSITIVE, TEXT],
     "description": "a transaction number, a time (ISO 8601), or an age such as 2h",
 }
-_RANGE_END: Json = {"type": ["string", "integer", "null"]}
 
 QUERY = Model(
     "Query",
@@ -42,19 +38,7 @@ QUERY = Model(
         **OBJECT,
         "additionalProperties": False,
         "properties": {
-            "keys": list_schema(
-                {"oneOf": [_KEY_VALUE, list_schema(_KEY_VALUE)]},
-                "Lists with a value for each row key field; a single value needs no list.",
-            ),
-            "ranges": list_schema(
-                {"type": "array", "items": _RANGE_END, "minItems": 2, "maxItems": 2},
-                "[min, max] of the first row key field, max exclusive; null for an open end.",
-            ),
-            "regions": list_schema(
-                OBJECT,
-                "Ranges by row key field, as in query messages; strings are base64 unless "
-                "stringsBase64Encoded is false.",
-            ),
+            **REGION_MEMBERS,
             "columns": list_schema(TEXT),
             "limit": COUNT,
             "asOf": _VERSION,
@@ -120,15 +104,9 @@ def parse_query(schema: Schema, raw: Mapping[str, Any]) -> Query:
     member that is wrong.
     """
     check_members(raw, QUERY.members)
-    regions = (
-        *_parse_regions(schema, raw, "keys", _key_region),
-        *_parse_regions(schema, raw, "ranges", _range_region),
-        *_parse_regions(schema, raw, "regions", region_or_none_from_json),
-    )
-    has_regions = any(raw.get(name) is not None for name in ("keys", "ranges", "regions"))
     columns = raw.get("columns")
     return Query(
-        regions if has_regions else None,
+        parse_regions(schema, raw),
         None if columns is None else tuple(text_list_member(raw, "columns")),
         number_member(raw, "limit", 0),
         _parse_version(raw),
@@ -145,37 +123,3 @@ def _parse_version(raw: Mapping[str, Any]) -> Version | None:
         return None if raw.get("asOf") is None else parse_version(raw["asOf"])
     except InvalidRequestError as error:
         raise InvalidRequestError(f'"asOf": {error}') from error
-
-
-def _parse_regions(
-    schema: Schema,
-    raw: Mapping[str, Any],
-    name: str,
-    parse: Callable[[Schema, Any], Region | None],
-) -> Iterator[Region]:
-    for place, value in enumerate(list_member(raw, name)):
-        try:
-            region = parse(schema, value)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f'"{name}[{place}]": {error}') from error
-        if region is not None:
-            yield region
-
-
-def _key_region(schema: Schema, key: Any) -> Region:
-    values = key if isinstance(key, list) else [key]
-    if len(values) != len(schema.row_keys):
-        names = ", ".join(f.name for f in schema.row_keys)
-        raise InvalidRequestError(
-            f"key {key!r} has {len(values)} values (expected one per row key field: {names})"
-        )
-    fields = zip(schema.row_keys, values, strict=True)
-    return key_region(schema, [key_value_from_json(field, value) for field, value in fields])
-
-
-def _range_region(schema: Schema, ends: Any) -> Region:
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise InvalidRequestError(f"invalid range {ends!r} (expected [min, max], null if open)")
-    field = schema.row_keys[0]
-    low, high = (None if end is None else key_value_from_json(field, end) for end in ends)
-    return Region((make_range(field, low, high), *whole_region(schema).ranges[1:]))

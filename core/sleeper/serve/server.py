@@ -26,6 +26,7 @@ from sleeper.serve.sql_processes import SqlProcesses
 _STOP_SECONDS = 5
 # The memory of a process that runs a statement, besides that of the statement.
 _ENGINE_BYTES = 512 * 1024**2
+_READ_ONLY_REASON = "the server is read-only: it was started with --read-only"
 # A slow client cannot answer a ping while earlier frames fill its socket.
 _PONG_SECONDS = 120.0
 # Connections that the system accepts for the server at once.
@@ -40,14 +41,17 @@ def serve(
     port: int,
     token: str | None,
     on_start: Callable[[str], None] = lambda _url: None,
+    read_only: bool = False,
 ) -> None:
     """Serves an instance until it is interrupted. Port 0 chooses a free one.
 
-    `on_start` receives the URL when the server accepts requests. Raises `InvalidRequestError` if
+    `on_start` receives the URL when the server accepts requests. A `read_only` server refuses
+    deletes. Raises `InvalidRequestError` if
     other machines can reach the host and there is no token, `UnavailableError` if the port is in
     use.
     """
-    server = make_server(instance, host, port, token, read_limits(instance), on_start)
+    limits = read_limits(instance)
+    server = make_server(instance, host, port, token, limits, on_start, read_only)
     # Loading the engine takes a second, so it starts before the first statement.
     threading.Thread(target=server.statements.prestart, daemon=True).start()
     try:
@@ -63,11 +67,17 @@ def make_server(
     token: str | None,
     limits: ServerLimits,
     on_start: Callable[[str], None],
+    read_only: bool = False,
 ) -> "StatementServer":
     """Returns a server that is not started."""
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes)
-    application = make_application(instance, limits, open_statement=statements.open)
+    application = make_application(
+        instance,
+        limits,
+        open_statement=statements.open,
+        read_only_reason=_READ_ONLY_REASON if read_only else None,
+    )
     connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)
     config = uvicorn.Config(
         Access(application, check_token(host, token)),

@@ -125,12 +125,16 @@ class QuerySlots:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The state that the endpoints of a server share."""
+    """The state that the endpoints of a server share.
+
+    `read_only_reason` is the reason why the server refuses deletes; `None` if it accepts them.
+    """
 
     instance: Instance
     limits: ServerLimits
     slots: QuerySlots
     open_statement: OpenStatement
+    read_only_reason: str | None = None
 
 
 @dataclass(slots=True)
