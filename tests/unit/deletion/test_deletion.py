@@ -14,6 +14,8 @@ from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.queue import QueueName
+from sleeper.partitions.region import Range, Region
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 
 SCHEMA = {
     "rowKeyFields": [{"name": "key", "type": "LongType"}],
@@ -153,6 +155,25 @@ def test_a_delete_without_rows_is_refused(table: sleeper.Table) -> None:
     with pytest.raises(InvalidRequestError, match="field 'key'"):
         table.delete(keys=[["text"]])
     assert table.version == version
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        Region((Range("a", None),)),
+        Region((Range(5, 5),)),
+        Region((Range(5, "b"),)),
+        Region((Range(5, 6), Range(5, 6))),
+    ],
+    ids=str,
+)
+def test_the_log_refuses_a_region_that_is_not_of_the_table(
+    instance: sleeper.Instance, table: sleeper.Table, region: Region
+) -> None:
+    state = instance._ports.table("rows").state
+    (outcome,) = state.commit(DeleteRows((region,)))
+    assert outcome.refused
+    assert keys(table) == list(range(100))
 
 
 def test_a_delete_is_forgotten_when_no_file_needs_it(instance: sleeper.Instance) -> None:
