@@ -38,7 +38,8 @@ def add_rows(instance: Instance) -> None:
 
 def keys(instance: Instance) -> list[int]:
     with open_query(instance, "t", Query()) as result:
-        return result.read_all()["k"].to_pylist()
+        found: list[int] = result.read_all()["k"].to_pylist()
+        return found
 
 
 def version(instance: Instance) -> int:
