@@ -57,7 +57,9 @@ def compact(
     full: Annotated[
         bool,
         typer.Option(
-            "--all", help="Compact all files of each leaf into one, regardless of the strategy."
+            "--all",
+            help="Compact all files of each leaf into one, regardless of the strategy, and rewrite "
+            "files with deleted rows.",
         ),
     ] = False,
 ) -> None:

@@ -124,6 +124,8 @@ def create_compaction_jobs(
         selections = select(
             state.files.leaf_references(), create_selector(properties, code, full), room
         )
+        if full:
+            selections += select_deleted(state, selections, room - len(selections))
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
     for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):
@@ -136,6 +138,16 @@ def create_compaction_jobs(
             extra={"table": table_id, "jobs": created, "released": released},
         )
     return CreationReport(released, pushed_down, created, len(again))
+
+
+def select_deleted(
+    state: TableState, selections: Sequence[Selection], jobs_max: int
+) -> list[Selection]:
+    """Returns a selection of one file for each that has deleted rows and is in no other."""
+    selected = {(each.partition_id, path) for each in selections for path in each.inputs}
+    pending = state.deletes.pending_references() if state.deletes.count() else iter(())
+    alone = (Selection(leaf, (path,)) for leaf, path in pending if (leaf, path) not in selected)
+    return list(islice(alone, max(0, jobs_max)))
 
 
 def release_expired_jobs(

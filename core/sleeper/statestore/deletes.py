@@ -50,12 +50,12 @@ _DELETES_SINCE = "SELECT key FROM deletes WHERE number > ? AND number <= ?"
 def _deletes_of_file_sql(dimensions: int) -> str:
     return (
         "SELECT d.key FROM files f CROSS JOIN deletes d WHERE f.key = :file"
-        f" AND d.number > f.applied AND d.number <= :horizon AND {_file_overlap_sql(dimensions)}"
+        f" AND d.number > f.applied AND d.number <= :horizon AND {file_overlap_sql(dimensions)}"
     )
 
 
 @cache
-def _file_overlap_sql(dimensions: int) -> str:
+def file_overlap_sql(dimensions: int) -> str:
     """Returns SQL: delete `d` overlaps the key bounds of file `f`."""
     return " AND ".join(
         f"d.min_{i} <= f.largest_{i} AND (d.max_{i} IS NULL OR d.max_{i} > f.smallest_{i})"
@@ -63,13 +63,18 @@ def _file_overlap_sql(dimensions: int) -> str:
     )
 
 
-@cache
-def _forget_delete_sql(dimensions: int) -> str:
-    inside = " AND ".join(
+def partition_overlap_sql(dimensions: int) -> str:
+    """Returns SQL: delete `d` overlaps partition `p`."""
+    return " AND ".join(
         f"(d.max_{i} IS NULL OR p.min_{i} < d.max_{i})"
         f" AND (p.max_{i} IS NULL OR p.max_{i} > d.min_{i})"
         for i in range(dimensions)
     )
+
+
+@cache
+def _forget_delete_sql(dimensions: int) -> str:
+    inside = partition_overlap_sql(dimensions)
     return (
         "DELETE FROM deletes WHERE key = :key AND (removed <= :horizon OR NOT EXISTS ("
         "WITH RECURSIVE d AS (SELECT * FROM deletes WHERE key = :key), walk (key) AS ("
@@ -78,5 +83,5 @@ def _forget_delete_sql(dimensions: int) -> str:
         f" WHERE {inside})"
         " SELECT 1 FROM walk CROSS JOIN refs r ON r.partition = walk.key"
         " CROSS JOIN files f ON f.key = r.file, d"
-        f" WHERE f.applied < d.number AND {_file_overlap_sql(dimensions)}))"
+        f" WHERE f.applied < d.number AND {file_overlap_sql(dimensions)}))"
     )

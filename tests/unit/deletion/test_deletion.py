@@ -121,6 +121,20 @@ def test_a_job_assigned_before_a_delete_leaves_the_delete_to_its_output(
     assert keys(table) == [0, *(k for k in range(50, 100) for _ in range(2))]
 
 
+def test_a_full_compaction_rewrites_a_file_alone_in_its_leaf(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    assert compact(instance) == 0
+    table.delete(keys=[[3], [70]])
+    assert compact(instance) == 2
+    with instance._ports.table("rows").state.reading() as state:
+        assert [file.rows for file in state.files.all()] == [49, 49]
+    assert compact(instance) == 0
+    table.delete(ranges=[(None, 50)])
+    assert compact(instance) == 1
+    assert keys(table) == [k for k in range(50, 100) if k != 70]
+
+
 def test_a_thousand_deletes_are_evaluated_by_a_filter(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:

@@ -1,13 +1,15 @@
 """Deletes of rows that are active at a version."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from sleeper.files import DataFile
+from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region
+from sleeper.statestore.deletes import file_overlap_sql, partition_overlap_sql
 from sleeper.statestore.reading.partition_queries import region_parameters
-from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import region_from_columns
 
 
@@ -42,6 +44,22 @@ class DeleteQueries(VersionReader):
             **region_parameters(region),
         )
         return [Delete(number, region_from_columns(columns)) for number, *columns in rows]
+
+    def pending_references(self) -> Iterator[tuple[PartitionId, str]]:
+        """Yields the unassigned references of leaves that a compaction would free of deleted rows.
+
+        Each is a leaf and a path. There is a delete of the leaf's part of the file's key bounds.
+        """
+        dimensions = self.dimensions
+        return self.stream(
+            "SELECT p.id, f.path FROM refs r CROSS JOIN partitions p ON p.key = r.partition"
+            " CROSS JOIN files f ON f.key = r.file"
+            f" WHERE {current('r')} AND {current('p', 'split')} AND r.job IS NULL AND EXISTS ("
+            "SELECT 1 FROM deletes d WHERE d.since <= :n AND (d.removed IS NULL OR d.removed > :n)"
+            f" AND d.number > f.applied AND {file_overlap_sql(dimensions)}"
+            f" AND {partition_overlap_sql(dimensions)})"
+            " ORDER BY r.partition, r.file"
+        )
 
     def count(self) -> int:
         """Returns the number of deletes that are active and not forgotten yet."""
