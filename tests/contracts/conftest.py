@@ -61,6 +61,13 @@ class Store(Generic[T]):
 
 
 @pytest.fixture
+def parallel_server(request: pytest.FixtureRequest) -> None:
+    """Skips a test with several threads on moto, which is not safe for threads."""
+    if "moto" in request.node.name:
+        pytest.skip("moto is not safe for threads")
+
+
+@pytest.fixture
 def instance(tmp_path: Path) -> Iterator[InstanceFolder]:
     created = create_instance_folder(tmp_path / "instance", "test")
     yield created

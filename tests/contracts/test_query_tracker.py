@@ -27,11 +27,6 @@ def make_query(query_tracker: Tracked, *subqueries: str) -> QueryRecords:
     return tracker
 
 
-def skip_on_moto(request: pytest.FixtureRequest) -> None:
-    if "moto" in request.node.name:
-        pytest.skip("moto is not safe for threads")
-
-
 def test_a_query_is_queued_in_progress_and_completed(query_tracker: Tracked):
     tracker = query_tracker.port
     assert tracker.begin("q", PIN) == PIN
@@ -171,10 +166,8 @@ def test_recent_queries_are_newest_first_and_old_ones_are_removed(query_tracker:
     assert query_tracker.list_stored() == [("four", "-", "FAILED")]
 
 
-def test_concurrent_ends_of_subqueries_end_the_query_once(
-    query_tracker: Tracked, request: pytest.FixtureRequest
-):
-    skip_on_moto(request)
+@pytest.mark.usefixtures("parallel_server")
+def test_concurrent_ends_of_subqueries_end_the_query_once(query_tracker: Tracked):
     ids = [f"s{number:02}" for number in range(24)]
     make_query(query_tracker, *ids)
     results, trackers = [], [query_tracker.again() for _ in range(4)]
@@ -196,10 +189,8 @@ def test_concurrent_ends_of_subqueries_end_the_query_once(
     assert (status.state, status.row_count) == (COMPLETED, 24)
 
 
-def test_planning_hundreds_of_subqueries_keeps_existing_ones(
-    query_tracker: Tracked, request: pytest.FixtureRequest
-):
-    skip_on_moto(request)
+@pytest.mark.usefixtures("parallel_server")
+def test_planning_hundreds_of_subqueries_keeps_existing_ones(query_tracker: Tracked):
     ids = [f"s{number:03}" for number in range(250)]
     tracker = make_query(query_tracker, *ids[::50])
     tracker.plan("q", ids)

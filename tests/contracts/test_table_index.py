@@ -127,6 +127,7 @@ def test_a_change_by_another_is_not_overwritten(index: Store[TableIndex]) -> Non
     assert renamed == replace(A, name="pears", online=False)
 
 
+@pytest.mark.usefixtures("parallel_server")
 def test_one_of_many_concurrent_creations_wins(index: Store[TableIndex]) -> None:
     def create(number: int) -> bool:
         try:
