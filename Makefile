@@ -34,7 +34,7 @@ test: install .venv/.chromium .venv/spark.jsa ## Run all tests, including system
 	@echo "==> all tests"
 	@$(pytest)
 
-unit: install ## Run the fast tests of tests/unit and tests/contracts: less than a minute
+unit: install ## Run the fast tests of tests/unit and tests/contracts: about a minute
 	@echo "==> fast tests"
 	@$(pytest) -m "not slow" tests/unit tests/contracts
 

@@ -250,7 +250,8 @@ class Table:
         random id.
 
         Raises `InvalidRequestError` for a key or value that does not fit the schema, and
-        `ConflictError` if the id was used for other rows.
+        `ConflictError` if the id was used for other rows. After `UnavailableError` the rows may
+        or may not be deleted: repeat the call with the id in the error's message.
         """
         selected = self._select(keys, ranges, regions)
         return delete_rows(self._instance, self.name, selected, delete_id)

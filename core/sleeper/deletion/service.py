@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.partitions.region import Region, disjoint_regions
 from sleeper.statestore.transactions.delete_rows import DeleteRows
@@ -32,7 +32,8 @@ def delete_rows(
 
     Rows that are committed later are kept. A repeated call with the id of an earlier one, within
     30 days, changes nothing. InvalidRequestError if there is no region or too many, or if
-    the id is not valid; ConflictError if the id was used for other regions.
+    the id is not valid; ConflictError if the id was used for other regions. After UnavailableError
+    the rows may or may not be deleted: repeat the call with the id in the message.
     """
     if delete_id is not None:
         _check_id(delete_id)
@@ -44,7 +45,14 @@ def delete_rows(
             f"{len(distinct):,} regions to delete (expected at most {REGIONS_MAX:,} in one delete)"
         )
     transaction = DeleteRows(id=delete_id or new_transaction_id(), regions=tuple(distinct))
-    (outcome,) = instance.table(table_name).state.commit(transaction)
+    state = instance.table(table_name).state
+    try:
+        (outcome,) = state.commit(transaction)
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error}; delete not confirmed: repeating it with the id {transaction.id!r} deletes "
+            "no row twice"
+        ) from error
     if outcome.refused:
         raise ConflictError(f"cannot delete from table {table_name!r}: {outcome.reason}")
     done = outcome.status is Status.ALREADY_DONE

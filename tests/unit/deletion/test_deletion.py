@@ -11,11 +11,13 @@ import pytest
 import sleeper
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
-from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.region import Range, Region
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 
 SCHEMA = {
     "rowKeyFields": [{"name": "key", "type": "LongType"}],
@@ -160,6 +162,27 @@ def test_a_repeated_delete_changes_nothing(table: sleeper.Table) -> None:
     assert keys(table) == list(range(100))
     with pytest.raises(ConflictError, match="once"):
         table.delete(ranges=[(0, 11)], delete_id="once")
+
+
+def test_an_unconfirmed_delete_names_the_id_to_repeat_it_with(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = StateStore.commit
+
+    def commit_and_lose_the_answer(state: StateStore, *transactions: Transaction) -> list[Outcome]:
+        commit(state, *transactions)
+        raise UnavailableError("the log did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateStore, "commit", commit_and_lose_the_answer)
+        with pytest.raises(
+            UnavailableError, match="the log did not answer; delete not confirmed"
+        ) as lost:
+            table.delete(ranges=[(0, 10)])
+    ingest(table, range(10), "second")
+    delete_id = str(lost.value).split("the id '")[1].split("'")[0]
+    assert table.delete(ranges=[(0, 10)], delete_id=delete_id).already_done
+    assert keys(table) == list(range(100))
 
 
 def test_a_delete_without_rows_is_refused(table: sleeper.Table) -> None:
