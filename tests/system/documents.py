@@ -28,12 +28,14 @@ from typing import Any
 from typer.testing import CliRunner
 
 from sleeper.cli.main import app
+from tests.servers.process import free_ports
 
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<\s*'?(\w+)'?")
 _NEEDS_A_SHELL = re.compile(r"[|<>;&`$*~]")
+_PORT = re.compile(r"--port (\d+)")
 _VARYING = (
     # What a run says meanwhile, every ten seconds.
     (re.compile(r"^(idle|.* running, .* waiting)\n", re.MULTILINE), ""),
@@ -60,11 +62,15 @@ class Example:
 
 @dataclass(slots=True)
 class Surroundings:
-    """Where examples run: a folder, variables, and the names that Python has defined."""
+    """Where examples run: a folder, variables, and the names that Python has defined.
+
+    `ports` maps documented ports to those that are used, so that pages can run at once.
+    """
 
     folder: Path
     variables: dict[str, str]
     as_processes: bool = False
+    ports: dict[str, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
 
 
@@ -87,16 +93,25 @@ def examples_in(text: str) -> list[Example]:
 
 def run_example(example: Example, where: Surroundings) -> str:
     """Returns the example's output. AssertionError if its exit status is not the documented one."""
+    code = example.code
+    for documented, port in where.ports.items():
+        code = code.replace(documented, port)
     if example.is_python:
-        return _run_python(example, where)
-    if example.code.startswith("export "):
-        name, _, value = example.code.removeprefix("export ").partition("=")
+        return _run_python(code, example.line, where)
+    if code.startswith("export "):
+        name, _, value = code.removeprefix("export ").partition("=")
         where.variables[name] = value.replace("~", where.variables["HOME"])
         return ""
-    status, output = _run_command(example.code, where)
+    status, output = _run_command(code, where)
     should_fail = any(line.startswith("error: ") for line in example.expected.splitlines())
     assert (status != 0) is should_fail, f"`{example.code}` ended with status {status}: {output}"
     return output
+
+
+def free_ports_for(text: str) -> dict[str, str]:
+    """A free port for each one that the page's examples serve on."""
+    documented = sorted(set(_PORT.findall(text)))
+    return dict(zip(documented, map(str, free_ports(len(documented))), strict=True))
 
 
 def says_as_shown(expected: str, output: str, is_sampled: bool = False) -> bool:
@@ -159,11 +174,11 @@ def _commands(block: str, first_line: int, is_sampled: bool) -> Iterator[Example
         yield Example(first_line + start, False, code, "".join(output), is_sampled)
 
 
-def _run_python(example: Example, where: Surroundings) -> str:
+def _run_python(code: str, line: int, where: Surroundings) -> str:
     output = StringIO()
-    code = compile("\n" * (example.line - 1) + example.code, "<example>", "exec")
+    compiled = compile("\n" * (line - 1) + code, "<example>", "exec")
     with redirect_stdout(output):
-        exec(code, where.names)
+        exec(compiled, where.names)
     return output.getvalue()
 
 

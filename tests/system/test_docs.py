@@ -14,6 +14,7 @@ from tests.system.documents import (
     Example,
     Surroundings,
     examples_in,
+    free_ports_for,
     run_example,
     says_as_shown,
     variables_of,
@@ -82,6 +83,15 @@ def test_only_run_specific_values_may_differ_from_the_documented_output(
     assert says_as_shown(shown, said) is is_same
 
 
+def test_pages_that_serve_use_a_free_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = surroundings(tmp_path, monkeypatch)
+    where.ports = free_ports_for("$ sleeper serve --port 18765 &\n")
+    (example,) = examples_in("```python\nprint('http://127.0.0.1:18765/')\n```\n")
+    printed = run_example(example, where)
+    assert printed.startswith("http://127.0.0.1:")
+    assert "18765" not in printed
+
+
 def test_sampled_values_are_compared_by_form() -> None:
     assert says_as_shown('a < "N5"  5,100 rows  ██', 'a < "N6"  4,900 rows  █', is_sampled=True)
     assert not says_as_shown('a < "N5"  5,100 rows', 'b < "N5"  5,100 rows', is_sampled=True)
@@ -99,6 +109,7 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
 def check_page(page: Path, where: Surroundings) -> None:
     """Runs the page's examples; AssertionError at the first with other output."""
     text = page.read_text(encoding="utf-8")
+    where.ports = free_ports_for(text)
     result = examples_in(text)
     for example in result:
         place = f"{page.name}, line {example.line}"

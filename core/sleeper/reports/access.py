@@ -1,4 +1,4 @@
-"""Access of callers to reports, exports and queries."""
+"""Access of callers to reports, histories, exports and queries."""
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance, OpenTable
@@ -36,6 +36,14 @@ def check_report_access(
 def check_export_access(table: OpenTable, caller: str) -> None:
     """Raises InvalidRequestError unless the caller may see all rows and fields of the table."""
     _check_unrestricted(table, caller, "exports")
+
+
+def check_history_access(table: OpenTable, caller: str) -> None:
+    """Raises InvalidRequestError unless the caller may see all rows and fields of the table.
+
+    The history names the jobs of others, and counts their rows.
+    """
+    _check_unrestricted(table, caller, "reports")
 
 
 def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> None:

@@ -16,7 +16,12 @@ from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME,
 from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
 from sleeper.query.service import restrict_caller
 from sleeper.query_service.service import submit_query
-from sleeper.reports.access import check_query_access, check_report_access
+from sleeper.reports.access import (
+    check_history_access,
+    check_query_access,
+    check_report_access,
+)
+from sleeper.reports.history import describe_history
 from sleeper.reports.output import ReportKind, json_rows
 from sleeper.reports.service import report, report_table
 from sleeper.schema.model import schema_to_json
@@ -38,6 +43,7 @@ from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
 from sleeper.serve.service import Service
 
 _LIMIT_DEFAULT = 100
+_HISTORY_LIMIT_DEFAULT = 50
 _LIMIT_DIGITS_MAX = 19
 _READ_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
 
@@ -86,15 +92,26 @@ async def describe_table(service: Service, request: Request) -> Response:
     return await _respond(work)
 
 
+async def table_history(service: Service, request: Request) -> Response:
+    """Responds with what each transaction of a table did, if the caller may see all of it."""
+    name, caller = request.path_params["name"], identify_caller(request)
+    limit = _parse_limit(request, _HISTORY_LIMIT_DEFAULT)
+
+    def work() -> Json:
+        table = service.instance.table(name)
+        check_history_access(table, caller)
+        with table.state.reading() as state:
+            entries, kept = state.history.newest(limit), state.history.count()
+        listing = describe_history(name, entries, kept)
+        return {"recorded": kept, "transactions": list(json_rows(listing))}
+
+    return await _respond(work)
+
+
 async def report_status(service: Service, request: Request) -> Response:
     """Responds with a report of the command line, if the caller may see all of its tables."""
     query = request.query_params
-    limit = query.get("limit", str(_LIMIT_DEFAULT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
-        raise InvalidRequestError(
-            f'"limit" must be an integer of less than {_LIMIT_DIGITS_MAX} digits, not '
-            f"{limit[:200]!r}"
-        )
+    limit = _parse_limit(request, _LIMIT_DEFAULT)
     kind = query.get("report", ReportKind.TABLES.value)
     if kind not in set(ReportKind):
         raise InvalidRequestError(f"unknown report {kind!r} (expected {', '.join(ReportKind)})")
@@ -102,7 +119,7 @@ async def report_status(service: Service, request: Request) -> Response:
 
     def work() -> Json:
         check_report_access(service.instance, ReportKind(kind), table, caller)
-        listings = report(service.instance, ReportKind(kind), table, int(limit))
+        listings = report(service.instance, ReportKind(kind), table, limit)
         return {
             "reports": [
                 {"report": each.name, "summary": each.summary, "rows": list(json_rows(each))}
@@ -145,6 +162,16 @@ async def query_status(service: Service, request: Request) -> Response:
     return await _respond(work)
 
 
+def _parse_limit(request: Request, default: int) -> int:
+    limit = request.query_params.get("limit", str(default))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
+        raise InvalidRequestError(
+            f'"limit" must be an integer of less than {_LIMIT_DIGITS_MAX} digits, not '
+            f"{limit[:200]!r}"
+        )
+    return int(limit)
+
+
 async def _respond(work: Callable[[], dict[str, Any]], status: int = 200) -> Response:
     """Responds with the result of work in a thread."""
     return JSONResponse(await to_thread.run_sync(work), status)
@@ -152,6 +179,17 @@ async def _respond(work: Callable[[], dict[str, Any]], status: int = 200) -> Res
 
 _TABLE: Json = {"name": TEXT, "id": TEXT, "online": {"type": "boolean"}}
 _REPORT: Json = {"report": TEXT, "summary": TEXT, "rows": list_schema(OBJECT)}
+_OPTIONAL_TEXT: Json = {"type": ["string", "null"]}
+_OPTIONAL_COUNT: Json = {"type": ["integer", "null"], "minimum": 0}
+_TRANSACTION: Json = {
+    "number": COUNT,
+    "time": TEXT,
+    "operation": TEXT,
+    "files": _OPTIONAL_COUNT,
+    "rows": _OPTIONAL_COUNT,
+    "bytes": _OPTIONAL_COUNT,
+    "job": _OPTIONAL_TEXT,
+}
 _TABLE_NAME = Parameter("name", "The name of a table.", "path")
 
 ENDPOINTS = (
@@ -185,6 +223,31 @@ ENDPOINTS = (
         ),
         errors=(404,),
         parameters=(_TABLE_NAME,),
+    ),
+    Endpoint(
+        "GET",
+        "/tables/{name}/history",
+        "tableHistory",
+        "Returns what each transaction of a table did, newest first.",
+        table_history,
+        Model(
+            "History",
+            object_schema(
+                {
+                    "recorded": {**COUNT, "description": "transactions that the state keeps"},
+                    "transactions": list_schema(
+                        object_schema(_TRANSACTION),
+                        "Files, rows and bytes are those that the transaction wrote, assigned or "
+                        "removed.",
+                    ),
+                }
+            ),
+        ),
+        errors=(400, 404),
+        parameters=(
+            _TABLE_NAME,
+            Parameter("limit", "The maximum number of transactions.", schema=COUNT),
+        ),
     ),
     Endpoint(
         "POST",
@@ -276,7 +339,7 @@ ENDPOINTS = (
                     "state": TEXT,
                     "rowCount": COUNT,
                     "updated": TEXT,
-                    "error": {"type": ["string", "null"]},
+                    "error": _OPTIONAL_TEXT,
                 }
             ),
         ),

@@ -47,8 +47,9 @@ _MEMBERS = [
     "resultsPublisherConfig", "requestedValueFields", "all", "id", "nope",
 ]  # fmt: skip
 _PATHS = [
-    "/tables", "/tables/t", "/tables/t/query", "/tables/t/delete", "/sql", "/status", "/queries",
-    "/queries/x", "/openapi.json", "/", "/tables/%00", "/tables/%ff/query", "/nowhere",
+    "/tables", "/tables/t", "/tables/t/query", "/tables/t/delete", "/tables/t/history", "/sql",
+    "/status", "/queries", "/queries/x", "/openapi.json", "/", "/tables/%00", "/tables/%ff/query",
+    "/nowhere",
 ]  # fmt: skip
 _SQL = [
     "SELECT", "*", "k", "s", "v", "FROM", "t", "WHERE", "k = 1", "AND", "OR", "(", ")", ",", "1",
