@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.clock import iso_time
+from sleeper.deletion.service import delete_rows
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
@@ -18,9 +20,10 @@ from sleeper.jobs.event import new_task_id
 from sleeper.jobs.query_tracker import QueryState, QueryStatus
 from sleeper.jobs.queue import QueueName
 from sleeper.local.queue import LocalResultsQueue
+from sleeper.partitions.region import whole_region
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, open_sql
+from sleeper.query.service import open_query, open_sql, read_schema
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.statestore.reading.newest_queries import Hold
@@ -277,6 +280,22 @@ def test_a_query_reads_all_commits_before_its_arrival(instance, table, tmp_path)
     ask(instance, "q1")
     put_rows(instance, tmp_path, range(100, 150))
     assert ask(instance, "q2").row_count == 150
+
+
+def test_a_query_reads_the_version_that_it_names(instance, table, clock, tmp_path):
+    with instance.table("t").state.reading() as state:
+        number, time_ms = state.number, state.version_time_ms
+    clock.now_ms = time_ms + 7_200_000
+    put_rows(instance, tmp_path, range(100, 150))
+    delete_rows(instance, "t", [whole_region(read_schema(instance, "t"))])
+    assert ask(instance, "q1", asOf=number).row_count == 100
+    assert ask(instance, "q2", asOf=iso_time(time_ms)).row_count == 100
+    assert ask(instance, "q3", asOf="1h").row_count == 100
+    assert ask(instance, "q4", asOf=number + 1).row_count == 150
+    assert ask(instance, "q5").row_count == 0
+    status = ask(instance, "q6", asOf=number + 900)
+    assert (status.state, status.row_count) == (QueryState.FAILED, 0)
+    assert f"{number + 900}" in status.error
 
 
 def test_the_version_is_held_until_the_last_subquery_ends(instance, table):

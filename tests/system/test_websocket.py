@@ -77,6 +77,15 @@ def test_rows_are_sent_in_frames_followed_by_one_end(server: Serving) -> None:
     }
 
 
+def test_a_query_reads_the_version_that_it_names(server: Serving) -> None:
+    rows = {
+        number: len(list_ids(send_and_receive(server, query(asOf=number)))) for number in (1, 2)
+    }
+    assert rows == {1: 0, 2: ROWS}
+    (frame,) = send_and_receive(server, query(asOf=900))
+    assert (frame["message"], "900" in frame["error"]) == ("error", True)
+
+
 def test_no_frame_follows_the_end(server: Serving) -> None:
     with server.live() as live:
         live.send(query(0, 3))

@@ -14,6 +14,7 @@ from sleeper.query.sql.explain import SqlExplanation, explain_sql
 from sleeper.query.sql.statement import TableOpeners, run_sql
 from sleeper.query.sql.tables import NEWEST, AsOf
 from sleeper.schema.model import Schema, schema_from_json
+from sleeper.statestore.version import Version
 
 
 def open_query(
@@ -51,9 +52,9 @@ def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) 
     return explain_sql(statement, _table_openers(instance), instance.queries.engine(), as_of)
 
 
-def read_schema(instance: Instance, table_name: str) -> Schema:
-    """Returns the newest schema of a table."""
-    with instance.table(table_name).state.reading() as state:
+def read_schema(instance: Instance, table_name: str, version: Version | None = None) -> Schema:
+    """Returns the schema of a table at a version, by default the newest."""
+    with instance.table(table_name).state.reading(version) as state:
         return schema_from_json(state.schema_json)
 
 

@@ -125,7 +125,7 @@ def _pin(
     message: QueryMessage, table: DispatchTable, fingerprint: str, dispatcher: Dispatcher
 ) -> PlannedQuery | None:
     """Returns the query at the version and time of its first delivery; None if it is finished."""
-    with table.store.reading() as state:
+    with table.store.reading(message.version(dispatcher.clock)) as state:
         schema = schema_from_json(state.schema_json)
         now_ms = max(dispatcher.clock(), state.version_time_ms)
         pin = QueryPin(fingerprint, table.id, state.version, now_ms)

@@ -101,7 +101,7 @@ class LiveQuery:
         def open_rows(limit: TimeLimit) -> RowStream:
             instance = self.connection.service.instance
             name = find_table(instance.tables.index, message.table_name, message.table_id).name
-            query = make_query(message, read_schema(instance, name))
+            query = make_query(message, read_schema(instance, name, message.version()))
             return open_query(instance, name, query, limit, LOCAL_SENDER)
 
         def split(result: RowStream) -> Iterator[JsonPage]:

@@ -39,7 +39,7 @@ from sleeper.serve.endpoint import (
     list_schema,
     object_schema,
 )
-from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
+from sleeper.serve.rows import QUERY, STATEMENT, VERSION, query_table, run_sql
 from sleeper.serve.service import Service
 
 _LIMIT_DEFAULT = 100
@@ -317,6 +317,7 @@ ENDPOINTS = (
                     "queryId": TEXT,
                     "tableName": TEXT,
                     "tableId": TEXT,
+                    "asOf": VERSION,
                     "regions": list_schema(OBJECT),
                     "requestedValueFields": list_schema(TEXT),
                     "resultsPublisherConfig": OBJECT,

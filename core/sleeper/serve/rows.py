@@ -27,7 +27,7 @@ from sleeper.serve.row_answer import RowAnswer, choose_format
 from sleeper.serve.service import RowStream, Service
 from sleeper.statestore.version import Version, parse_version
 
-_VERSION: Json = {
+VERSION: Json = {
     "oneOf": [POSITIVE, TEXT],
     "description": "a transaction number, a time (ISO 8601), or an age such as 2h",
 }
@@ -41,7 +41,7 @@ QUERY = Model(
             **REGION_MEMBERS,
             "columns": list_schema(TEXT),
             "limit": COUNT,
-            "asOf": _VERSION,
+            "asOf": VERSION,
             "filters": TEXT,
             "aggregations": TEXT,
             "iterator": TEXT,
@@ -58,7 +58,7 @@ STATEMENT = Model(
         "properties": {
             "statement": TEXT,
             "asOf": {
-                "oneOf": [_VERSION, {**OBJECT, "additionalProperties": _VERSION}],
+                "oneOf": [VERSION, {**OBJECT, "additionalProperties": VERSION}],
                 "description": "The version of the only table, a time, or versions by table.",
             },
         },

@@ -1,6 +1,7 @@
 """Query messages: members, errors, round trips."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,7 @@ from sleeper.query.messages.query import (
     rewrite_query_body,
 )
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.version import PointInTime
 
 SCHEMA = Schema(
     (Field("name", PrimitiveType.STRING), Field("n", PrimitiveType.INT)),
@@ -89,6 +91,11 @@ def test_missing_query_id_defaults_to_the_message_id():
         ({"tableName": 7}, r'"tableName" is 7 \(expected text\)'),
         ({"queryId": "é" * 129}, r'"queryId" is .* \(expected at most 256 bytes\)'),
         ({"queryId": "\ud800"}, r'"queryId" is .* \(expected Unicode text\)'),
+        ({"asOf": 0}, r'"asOf" is 0 \(expected a transaction number of 1 or more, a time'),
+        ({"asOf": True}, r'"asOf" is True'),
+        ({"asOf": 2.5}, r'"asOf" is 2.5'),
+        ({"asOf": "soon"}, r'"asOf" is .soon. .*or an age such as 2h'),
+        ({"asOf": [2]}, r'"asOf" is \[2\]'),
         ({"regions": ...}, r'"regions" is missing \(expected a list\)'),
         ({"regions": [7]}, r'"regions\[0\]" is 7 \(expected an object\)'),
         ({"requestedValueFields": "v"}, r'"requestedValueFields" is .v. \(expected a list\)'),
@@ -128,6 +135,26 @@ def test_errors_name_the_wrong_value(members, complaint):
     with pytest.raises(InvalidRequestError, match=complaint) as refusal:
         parse_query_message(body(**members), "default")
     assert str(refusal.value).startswith("query message: ")
+
+
+@pytest.mark.parametrize("seven", [7, 7.0, "7", "007"])
+def test_a_query_may_be_as_of_a_transaction(seven):
+    message = parse_query_message(body(asOf=seven), "default")
+    assert message.version() == make_query(message, SCHEMA).version == 7
+
+
+def test_a_query_may_be_as_of_a_time_or_an_age():
+    message = parse_query_message(body(asOf="1970-01-01T00:00:07Z"), "default")
+    assert message.version() == PointInTime(7000, "1970-01-01T00:00:07Z")
+    message = parse_query_message(body(asOf="3s"), "default")
+    assert message.version(lambda: 10_000) == PointInTime(7000, "3s")
+
+
+@pytest.mark.parametrize("newest", [None, "", ...])
+def test_a_query_reads_the_newest_version_by_default(newest):
+    message = parse_query_message(body(asOf=newest), "default")
+    assert message.version() is None
+    assert "asOf" not in QUERY_CODEC.to_json(message)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "7"])
@@ -291,6 +318,7 @@ MESSAGES = st.builds(
     DESTINATIONS,
     table_name=NAMES,
     table_id=st.none() | NAMES,
+    as_of=st.none() | st.integers(1, 2**60) | st.sampled_from(["2h", "2026-01-31T12:00:00Z"]),
 )
 LEAVES = st.builds(
     LeafQueryMessage,
@@ -326,6 +354,14 @@ def test_subquery_reads_the_intersection_of_regions_and_leaf():
     result = make_leaf_query(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
     assert [r.ranges[0] for r in result.regions] == [Range("b", "c")]
     assert (result.version, result.now_ms) == (4, 9)
+
+
+def test_subquery_as_of_an_old_version_takes_its_time_from_the_version():
+    query = QueryMessage("q", (REGION,), table_id="i", as_of="2h")
+    leaf = LeafQueryMessage(query, "s", "l", {}, version=4, now_ms=9)
+    result = make_leaf_query(leaf, SCHEMA)
+    assert (result.version, result.now_ms) == (4, None)
+    assert make_leaf_query(replace(leaf, version=None), SCHEMA).version.text == "2h"
 
 
 @pytest.mark.parametrize(

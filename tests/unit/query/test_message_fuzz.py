@@ -52,6 +52,7 @@ QUERY: dict[str, Any] = {
     "clientQueryId": "c",
     "tableName": "t",
     "tableId": "0123abcd",
+    "asOf": 7,
     "regions": [REGION, {}],
     "requestedValueFields": ["v"],
     "queryTimeIteratorClassName": "A",
@@ -76,7 +77,21 @@ NUMBERS = st.integers() | st.sampled_from(
     [2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**300, 1e308, 5.0, -0.0]
 )
 TEXTS = st.text(st.characters(), max_size=8) | st.sampled_from(
-    ["true", "5.0", "-7", "1e9", "9" * 5000, "YQ", "YQ=", "\ud800", "\x00", "../x", "S3", "SQS"]
+    [
+        "true",
+        "5.0",
+        "-7",
+        "1e9",
+        "9" * 5000,
+        "YQ",
+        "YQ=",
+        "\ud800",
+        "\x00",
+        "../x",
+        "S3",
+        "SQS",
+        "2h",
+    ]
 )
 SCALARS = st.none() | st.booleans() | NUMBERS | st.floats() | TEXTS
 MEMBERS = st.sampled_from(sorted({*LEAF, *REGION, *RANGE, *SOCKET, "bucket", "compressionCodec"}))

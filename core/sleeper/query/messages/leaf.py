@@ -69,13 +69,16 @@ def leaf_query_body(message: LeafQueryMessage) -> str:
 
 
 def make_leaf_query(message: LeafQueryMessage, schema: Schema) -> Query:
-    """Returns the query of the leaf."""
+    """Returns the query of the leaf.
+
+    The current time of a query as of an old version is that of the version.
+    """
     query = make_query(message.query, schema)
     leaf = region_from_json(schema, message.partition_region)
     cut = (region.intersect(leaf) for region in query.regions or ())
     return replace(
         query,
         regions=tuple(region for region in cut if region is not None),
-        version=message.version,
-        now_ms=message.now_ms,
+        version=query.version if message.version is None else message.version,
+        now_ms=message.now_ms if message.query.as_of is None else None,
     )

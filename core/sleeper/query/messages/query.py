@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.json_codec import (
@@ -34,6 +35,7 @@ from sleeper.query.messages.destination import (
 )
 from sleeper.query.request import Query, select_columns
 from sleeper.schema.model import Schema
+from sleeper.statestore.version import Version, parse_version, parse_version_text
 
 QUERY_TYPE = "Query"
 _WHAT = "query message"
@@ -41,6 +43,9 @@ CLIENT_QUERY_ID = "clientQueryId"
 _REQUESTERS = "askedBy"
 _ID_BYTES_MAX = 256
 _DEPTH_MAX = 20
+_AS_OF = (
+    "a transaction number of 1 or more, a time such as 2026-01-31T12:00:00Z, or an age such as 2h"
+)
 
 RawRegion = Mapping[str, Any]
 """A region in JSON, whose meaning depends on the schema."""
@@ -60,10 +65,27 @@ def _to_optional_id(raw: Any) -> str | None:
     return None if raw in (None, "") else _to_id(raw)
 
 
+def _to_as_of(raw: Any) -> int | str | None:
+    if raw in (None, ""):
+        return None
+    value = int(raw) if isinstance(raw, float) and raw.is_integer() else raw
+    try:
+        _version(value, system_clock)
+    except InvalidRequestError:
+        raise MismatchError(raw, _AS_OF) from None
+    found: int | str = value
+    return found
+
+
+def _version(as_of: object, clock: Clock) -> Version:
+    return parse_version_text(as_of, clock) if isinstance(as_of, str) else parse_version(as_of)
+
+
 @dataclass(frozen=True, slots=True)
 class QueryMessage:
     """A query of the table `table_name` or `table_id`.
 
+    `as_of` is the version to read: a transaction number, a time or an age; `None` for the newest.
     `value_fields` is `None` for all; key fields are always returned. `requesters` are the callers
     on whose behalf the message was forwarded: the first by its sender, each next by the one before.
     `client_query_id` is the client's id of the query on its WebSocket connection.
@@ -75,6 +97,9 @@ class QueryMessage:
     )
     table_name: OptionalStrictText = field(default=None, kw_only=True)
     table_id: OptionalStrictText = field(default=None, kw_only=True)
+    as_of: Annotated[int | str | None, Member(optional=True), Conversion(_to_as_of)] = field(
+        default=None, kw_only=True
+    )
     regions: tuple[RawRegion, ...]
     value_fields: Annotated[
         tuple[StrictText, ...] | None, Member("requestedValueFields", optional=True)
@@ -91,6 +116,10 @@ class QueryMessage:
         default_factory=tuple
     )
     requesters: Annotated[tuple[StrictText, ...], Member(_REQUESTERS, optional=True)] = ()
+
+    def version(self, clock: Clock = system_clock) -> Version | None:
+        """The version to read, `None` for the newest. An age is relative to the clock."""
+        return None if self.as_of is None else _version(self.as_of, clock)
 
     @property
     def frame_id(self) -> str:
@@ -160,7 +189,7 @@ def query_fingerprint(body: str) -> str:
 
 
 def make_query(message: QueryMessage, schema: Schema) -> Query:
-    """Returns the query of the newest version of a table with this schema.
+    """Returns the query of a table with this schema at the version of the message.
 
     Omits regions with an empty range. Raises `InvalidRequestError` for a region or field that does
     not fit the schema.
@@ -179,7 +208,8 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
             columns = select_columns(schema, message.value_fields)
         except InvalidRequestError as error:
             raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
-    return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
+    processing = Processing(iterator=message.iterator)
+    return Query(tuple(regions), columns, version=message.version(), processing=processing)
 
 
 def parse_message_object(body: str, what: str) -> dict[str, Any]:
