@@ -2,7 +2,7 @@
 
 A *data file* is one sorted Parquet file. A *file reference* assigns the rows of a file in a
 partition's region to that partition. References of one file never overlap. A file without
-references is still tracked until it is collected.
+references is still tracked until it is collected. A *key file* holds the keys of a delete.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Annotated
 
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.region import Region
 from sleeper.schema.model import Key
 
 
@@ -55,6 +56,21 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A sorted Parquet file of the row keys of a delete, each once.
+
+    `path` is relative to the instance's data root. `region` contains all of the keys. `sidecars`
+    are suffixes of objects beside it.
+    """
+
+    path: str
+    keys: int
+    bytes: int
+    region: Region
+    sidecars: Annotated[tuple[str, ...], Member(optional=True)] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FileReference:
     """The rows of a file in a partition.
 
@@ -71,6 +87,11 @@ def new_data_path(table_id: str, partition_id: PartitionId, run_start_ms: int) -
     """Returns a new path: `<table id>/data/partition_<id>/<run start, 13 digits>-<id>.parquet`."""
     name = f"{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
     return f"{table_id}/data/partition_{partition_id}/{name}"
+
+
+def new_key_path(table_id: str, run_start_ms: int) -> str:
+    """Returns a new path: `<table id>/data/deletes/<run start, 13 digits>-<id>.parquet`."""
+    return f"{table_id}/data/deletes/{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
 
 
 def parse_run_start(path: str) -> int | None:

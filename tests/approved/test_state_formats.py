@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sleeper.files import DataFile
+from sleeper.files import DataFile, KeyFile
 from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
 from sleeper.partitions.region import Range, Region
@@ -84,6 +84,13 @@ TRANSACTIONS = [
     ChangeProcessing(id="i"),
     BarRuns(3, id="i"),
     DeleteRows((TREE[1].region, Region((Range("a", "a\0"), ALL_HASHES))), id="i"),
+    DeleteRows(
+        (),
+        KeyFile("t/data/deletes/k.parquet", 3, 9, TREE[1].region, (".checksum",)),
+        7,
+        "r",
+        id="i",
+    ),
     AcceptTime(3, id="i"),
 ]
 

@@ -533,7 +533,9 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading(version) as state:
             regions = {p.id: p.region for p in state.partitions.all()}
             deletes = state.deletes.overlapping(whole_region(state.schema))
-            deleted = {f.path: find_deleted(f, deletes) for f in state.files.all()}
+            deleted = {
+                f.path: [d.region for d in find_deleted(f, deletes)] for f in state.files.all()
+            }
             for reference in state.files.references():
                 region = regions[reference.partition_id]
                 for other in seen.setdefault(reference.path, []):
@@ -545,7 +547,7 @@ class InstanceMachine(RuleBasedStateMachine):
                 counts.update(
                     row
                     for row in self.read_rows(reference.path)
-                    if region.contains(row[:1]) and not any(d.contains(row[:1]) for d in hidden)
+                    if region.contains(row[:1]) and not any(r.contains(row[:1]) for r in hidden)
                 )
             assert counts == self.model.rows(version)
 

@@ -178,7 +178,7 @@ class MergeJob:
             extract = extracts.get(file.path)
             url = root.url_of(file.path) if extract is None else str(extract.path)
             size = file.bytes if extract is None else extract.bytes
-            deleted = find_deleted(file, self.deletes)
+            deleted = tuple(each.region for each in find_deleted(file, self.deletes))
             inputs.append(MergeInput(url, regions, size, deleted))
         return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
 

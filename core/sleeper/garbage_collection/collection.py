@@ -112,6 +112,7 @@ class _Collector:
         while True:
             with self.store.reading() as state:
                 files = state.collection.collecting(self.batch)
+                files += state.collection.collecting_key_files(self.batch)
             if not files:
                 return
             self._delete(files)
@@ -136,6 +137,8 @@ class _Collector:
             if outcome.number is None:
                 # Another collector has them; the next collection finishes its remainder.
                 return
+            with self.store.reading() as state:
+                files += state.collection.collecting_key_files(self.batch)
             self._delete(files)
 
     def preview(self) -> None:
@@ -144,6 +147,7 @@ class _Collector:
         _, files = self._find_collectable(everything)
         with self.store.reading() as state:
             left = state.collection.collecting(everything)
+            left += state.collection.collecting_key_files(everything)
         report.horizon_after = max([report.horizon_before, *(f.unreferenced for f in files)])
         report.finished = len(left)
         report.files = len(left) + len(files)

@@ -81,12 +81,12 @@ def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> 
 class FileScan:
     """A file to read, and the regions of its rows to read; `None` for all rows.
 
-    Rows in the `deleted` regions are left out.
+    Rows that one of the `deleted` hides are left out.
     """
 
     file: DataFile
     regions: tuple[Region, ...] | None
-    deleted: tuple[Region, ...] = ()
+    deleted: tuple[Delete, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +218,12 @@ def _without_deleted(schema: Schema, scan: FileScan, deletes: Sequence[Delete]) 
     if not deleted:
         return [scan]
     whole = (bounds_region(schema, scan.file),) if scan.regions is None else scan.regions
-    if len(whole) * len(deleted) <= _SUBTRACTIONS_MAX:
-        left = subtract_regions(whole, deleted, len(whole) + _DELETED_PIECES_MAX)
+    regions = [each.region for each in deleted if each.keys is None]
+    if regions and len(whole) * len(regions) <= _SUBTRACTIONS_MAX:
+        left = subtract_regions(whole, regions, len(whole) + _DELETED_PIECES_MAX)
         if left is not None:
-            return [replace(scan, regions=tuple(left))] if left else []
+            keys = tuple(each for each in deleted if each.keys is not None)
+            return [replace(scan, regions=tuple(left), deleted=keys)] if left else []
     return [replace(scan, deleted=deleted)]
 
 
@@ -273,12 +275,12 @@ _LEAF_LOOKUPS_MAX = 256
 class ScanGroup:
     """Files that share a scan, and the regions of their rows to read; `None` for all rows.
 
-    Rows in the `deleted` regions are left out.
+    Rows that one of the `deleted` hides are left out.
     """
 
     paths: tuple[str, ...]
     regions: tuple[Region, ...] | None
-    deleted: tuple[Region, ...] = ()
+    deleted: tuple[Delete, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +336,7 @@ def plan_table(
         ScanGroup(
             tuple(paths),
             None if ids is None else tuple(unions[ids]),
-            tuple(d.region for d in deletes[applied:]),
+            tuple(deletes[applied:]),
         )
         for (ids, applied), paths in groups.items()
     ]

@@ -219,11 +219,12 @@ def _inputs(
 ) -> tuple[MergeInput, ...]:
     inputs = []
     for scan in leaf.scans:
+        deleted = tuple(each.region for each in scan.deleted)
         extract = extracts.get(scan.file.path)
         if extract is None:
             url = root.url_of(scan.file.path)
-            inputs.append(MergeInput(url, scan.regions, scan.file.bytes, scan.deleted))
+            inputs.append(MergeInput(url, scan.regions, scan.file.bytes, deleted))
         else:
             path = str(extract.path)
-            inputs.append(MergeInput(path, scan.regions, extract.bytes, scan.deleted))
+            inputs.append(MergeInput(path, scan.regions, extract.bytes, deleted))
     return tuple(inputs)

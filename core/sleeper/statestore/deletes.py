@@ -1,9 +1,12 @@
 """Deletes of rows in the fold: their rows, and when they are forgotten."""
 
+import json
+from dataclasses import dataclass
 from functools import cache
 
+from sleeper.files import KeyFile
 from sleeper.partitions.region import Region
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Fold, path_hash
 from sleeper.statestore.rows import insert_row, region_columns
 
 
@@ -18,10 +21,40 @@ def _root_mins_sql(dimensions: int) -> str:
     return f"SELECT {columns} FROM partitions WHERE parent IS NULL"
 
 
-def insert_delete(fold: Fold, region: Region) -> None:
-    """Adds a delete of the rows in the region, active from the transaction being applied on."""
-    row = {"number": fold.next_number, "since": fold.next_number, **region_columns(region)}
-    insert_row(fold, "deletes", row)
+def insert_delete(fold: Fold, region: Region, key_file: int | None = None) -> None:
+    """Adds a delete of the rows in the region, active from the transaction being applied on.
+
+    With the key of a key file, only rows with one of its keys are deleted.
+    """
+    row = {"number": fold.next_number, "since": fold.next_number, "key_file": key_file}
+    insert_row(fold, "deletes", row | region_columns(region))
+
+
+def insert_key_file(fold: Fold, file: KeyFile) -> int:
+    """Adds a key file. Returns its key."""
+    row = {
+        "path": file.path,
+        "path_hash": path_hash(file.path),
+        "keys": file.keys,
+        "bytes": file.bytes,
+        "sidecars": json.dumps(file.sidecars) if file.sidecars else "",
+    }
+    return insert_row(fold, "key_files", row)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFileRow:
+    """A key file with its key; `collecting` is the number that forgot its last delete."""
+
+    key: int
+    collecting: int | None
+
+
+def find_key_file(fold: Fold, path: str) -> KeyFileRow | None:
+    """Returns the key file of that path, or None."""
+    sql = "SELECT key, collecting FROM key_files WHERE path_hash = ? AND path = ?"
+    found = fold.row(sql, (path_hash(path), path))
+    return found and KeyFileRow(*found)
 
 
 def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
@@ -29,7 +62,7 @@ def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
 
     A delete may become one when the horizon passes its number, so those with a number above
     `after` are examined, and when a file goes, so those that overlap the `collected` files (keys)
-    are.
+    are. Key files of which no delete is left are collected.
     """
     examined = {key for (key,) in fold.rows(_DELETES_SINCE, (after, fold.horizon))}
     for file in collected:
@@ -41,8 +74,13 @@ def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
         }
     for key in sorted(examined):
         fold.run(_forget_delete_sql(fold.dimensions), {"key": key, "horizon": fold.horizon})
+    fold.run(_COLLECT_KEY_FILES, (fold.next_number,))
 
 
+_COLLECT_KEY_FILES = (
+    "UPDATE key_files SET collecting = ? WHERE collecting IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM deletes d WHERE d.key_file = key_files.key)"
+)
 _DELETES_SINCE = "SELECT key FROM deletes WHERE number > ? AND number <= ?"
 
 

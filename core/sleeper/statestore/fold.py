@@ -54,6 +54,10 @@ CREATE TABLE IF NOT EXISTS entry_times (last INTEGER PRIMARY KEY, time INTEGER N
 CREATE TABLE IF NOT EXISTS history (
   number INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, job TEXT,
   files INTEGER, rows INTEGER, bytes INTEGER);
+CREATE TABLE IF NOT EXISTS key_files (
+  key INTEGER PRIMARY KEY, path TEXT NOT NULL, path_hash INTEGER NOT NULL, keys INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, sidecars TEXT NOT NULL, collecting INTEGER);
+CREATE INDEX IF NOT EXISTS key_files_by_path ON key_files (path_hash);
 INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
   VALUES (1, 0, 0, 0, 0, 0);
 """
@@ -80,7 +84,7 @@ CREATE INDEX files_of_ingests ON files (added) WHERE smallest_number = added;
 CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced IS NOT NULL;
 CREATE TABLE deletes (
   key INTEGER PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, removed INTEGER,
-  {ranges});
+  key_file INTEGER, {ranges});
 """
 
 

@@ -248,6 +248,7 @@ def test_a_state_of_an_older_format_gets_deletes(
             " PRIMARY KEY (partition, file)) WITHOUT ROWID;"
             "INSERT INTO old SELECT * FROM refs; DROP TABLE refs; ALTER TABLE old RENAME TO refs;"
             "CREATE INDEX refs_by_file ON refs (file); DROP TABLE deletes;"
+            "DROP TABLE key_files;"
             "DROP TABLE history; ALTER TABLE files DROP COLUMN applied; PRAGMA user_version = 3"
         )
     with sleeper.open_instance(tmp_path / "instance") as opened:

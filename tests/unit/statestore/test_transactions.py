@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.files import new_data_path
+from sleeper.files import KeyFile, new_data_path
 from sleeper.partitions.partition import (
     Partition,
     PartitionId,
@@ -629,6 +629,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         BarRuns(3),
         AcceptTime(3),
         DeleteRows((tree[1].region,)),
+        DeleteRows((), KeyFile("k", 3, 9, tree[1].region, (".checksum",)), 7, "request"),
         AddFiles(
             "j",
             1,

@@ -64,7 +64,7 @@ def _group_frame(
     files = [table.root.url_of(path) for path in group.paths]
     frame = scan_files(session, files, view_schema(plan.schema))
     if group.deleted:
-        frame = frame.filter(keep_predicate(plan.schema, group.deleted))
+        frame = frame.filter(keep_predicate(plan.schema, [each.region for each in group.deleted]))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)

@@ -3,30 +3,41 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from sleeper.files import DataFile
+from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region
 from sleeper.statestore.deletes import file_overlap_sql, partition_overlap_sql
 from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
-from sleeper.statestore.rows import region_from_columns
+from sleeper.statestore.rows import region_from_columns, sidecars_from_column
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A delete of the rows of a region that were committed before its number."""
+    """A delete of the rows of a region that were committed before its number.
+
+    With `keys`, only rows with a key of that file are deleted, and the region contains them.
+    """
 
     number: int
     region: Region
+    keys: KeyFile | None = None
 
 
-def find_deleted(file: DataFile, deletes: Iterable[Delete]) -> tuple[Region, ...]:
-    """Returns the regions of the deletes that hide rows of the file."""
+def find_deleted(file: DataFile, deletes: Iterable[Delete]) -> tuple[Delete, ...]:
+    """Returns the deletes that may hide rows of the file."""
     applied, low, high = file.applied or 0, file.smallest_key, file.largest_key
-    return tuple(
-        d.region for d in deletes if d.number > applied and d.region.overlaps_bounds(low, high)
-    )
+    return tuple(d for d in deletes if d.number > applied and d.region.overlaps_bounds(low, high))
+
+
+def _delete_from_columns(row: Any) -> Delete:
+    number, path, keys, size, sidecars, *columns = row
+    region = region_from_columns(columns)
+    if path is None:
+        return Delete(number, region)
+    return Delete(number, region, KeyFile(path, keys, size, region, sidecars_from_column(sidecars)))
 
 
 class DeleteQueries(VersionReader):
@@ -43,7 +54,7 @@ class DeleteQueries(VersionReader):
             at=self.version if version is None else version,
             **region_parameters(region),
         )
-        return [Delete(number, region_from_columns(columns)) for number, *columns in rows]
+        return list(map(_delete_from_columns, rows))
 
     def pending_references(self) -> Iterator[tuple[PartitionId, str]]:
         """Yields the unassigned references of leaves that a compaction would free of deleted rows.
@@ -77,7 +88,8 @@ def _overlapping_sql(dimensions: int) -> str:
         for i in range(dimensions)
     )
     return (
-        f"SELECT number, {columns} FROM deletes"
+        f"SELECT number, k.path, k.keys, k.bytes, k.sidecars, {columns} FROM deletes d"
+        " LEFT JOIN key_files k ON k.key = d.key_file"
         f" WHERE since <= :at AND (removed IS NULL OR removed > :at) AND {overlap}"
-        " ORDER BY number, key"
+        " ORDER BY number, d.key"
     )

@@ -194,10 +194,11 @@ class FileQueries(VersionReader):
         return [(row[0], data_file_from_columns(row[1:])) for row in rows]
 
     def known(self, paths: Sequence[str]) -> set[str]:
-        """Returns the paths of files in the newest state, referenced or not."""
+        """Returns the paths of files and key files in the newest state, referenced or not."""
+        matches = "f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1"
         rows = self.rows(
-            "SELECT f.path FROM json_each(:paths) e CROSS JOIN files f"
-            " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1",
+            f"SELECT f.path FROM json_each(:paths) e CROSS JOIN files f ON {matches} UNION ALL"
+            f" SELECT f.path FROM json_each(:paths) e CROSS JOIN key_files f ON {matches}",
             paths=json.dumps([(path_hash(p), p) for p in paths]),
         )
         return {path for (path,) in rows}

@@ -112,6 +112,18 @@ class CollectionQueries(VersionReader):
         """Returns files between the two steps of their collection, whose objects may exist."""
         return self._unreferenced("collecting IS NOT NULL", limit=limit)
 
+    def collecting_key_files(self, limit: int) -> list[CollectableFile]:
+        """Returns key files whose deletes are forgotten, and whose objects may exist."""
+        rows = self.rows(
+            "SELECT path, sidecars, bytes, collecting FROM key_files WHERE collecting IS NOT NULL"
+            " ORDER BY collecting LIMIT :limit",
+            limit=limit,
+        )
+        return [
+            CollectableFile(path, sidecars_from_column(s), size, number, 0)
+            for path, s, size, number in rows
+        ]
+
     def holds(self) -> list[Hold]:
         """Returns every hold, also expired ones, oldest version first."""
         rows = self.rows("SELECT id, owner, version, expiry FROM holds ORDER BY version, id")

@@ -7,6 +7,7 @@ from sleeper.clock import iso_time
 from sleeper.files import DataFile, parse_run_start
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
+from sleeper.statestore.deletes import find_key_file
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import (
     PartitionRow,
@@ -85,7 +86,7 @@ def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | Non
             f"{fold.orphan_age_ms} ms: its files may be collected"
         )
     for path in paths:
-        if find_file(fold, path) is not None:
+        if find_file(fold, path) is not None or find_key_file(fold, path) is not None:
             return f"file {path} already exists (expected a new name for each run)"
     return None
 

@@ -129,11 +129,11 @@ def _decode_logged(line: str, number: int) -> EncodedTransaction:
 
 
 def hash_request(request: str) -> bytes:
-    """Returns the fingerprint of an ingest's request."""
+    """Returns the fingerprint of the request of an ingest or delete."""
     return hashlib.blake2b(request.encode(), digest_size=_FINGERPRINT_BYTES).digest()
 
 
 def _fingerprint(transaction: Transaction, line: str) -> bytes:
-    if isinstance(transaction, AddFiles) and transaction.request is not None:
+    if isinstance(transaction, AddFiles | DeleteRows) and transaction.request is not None:
         line = transaction.request
     return hash_request(line)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
-from sleeper.statestore.deletes import forget_deletes
+from sleeper.statestore.deletes import find_key_file, forget_deletes
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
@@ -24,7 +24,8 @@ class CollectFiles(Transaction):
     `cursors` are the followers' positions by cursor key, as the collector read them; they
     only move forward, so having read them earlier is safe. After this entry the objects
     may be deleted; a file stays *collecting* until step two, so that a collector that
-    dies in between is followed by one that deletes again.
+    dies in between is followed by one that deletes again. The key files of deletes that no
+    readable version needs any more become *collecting* too.
     """
 
     kind: ClassVar[str] = "collect_files"
@@ -91,14 +92,14 @@ class CollectFiles(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class FilesCollected(Transaction):
-    """Step two: removes the rows of files whose objects are deleted."""
+    """Step two: removes the rows of files and key files whose objects are deleted."""
 
     kind: ClassVar[str] = "files_collected"
     remembered: ClassVar[bool] = False
     paths: tuple[str, ...]
 
     def validate(self, fold: Fold) -> Verdict:
-        files = [find_file(fold, path) for path in self.paths]
+        files = [find_file(fold, path) or find_key_file(fold, path) for path in self.paths]
         for path, file in zip(self.paths, files, strict=True):
             if file is not None and file.collecting is None:
                 return refused(f"file {path} is not being collected")
@@ -109,9 +110,11 @@ class FilesCollected(Transaction):
 
     def apply(self, fold: Fold) -> None:
         for path in self.paths:
-            file = find_file(fold, path)
+            file, key_file = find_file(fold, path), find_key_file(fold, path)
             if file is not None:
                 fold.run("DELETE FROM files WHERE key = ?", (file.key,))
+            if key_file is not None:
+                fold.run("DELETE FROM key_files WHERE key = ?", (key_file.key,))
 
 
 @dataclass(frozen=True, slots=True)
