@@ -75,14 +75,16 @@ class Tables:
     """The tables of an instance.
 
     `state` opens a table's state store, once per process. `create` makes a table's files before it
-    is in the index, and `delete` removes them after. `abandoned` returns tables whose creation
-    failed before the given time.
+    is in the index, and `delete` removes them after. `install` makes the file of
+    `StateStore.copy_version` the state of a table that is not in the index, and can be repeated.
+    `abandoned` returns tables whose creation failed before the given time.
     """
 
     index: TableIndex
     properties: TablePropertiesStore
     state: Callable[[TableId], StateStore]
     create: Callable[[TableId], None]
+    install: Callable[[TableId, Path], None]
     delete: Callable[[TableId], None]
     abandoned: Callable[[int], tuple[TableId, ...]]
 

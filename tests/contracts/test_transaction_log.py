@@ -92,3 +92,22 @@ def test_reading_beyond_the_head_is_refused(log: TransactionLog) -> None:
     assert log.read(1) == []
     with pytest.raises(NotFoundError, match="beyond the log"):
         log.read(2)
+
+
+def test_a_log_that_begins_after_a_number_continues_it(log: TransactionLog) -> None:
+    log.begin(7)
+    log.begin(7)
+    assert log.head() == 7
+    assert log.read(7) == []
+    with pytest.raises(NotFoundError):
+        log.read(0)
+    with pytest.raises(ConflictError, match="is at 7"):
+        log.begin(8)
+    for first in (1, 7, 9):
+        with pytest.raises(ConflictError):
+            log.append(entry(first, first))
+    later = entry(8, 9)
+    log.append(later)
+    assert list(log.read(7)) == [later]
+    with pytest.raises(ConflictError, match="is at 9"):
+        log.begin(7)

@@ -51,6 +51,9 @@ class FaultyLog:
     def head(self) -> int:
         return self.inner.head()
 
+    def begin(self, after: int) -> None:
+        self.inner.begin(after)
+
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         self.reads += 1
         return self.inner.read(after, limit)

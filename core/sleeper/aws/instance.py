@@ -170,6 +170,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             properties=files,
             state=copies.get,
             create=tables.create,
+            install=tables.install,
             delete=tables.remove,
             abandoned=tables.abandoned,
         ),

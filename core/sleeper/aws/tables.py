@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import obstore
 
 from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.state_copies import StateCopies
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.storage.bucket_folder import store_errors
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableIndex
@@ -189,6 +191,11 @@ class AwsTables:
         path = f"{table_id}/{_MARKER}"
         with store_errors(path):
             obstore.put(self.root.store, path, b"")
+
+    def install(self, table_id: TableId, state: Path) -> None:
+        """Makes a state the table's first snapshot, and begins its log after that."""
+        number = SnapshotStore(self.root.store, table_id).save_file(state)
+        self.open_log(table_id).begin(number)
 
     def remove(self, table_id: TableId) -> None:
         """Deletes everything of the table except its row. It can be repeated after a crash."""

@@ -109,6 +109,18 @@ class DynamoTransactionLog:
         """See the port."""
         return self._head()[0]
 
+    def begin(self, after: int) -> None:
+        """See the port."""
+        head: Item = {**self._key(_HEAD), "head": after, "trimmed": after}
+        try:
+            self._items.put(head, "attribute_not_exists(#head)")
+        except RefusedError as error:
+            if self._head() != (after, after):
+                raise ConflictError(
+                    f"{self._items.label} is at {self._head()[0]} (expected an empty log, to begin "
+                    f"after {after})"
+                ) from error
+
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         """See the port."""
         return retry(

@@ -31,7 +31,7 @@ from sleeper.local.queue import (
     LocalResultsQueue,
     release_dead_receivers,
 )
-from sleeper.local.state_store import open_state_store
+from sleeper.local.state_store import install_state, open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
 from sleeper.properties.deployed import DEPLOYED_QUEUES
@@ -113,6 +113,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             properties=TablePropertyFiles(local),
             state=states.get,
             create=local.make_table_folder,
+            install=lambda table_id, state: install_state(local.state_path(table_id), state),
             delete=lambda table_id: _remove_table(local, states, table_id),
             abandoned=local.unlisted_table_ids,
         ),

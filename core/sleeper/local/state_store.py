@@ -1,6 +1,9 @@
 """The transaction log and the state store of a local table."""
 
+import os
+import shutil
 import sqlite3
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,10 +11,11 @@ from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
-from sleeper.statestore.database import Database
+from sleeper.statestore.database import Database, translated_errors
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
+from sleeper.storage.disk import sync_file, sync_folder
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
@@ -48,6 +52,15 @@ class SqliteTransactionLog:
     def head(self) -> int:
         with self._database.reading() as connection:
             return _head(connection)[0]
+
+    def begin(self, after: int) -> None:
+        with self._database.writing() as connection:
+            if _head(connection) not in {(0, 0), (after, after)}:
+                raise ConflictError(
+                    f"the log is at {_head(connection)[0]} (expected an empty log, to begin after "
+                    f"{after})"
+                )
+            connection.execute("UPDATE log_head SET head = ?, trimmed = ?", (after, after))
 
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         with self._database.reading_or_writing() as connection:
@@ -149,3 +162,33 @@ def open_state_store(
     database = Database(path)
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     return StateStore(database, SqliteTransactionLog(database), clock, snapshots)
+
+
+def install_state(path: Path, state: Path) -> None:
+    """Creates the file of log and state from that of a state, atomically and durably.
+
+    The log begins after the state's number. It replaces an earlier file.
+    """
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.installing")
+    try:
+        with translated_errors(unfinished):
+            shutil.copyfile(state, unfinished)
+            database = Database(unfinished)
+            try:
+                with database.reading() as connection:
+                    (number,) = connection.execute("SELECT number FROM position").fetchone()
+                SqliteTransactionLog(database).begin(number)
+            finally:
+                database.close()  # moves its write-ahead log into the file
+        sync_file(unfinished)
+        # SQLite would replay what remains of another file's log.
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        sync_folder(path.parent)
+        os.replace(unfinished, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        for left in path.parent.glob(f"{unfinished.name}*"):
+            left.unlink(missing_ok=True)

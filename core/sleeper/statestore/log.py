@@ -37,6 +37,13 @@ class TransactionLog(Protocol):
         """Returns the number of the last transaction; 0 when empty."""
         ...
 
+    def begin(self, after: int) -> None:
+        """Sets the head of an empty log, as if the entries up to `after` were trimmed.
+
+        Does nothing if the log begins there already. ConflictError if its head is elsewhere.
+        """
+        ...
+
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         """Returns up to `limit` entries after transaction `after`, in order; empty at the head.
 

@@ -22,8 +22,9 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import DataError, UnavailableError
+from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
-from sleeper.statestore.fold import LOG_TABLE_PREFIX, create_tables
+from sleeper.statestore.fold import create_tables
 from sleeper.storage.bucket import missing_object_error
 from sleeper.storage.disk import make_folder, sync_file, sync_folder
 
@@ -60,17 +61,32 @@ class SnapshotStore:
 
         DataError if the stored snapshot differs.
         """
-        with _temporary_folder(None) as folder:
-            copy, compressed = Path(folder, "state.db"), Path(folder, "state.db.zst")
-            number = _copy_without_log(database, copy)
-            checksum = _compress(copy, compressed)
-            name = f"{number:019d}-{uuid.uuid4().hex[:8]}-{checksum}.db.zst"
-            snapshot = Snapshot(f"{self._prefix}/{name}", number, checksum)
-            self._put(snapshot, compressed)
+        with temporary_folder(None) as folder:
+            copy = Path(folder, "state.db")
+            number = copy_state(database, copy)
+            snapshot = self._save_file(copy, number)
         # Another process that saved a newer snapshot may have deleted this one.
         if not self._verify(snapshot) and not any(s.number > number for s in self.verified(1)):
             raise DataError(f"snapshot {snapshot.path} differs from what was written")
         return number
+
+    def save_file(self, state: Path) -> int:
+        """Stores a file of a state as the snapshot of its number, and returns that."""
+        with closing(sqlite3.connect(state, isolation_level=None)) as connection:
+            (number,) = connection.execute("SELECT number FROM position").fetchone()
+        snapshot = self._save_file(state, int(number))
+        if not self._verify(snapshot):
+            raise DataError(f"snapshot {snapshot.path} differs from what was written")
+        return snapshot.number
+
+    def _save_file(self, state: Path, number: int) -> Snapshot:
+        with temporary_folder(None) as folder:
+            compressed = Path(folder, "state.db.zst")
+            checksum = compress(state, compressed)
+            name = f"{number:019d}-{uuid.uuid4().hex[:8]}-{checksum}.db.zst"
+            snapshot = Snapshot(f"{self._prefix}/{name}", number, checksum)
+            self._put(snapshot, compressed)
+        return snapshot
 
     def _put(self, snapshot: Snapshot, content: Path) -> None:
         """Stores the snapshot durably, because the log is trimmed afterwards."""
@@ -162,7 +178,7 @@ class SnapshotStore:
         self, folder: Path, number_max: int | None = None
     ) -> Iterator[tuple[Snapshot, Path] | None]:
         """Yields the newest valid snapshot as a temporary file."""
-        with _temporary_folder(folder) as temporary:
+        with temporary_folder(folder) as temporary:
             file = Path(temporary, "state.db")
             for snapshot in self.all():
                 if number_max is not None and snapshot.number > number_max:
@@ -225,8 +241,8 @@ class SnapshotStore:
 
 
 @contextmanager
-def _temporary_folder(parent: Path | None) -> Iterator[str]:
-    """Yields a temporary folder. UnavailableError if the disk is full or fails."""
+def temporary_folder(parent: Path | None) -> Iterator[str]:
+    """Yields a temporary folder for a state. UnavailableError if the disk is full or fails."""
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:
             yield folder
@@ -234,23 +250,8 @@ def _temporary_folder(parent: Path | None) -> Iterator[str]:
         raise UnavailableError(f"not enough disk space for a snapshot: {error}") from error
 
 
-def _copy_without_log(database: Database, target: Path) -> int:
-    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        with database.reading() as connection:
-            connection.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")
-        names = copy.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, ?) = ?",
-            (len(LOG_TABLE_PREFIX), LOG_TABLE_PREFIX),
-        ).fetchall()
-        for (name,) in names:
-            copy.execute(f"DROP TABLE {name}")
-        copy.execute("PRAGMA synchronous = OFF")
-        copy.execute("VACUUM")
-        return int(copy.execute("SELECT number FROM position").fetchone()[0])
-
-
-def _compress(source: Path, target: Path) -> str:
+def compress(source: Path, target: Path) -> str:
+    """Compresses a state. Returns the start of the SHA-256 of the compressed file."""
     compressor = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True)
     with source.open("rb") as reader, target.open("wb") as writer:
         compressor.copy_stream(reader, writer, size=source.stat().st_size)

@@ -4,11 +4,13 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
-from sleeper.statestore.database import Database
+from sleeper.statestore.cut import copy_version
+from sleeper.statestore.database import Database, translated_errors
 from sleeper.statestore.fold import Fold, create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter, catch_up
 from sleeper.statestore.log import TransactionLog
@@ -114,6 +116,16 @@ class StateStore:
         number = snapshots.save(self._database)
         snapshots.drop_all_but(_SNAPSHOTS_KEPT, self._log.head)
         return number
+
+    def copy_version(self, version: int, target: Path, keeps_ids: bool = False) -> None:
+        """Writes the state of a version to a new file: that of a table which begins there.
+
+        The file is the argument of `Tables.install`. `keeps_ids` keeps the ids of transactions.
+        InvalidRequestError if the version is not readable.
+        """
+        self._refresh()
+        with translated_errors(target):
+            copy_version(self._database, target, version, keeps_ids)
 
     def snapshots(self) -> list[Snapshot]:
         """Returns the snapshots, newest first; none without a snapshot store."""

@@ -1,0 +1,88 @@
+"""The state of one version as the state of a table of its own (clones and backups).
+
+The cut removes what was added after the version, takes back what was removed after it, and forgets
+jobs, holds, followers and files that no reference of the version needs. The version becomes the
+state's number and horizon, so that a log which begins there continues it.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from sleeper.statestore.database import Database
+from sleeper.statestore.deletes import forget_deletes
+from sleeper.statestore.fold import LOG_TABLE_PREFIX, Fold
+from sleeper.statestore.reading.table_state import TableState
+
+
+def copy_state(database: Database, target: Path) -> int:
+    """Writes the state without its log to a new file. Returns its number."""
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        _copy_tables(database, copy)
+        copy.execute("VACUUM")
+        return int(copy.execute("SELECT number FROM position").fetchone()[0])
+
+
+def copy_version(database: Database, target: Path, version: int, keeps_ids: bool) -> None:
+    """Writes the state of a version to a new file, without its log.
+
+    `keeps_ids` keeps the ids of transactions up to the version, so that a repeated job is already
+    done. InvalidRequestError if the version is not readable.
+    """
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        _copy_tables(database, copy)
+        TableState(copy, version)  # checks the version
+        copy.execute("BEGIN")
+        _cut(copy, version, keeps_ids)
+        copy.execute("COMMIT")
+        copy.execute("VACUUM")
+
+
+def _copy_tables(database: Database, copy: sqlite3.Connection) -> None:
+    with database.reading() as connection:
+        connection.backup(copy)
+    copy.execute("PRAGMA journal_mode = DELETE")
+    copy.execute("PRAGMA synchronous = OFF")
+    names = copy.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, ?) = ?",
+        (len(LOG_TABLE_PREFIX), LOG_TABLE_PREFIX),
+    ).fetchall()
+    for (name,) in names:
+        copy.execute(f"DROP TABLE {name}")
+
+
+def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
+    for statement in _CUT:
+        copy.execute(statement, {"n": version})
+    if not keeps_ids:
+        copy.execute("DELETE FROM applied")
+    fold = Fold(copy)
+    forget_deletes(fold, -1, [])
+
+
+_CUT = (
+    "DELETE FROM schema_versions WHERE version > :n",
+    "DELETE FROM processing_versions WHERE version > :n",
+    "DELETE FROM applied WHERE number > :n",
+    "DELETE FROM history WHERE number > :n",
+    "DELETE FROM jobs",
+    "DELETE FROM holds",
+    "DELETE FROM followers",
+    "DELETE FROM partitions WHERE added > :n",
+    "UPDATE partitions SET split = NULL WHERE split > :n",
+    "DELETE FROM unsplittable WHERE judged_at > :n"
+    " OR partition NOT IN (SELECT key FROM partitions)",
+    "DELETE FROM refs WHERE added > :n OR removed <= :n",
+    "UPDATE refs SET removed = NULL, job = NULL WHERE removed IS NOT NULL OR job IS NOT NULL",
+    "DELETE FROM files WHERE key NOT IN (SELECT file FROM refs)",
+    "UPDATE files SET unreferenced = NULL, unreferenced_time = NULL, collecting = NULL,"
+    " references_left = (SELECT count(*) FROM refs r WHERE r.file = files.key)",
+    "DELETE FROM deletes WHERE since > :n OR removed <= :n",
+    "UPDATE deletes SET removed = NULL",
+    # Entry times keep the time of the version. The log's time never decreases.
+    "INSERT OR REPLACE INTO entry_times SELECT :n, coalesce("
+    "(SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1), time) FROM position",
+    "DELETE FROM entry_times WHERE last <> :n",
+    # The write id of the version's entry is not known.
+    "UPDATE position SET number = :n, horizon = :n, write_id = NULL",
+)
