@@ -1,8 +1,8 @@
 """The state of one version as the state of a table of its own (clones and backups).
 
 The cut removes what was added after the version, takes back what was removed after it, and forgets
-jobs, holds, followers and files that no reference of the version needs. The version becomes the
-state's number and horizon, so that a log which begins there continues it.
+jobs, holds, followers, and files and key files that the version does not need. The version becomes
+the state's number and horizon, so that a log which begins there continues it.
 """
 
 import sqlite3
@@ -58,6 +58,7 @@ def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
         copy.execute("DELETE FROM applied")
     fold = Fold(copy)
     forget_deletes(fold, -1, [])
+    copy.execute("DELETE FROM key_files WHERE collecting IS NOT NULL")
 
 
 _CUT = (

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
+from sleeper.files import KeyFile
 from sleeper.local.state_store import install_state, open_state_store
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
@@ -37,13 +38,19 @@ TABLES = {
     "partitions",
     "files",
     "deletes",
+    "key_files",
 }
 
 
 class HistoryWithDeletes(History):
     def delete(self, choice: int) -> None:
         region = Region((Range(choice * 30, choice * 30 + 60),))
-        self.table.commit(DeleteRows((region,), id=f"delete-{self.count}"))
+        name, now_ms = f"delete-{self.count}", self.table.clock.now_ms
+        if choice % 2:
+            self.table.commit(DeleteRows((region,), id=name))
+        else:
+            keys = KeyFile(f"t/data/deletes/{name}.parquet", 2, 90, region)
+            self.table.commit(DeleteRows((), keys, now_ms, "keys", id=name))
 
     def mark(self, choice: int) -> None:
         self.table.commit(CreateFollower(f"follower-{self.count}", 1))
