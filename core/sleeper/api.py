@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from sleeper import opening
 from sleeper.admin import tables as table_admin
+from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.service import DeleteResult, delete_rows
 from sleeper.errors import InvalidRequestError
@@ -255,6 +256,39 @@ class Table:
         """
         selected = self._select(keys, ranges, regions)
         return delete_rows(self._instance, self.name, selected, delete_id)
+
+    def restore(self, to: AsOf, restore_id: str | None = None) -> VersionChange:
+        """Makes the rows of an old version those of the newest, in one transaction.
+
+        `to` is a transaction number, a time or an age, as `as_of` of `query`. Schema, properties
+        and partitions stay. `restore_id` makes the call idempotent: a repeated call with the id
+        of an earlier one, within 30 days, changes nothing. The default is a random id. The result
+        has the `number` of the transaction, and the `version` that was restored.
+
+        Raises `InvalidRequestError` for a version that is no longer readable or does not exist
+        yet, and `ConflictError` if the id was used for another version. After `UnavailableError`
+        repeat the call with the id in the error's message.
+        """
+        return restore_table(self._instance, self.name, parse_version(to), restore_id)
+
+    def undo(self, job_id: str) -> VersionChange:
+        """Takes back what an ingest or import added, in one transaction.
+
+        Rows that other jobs added stay, and the job's id stays used. The result has the `number`
+        of the transaction, `None` if no row of the job is in the table.
+
+        Raises `NotFoundError` if the table has no such job within 30 days, and
+        `InvalidRequestError` if a compaction has merged rows of the job with others.
+        """
+        return undo_job(self._instance, job_id, self.name)
+
+    def reinitialise(self, request_id: str | None = None) -> VersionChange:
+        """Removes all rows, in one transaction. Schema, properties and partitions stay.
+
+        Garbage collection deletes the files; until then `restore` brings the rows back.
+        `request_id` makes the call idempotent, as `restore_id` of `restore` does.
+        """
+        return reinitialise_table(self._instance, self.name, request_id)
 
     def _select(
         self,

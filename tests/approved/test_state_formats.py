@@ -34,6 +34,7 @@ from sleeper.statestore.transactions.partition_split import (
     ReferenceMove,
     SplitPartition,
 )
+from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -91,6 +92,9 @@ TRANSACTIONS = [
         "r",
         id="i",
     ),
+    RestoreVersion(3, id="i"),
+    UndoJob("job", id="i"),
+    ReinitialiseTable(id="i"),
     AcceptTime(3, id="i"),
 ]
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 Row = tuple[int, int, str]
 
@@ -24,36 +25,64 @@ class ModelDelete:
     high: int | None
     number: int | None = None
 
-    def hides(self, key: int, number: int, version: int | None) -> bool:
-        """Returns whether a version lacks the row of that key, committed at the number."""
-        if self.number is None or number > self.number:
-            return False
-        is_seen = version is None or self.number <= version
-        return is_seen and self.low <= key and (self.high is None or key < self.high)
+    def hides(self, key: int) -> bool:
+        """Returns whether the delete hides earlier rows of that key."""
+        return self.low <= key and (self.high is None or key < self.high)
+
+
+@dataclass
+class ModelRestore:
+    """The rows of a version became the newest; those of version 0 are none."""
+
+    to: int
+    number: int | None = None
+
+
+@dataclass
+class ModelUndo:
+    """The rows of a job were taken back."""
+
+    job_id: str
+    number: int | None = None
 
 
 @dataclass
 class ModelTable:
-    """Rows by job, deletes, and the versions that holds and the follower rely on."""
+    """Jobs, deletes, restores and undos, and the versions that holds and the follower rely on."""
 
     id: str
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     deletes: dict[str, ModelDelete] = field(default_factory=dict)
+    replacements: dict[str, ModelRestore | ModelUndo] = field(default_factory=dict)
     holds: dict[str, tuple[int, int]] = field(default_factory=dict)
     follower: int | None = None
 
     def rows(self, version: int | None = None) -> Counter[Row]:
-        """Returns the rows committed up to the version, without those deleted up to it."""
-        counts: Counter[Row] = Counter()
-        for job in self.jobs.values():
-            number = job.number
-            if number is not None and (version is None or number <= version):
-                counts.update(
-                    row
-                    for row in job.rows
-                    if not any(d.hides(row[0], number, version) for d in self.deletes.values())
-                )
-        return counts
+        """Returns the rows after all changes up to the version."""
+        return Counter(row for _, row in self._content(version))
+
+    def _content(self, version: int | None) -> list[tuple[str, Row]]:
+        """Returns each row with its job."""
+        content: list[tuple[str, Row]] = []
+        changes = [
+            *((job.number, (job_id, job)) for job_id, job in self.jobs.items()),
+            *((each.number, each) for each in self.deletes.values()),
+            *((each.number, each) for each in self.replacements.values()),
+        ]
+        committed = sorted(((n, c) for n, c in changes if n is not None), key=itemgetter(0))
+        for number, change in committed:
+            if version is not None and number > version:
+                break
+            match change:
+                case job_id, job:
+                    content += [(job_id, row) for row in job.rows]
+                case ModelDelete():
+                    content = [(job, row) for job, row in content if not change.hides(row[0])]
+                case ModelRestore():
+                    content = self._content(change.to)
+                case ModelUndo():
+                    content = [(job, row) for job, row in content if job != change.job_id]
+        return content
 
     def rows_between(self, start: int, end: int) -> Counter[Row]:
         """Returns the rows added after one version, up to another, deleted since or not."""

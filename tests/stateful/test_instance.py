@@ -31,6 +31,7 @@ from hypothesis.stateful import (
 )
 
 from sleeper.admin.tables import create_table, delete_table
+from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
@@ -64,12 +65,13 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
+from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.statestore.version import PointInTime, Version
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
-from tests.stateful.model import ModelDelete, ModelJob, ModelTable, Row
+from tests.stateful.model import ModelDelete, ModelJob, ModelRestore, ModelTable, ModelUndo, Row
 
 T = TypeVar("T")
 
@@ -149,6 +151,11 @@ class InstanceMachine(RuleBasedStateMachine):
                 applied = state.jobs.applied(delete_id, DeleteRows.kind)
                 if applied is not None:
                     delete.number = applied.number
+            for change_id, change in self.model.replacements.items():
+                for kind in (RestoreVersion.kind, UndoJob.kind, ReinitialiseTable.kind):
+                    applied = state.jobs.applied(change_id, kind)
+                    if applied is not None:
+                        change.number = applied.number
 
     @property
     def state(self) -> Any:
@@ -331,6 +338,60 @@ class InstanceMachine(RuleBasedStateMachine):
             result = self.attempt(crash_at, lambda i: delete_rows(i, NAME, [region], delete_id))
             if result is not None:
                 assert result.number == self.model.deletes[delete_id].number
+
+    # -- restores and undos
+
+    @rule(pick=picks, crash_at=crash, times=st.integers(1, 2))
+    def restore(self, pick: int, crash_at: int | None, times: int) -> None:
+        version, restore_id = self.version(pick), uuid.uuid4().hex
+        if version < max(1, self.horizon()):
+            with pytest.raises(InvalidRequestError, match="oldest readable version"):
+                restore_table(self.instance, NAME, version)
+            return
+        self.model.replacements[restore_id] = ModelRestore(version)
+        for _ in range(times):
+            result = self.attempt(crash_at, lambda i: restore_table(i, NAME, version, restore_id))
+            if result is not None:
+                assert result.number == self.model.replacements[restore_id].number
+                if result.number is None:
+                    break  # it is the newest
+
+    @rule(crash_at=crash)
+    def reinitialise(self, crash_at: int | None) -> None:
+        request_id = uuid.uuid4().hex
+        self.model.replacements[request_id] = ModelRestore(0)
+        self.attempt(crash_at, lambda i: reinitialise_table(i, NAME, request_id))
+
+    @rule(pick=picks, crash_at=crash)
+    def undo(self, pick: int, crash_at: int | None) -> None:
+        ids = [
+            i for i, job in self.model.jobs.items() if job.committed_ms > self.clock() - 29 * DAY_MS
+        ]
+        job_id = _picked(ids, pick)
+        if job_id is None:
+            return
+        undo_id, before = uuid.uuid4().hex, self.model.rows()
+        self.model.replacements[undo_id] = ModelUndo(job_id)
+        try:
+            result = self.attempt(crash_at, lambda i: undo_job(i, job_id, NAME, undo_id))
+        except InvalidRequestError as error:
+            self.check_undo_refusal(job_id, str(error))
+            return
+        if result is not None and result.number is None:
+            self.model.replacements[undo_id].number = self.number()
+            assert self.model.rows() == before
+            del self.model.replacements[undo_id]
+
+    def check_undo_refusal(self, job_id: str, reason: str) -> None:
+        number = self.model.jobs[job_id].number
+        assert number is not None
+        with self.state.reading() as state:
+            history = state.history.newest(100_000)
+        if "a compaction has merged" in reason:
+            assert any(e.operation == "compaction" and e.number > number for e in history)
+        else:
+            assert "and collected" in reason
+            assert self.horizon() > number
 
     # -- background work
 

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from sleeper import __version__
-from sleeper.cli import bulk, delete, holds, ingest, instance, maintenance, query, run, table
+from sleeper.cli import (
+    bulk,
+    delete,
+    holds,
+    ingest,
+    instance,
+    maintenance,
+    query,
+    run,
+    table,
+    versions,
+)
 from sleeper.cli.output import Commands
 from sleeper.instance import INSTANCE_VARIABLE
 
@@ -41,6 +52,7 @@ app.command("sql")(query.sql)
 app.command("run")(run.run)
 app.command("serve")(run.serve)
 app.command("delete")(delete.delete)
+app.command("undo")(versions.undo)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.cli import versions
 from sleeper.cli.arguments import (
     OutputKind,
     OutputOption,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 commands = typer.Typer(help="Create, inspect, change and delete tables.", no_args_is_help=True)
+commands.command("restore")(versions.restore)
+commands.command("reinitialise")(versions.reinitialise)
 
 
 @commands.command("create")

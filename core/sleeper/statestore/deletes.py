@@ -60,11 +60,12 @@ def find_key_file(fold: Fold, path: str) -> KeyFileRow | None:
 def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
     """Removes deletes that no readable version needs: those that apply to no file with references.
 
-    A delete may become one when the horizon passes its number, so those with a number above
+    A delete may become one when the horizon passes its number or its end, so those with one above
     `after` are examined, and when a file goes, so those that overlap the `collected` files (keys)
     are. Key files of which no delete is left are collected.
     """
-    examined = {key for (key,) in fold.rows(_DELETES_SINCE, (after, fold.horizon))}
+    horizons = {"after": after, "horizon": fold.horizon}
+    examined = {key for (key,) in fold.rows(_DELETES_SINCE, horizons)}
     for file in collected:
         examined |= {
             key
@@ -81,7 +82,10 @@ _COLLECT_KEY_FILES = (
     "UPDATE key_files SET collecting = ? WHERE collecting IS NULL"
     " AND NOT EXISTS (SELECT 1 FROM deletes d WHERE d.key_file = key_files.key)"
 )
-_DELETES_SINCE = "SELECT key FROM deletes WHERE number > ? AND number <= ?"
+_DELETES_SINCE = (
+    "SELECT key FROM deletes WHERE number > :after AND number <= :horizon"
+    " OR removed > :after AND removed <= :horizon"
+)
 
 
 @cache

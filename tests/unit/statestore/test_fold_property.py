@@ -16,6 +16,7 @@ from sleeper.statestore.transactions.collection import CollectFiles, FilesCollec
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ReleaseJobs
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
+from sleeper.statestore.transactions.restore import RestoreVersion, UndoJob
 from tests.tables.state_table import StateTable, data_file, read_tables
 
 KEYS = 1_000
@@ -27,6 +28,7 @@ class History:
     def __init__(self, folder: Path) -> None:
         self.table = StateTable(folder, "embedded").initialise(500)
         self.count = 0
+        self.jobs: list[str] = []
         self.expected_versions: dict[int, dict[str, list[str]]] = {}
         self.record()
 
@@ -46,7 +48,9 @@ class History:
         partition = partitions[choice % len(partitions)]
         key_range = partition.region.ranges[0]
         low, high = max(key_range.min, 0), min(key_range.max or KEYS, KEYS) - 1
-        self.table.ingest(f"f{self.count}", partition=partition.id, keys=(low, high))
+        job = self.table.ingest_job(f"f{self.count}", partition=partition.id, keys=(low, high))
+        self.table.commit(job)
+        self.jobs.append(job.id)
 
     def split(self, choice: int) -> None:
         with self.table.store.reading() as state:
@@ -96,6 +100,20 @@ class History:
             expired = [j.id for j in state.jobs.expired(self.table.clock.now_ms)]
         self.table.commit(ReleaseJobs(tuple(expired)))
 
+    def restore(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            version = max(state.oldest_version, state.number - choice)
+        expected = self.expected_versions[version]
+        self.table.commit(RestoreVersion(version))
+        with self.table.store.reading() as state:
+            leaves = {leaf.id for leaf in state.partitions.leaves()}
+            if leaves == expected.keys():
+                assert picture(state) == expected
+
+    def undo(self, choice: int) -> None:
+        if self.jobs:
+            self.table.commit(UndoJob(self.jobs[choice % len(self.jobs)]))
+
     def hold(self, choice: int) -> None:
         with self.table.store.reading() as state:
             version = max(state.oldest_version, state.number - choice)
@@ -122,6 +140,8 @@ STEPS = (
     "release",
     "hold",
     "collect",
+    "restore",
+    "undo",
 )
 
 

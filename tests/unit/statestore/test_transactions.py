@@ -40,6 +40,7 @@ from sleeper.statestore.transactions.partition_split import (
     ReferenceMove,
     SplitPartition,
 )
+from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -630,6 +631,9 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         AcceptTime(3),
         DeleteRows((tree[1].region,)),
         DeleteRows((), KeyFile("k", 3, 9, tree[1].region, (".checksum",)), 7, "request"),
+        RestoreVersion(3),
+        UndoJob("j"),
+        ReinitialiseTable(),
         AddFiles(
             "j",
             1,

@@ -38,6 +38,9 @@ _OPERATIONS = {
     "collect_files": "collect files",
     "files_collected": "forget collected files",
     "bar_runs": "bar old runs",
+    "restore_version": "restore",
+    "undo_job": "undo",
+    "reinitialise_table": "reinitialise table",
 }
 
 

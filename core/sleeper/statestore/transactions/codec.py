@@ -30,6 +30,7 @@ from sleeper.statestore.transactions.partition_split import (
     PushDownReferences,
     SplitPartition,
 )
+from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -61,6 +62,9 @@ KINDS: dict[str, type[Transaction]] = {
         BarRuns,
         AcceptTime,
         DeleteRows,
+        RestoreVersion,
+        UndoJob,
+        ReinitialiseTable,
     )
 }
 

@@ -1,0 +1,126 @@
+"""`sleeper undo`, and `sleeper table restore` and `reinitialise`: changes to older rows."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.arguments import TableName, complete_table
+from sleeper.cli.output import instance_command, note
+
+if TYPE_CHECKING:
+    from sleeper.admin.versions import VersionChange
+    from sleeper.instance import Instance
+
+
+RequestId = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="ID",
+        help="Id of the request. A repeated request with the same id changes nothing.",
+    ),
+]
+
+
+@instance_command
+def restore(
+    instance: "Instance",
+    name: TableName,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="N|TIME|AGE",
+            help="Restore the version of transaction N, or of a time (ISO 8601, UTC without a "
+            "zone) or an age (such as 30m, 2h or 2d).",
+        ),
+    ],
+    request_id: RequestId = None,
+) -> None:
+    """Make the rows of an old version the newest, in one transaction.
+
+    No file is rewritten. Schema, properties and partitions stay. The versions in between are
+    readable as before, so a restore can be restored too. `sleeper table history` lists versions.
+
+    \b
+    Examples:
+      sleeper table restore flights --to 12
+      sleeper table restore flights --to 2h
+    """
+    from sleeper.admin.versions import restore_table
+    from sleeper.statestore.version import parse_version_text
+
+    change = restore_table(instance, name, parse_version_text(to), request_id)
+    if change.number is None:
+        note(f"nothing to restore: version {change.version} of {name} is the newest")
+    elif not _note_done(change, "restore"):
+        note(
+            f"restored version {change.version} of {name}: transaction {change.number} "
+            f"(restore {change.id})"
+        )
+
+
+@instance_command
+def reinitialise(
+    instance: "Instance",
+    name: TableName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    request_id: RequestId = None,
+) -> None:
+    """Remove all rows of a table, in one transaction.
+
+    Schema, properties and partitions stay. Garbage collection deletes the files; until then
+    `sleeper table restore` brings the rows back. Asks for confirmation on a terminal.
+
+    \b
+    Example:
+      sleeper table reinitialise flights --yes
+    """
+    from sleeper.admin.versions import reinitialise_table
+
+    instance.table(name)
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"remove all rows of table {name}?", abort=True, err=True)
+    change = reinitialise_table(instance, name, request_id)
+    if not _note_done(change, "reinitialisation"):
+        note(f"removed all rows of {name}: transaction {change.number}")
+
+
+@instance_command
+def undo(
+    instance: "Instance",
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Id of an ingest or import job.")],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Table of the job. By default it is looked for in all tables.",
+            autocompletion=complete_table,
+        ),
+    ] = None,
+) -> None:
+    """Take back what one ingest or import added, in one transaction.
+
+    Rows that other jobs added stay. Fails if a compaction has merged rows of the job with others;
+    the error names the version that can be restored instead. The id of the job stays used.
+
+    \b
+    Examples:
+      sleeper undo 4d47ec675c6746aea4f64a71be7be397
+      sleeper undo load-2026-01-31 --table flights
+    """
+    from sleeper.admin.versions import undo_job
+
+    change = undo_job(instance, job_id, table)
+    if change.number is None:
+        note(f"nothing to undo: no row of job {job_id} is in {change.table}")
+    else:
+        note(f"undid job {job_id} in {change.table}: transaction {change.number}")
+
+
+def _note_done(change: "VersionChange", noun: str) -> bool:
+    if change.already_done:
+        note(f"{noun} {change.id} is already done: transaction {change.number}")
+    return change.already_done
