@@ -27,6 +27,7 @@ from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
 from stacks.constructs.permissions import send_frames
 from stacks.dashboard import DashboardStack
+from stacks.deletion import DeletionStack
 from stacks.deployment import Deployment
 from stacks.garbage_collection import GarbageCollectionStack
 from stacks.http_api import HttpApiStack
@@ -73,6 +74,7 @@ class InstanceStack(cdk.Stack):
         every: dict[str, Any] = {"deployment": deployment, "alarms": alarms}
         StateStoreStack(self, "StateStore", **every)
         CommitterStack(self, "Committer", **every)
+        DeletionStack(self, "Deletion", **every)
         self._add_ingest(deployment, every, network.cluster)
         self._add_care(deployment, every, network.cluster)
         self._add_queries(deployment, every, storage.emptier)

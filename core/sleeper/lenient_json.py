@@ -8,13 +8,32 @@ import math
 import re
 from typing import Annotated, Any
 
-from sleeper.json_codec import Conversion, Member, MismatchError
+from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Conversion, Member, MismatchError, parse_object
 
 # A float holds every whole number up to here exactly.
 _EXACT_MAX = 2**53
 _CHARACTERS_MAX = 64 * 1024
+_DEPTH_MAX = 20
 _WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
 _FLAGS = {"true": True, "false": False}
+
+
+def parse_message_object(body: str, what: str) -> dict[str, Any]:
+    """Parses the body of a message. InvalidRequestError if it is not a JSON object."""
+    raw = parse_object(body, what)
+    if _depth_exceeds(raw, _DEPTH_MAX):
+        # Python can parse deeper values than it can write.
+        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
+    return raw
+
+
+def _depth_exceeds(raw: Any, levels: int) -> bool:
+    nested = [raw]
+    for _ in range(levels):
+        values = (each.values() if isinstance(each, dict) else each for each in nested)
+        nested = [v for each in values for v in each if isinstance(v, dict | list)]
+    return bool(nested)
 
 
 def is_unicode(text: str) -> bool:

@@ -13,6 +13,7 @@ from lambdas.collect_orphans.handler import handler as collect_orphans
 from lambdas.commit_transactions.handler import handler as commit_transactions
 from lambdas.create_compaction_jobs.handler import handler as create_compaction_jobs
 from lambdas.create_ingest_batches.handler import handler as create_ingest_batches
+from lambdas.delete_rows.handler import handler as delete_rows
 from lambdas.fan_out_tables.handler import handler as fan_out_tables
 from lambdas.find_partitions_to_split.handler import handler as find_partitions_to_split
 from lambdas.handle_websocket.handler import handler as handle_websocket

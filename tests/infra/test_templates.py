@@ -115,6 +115,7 @@ def test_the_visibility_timeout_outlasts_the_timeout_of_a_function(
             # What may take the function's time or memory must not take other messages with it.
             is_light = "commits" in queue["QueueName"] or "batcher" in queue["QueueName"]
             is_light = is_light or "bulk-import" in queue["QueueName"]
+            is_light = is_light or "row-deletion" in queue["QueueName"]
             assert properties["BatchSize"] == (10 if is_light else 1), queue["QueueName"]
             retried = function["Environment"]["Variables"].get(RETRY_VARIABLE)
             is_query = "query" in queue["QueueName"]
@@ -122,7 +123,7 @@ def test_the_visibility_timeout_outlasts_the_timeout_of_a_function(
             assert retried == (None if is_query else expected), queue["QueueName"]
             assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
             seen += 1
-    assert seen == 12
+    assert seen == 13
 
 
 def test_no_role_allows_wildcard_actions(example: Synthesis) -> None:
@@ -166,7 +167,7 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
 
 def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 26
+    assert len(functions) == 27
     for function in functions:
         environment = function["Environment"]["Variables"]
         assert environment["SLEEPER_INSTANCE"] == "aws:example"
@@ -333,7 +334,7 @@ def test_operations_on_tables_have_bounded_concurrency(example: Synthesis) -> No
         for where, resource in mappings.items()
     }
     unbounded = [name for name, count in most.items() if count is None]
-    assert len(most) == 12
+    assert len(most) == 13
     assert sorted(name[:7] for name in unbounded) == ["Receive"]
 
 
@@ -554,3 +555,21 @@ def test_the_orphan_collector_may_commit_the_accepted_time(example: Synthesis) -
         for action in as_list(statement["Action"])
     }
     assert {"dynamodb:PutItem", "dynamodb:UpdateItem", "s3:DeleteObject"} <= actions
+
+
+def test_the_function_that_deletes_rows_has_no_access_to_data_files(example: Synthesis) -> None:
+    allowed = [
+        (action, json.dumps(resource))
+        for where, statement in example.statements()
+        if where.startswith("Deletion/")
+        for action in as_list(statement["Action"])
+        for resource in as_list(statement.get("Resource", ()))
+    ]
+    assert {action for action, _ in allowed if action.startswith("s3:")} == {
+        "s3:AbortMultipartUpload", "s3:GetObject", "s3:ListBucket", "s3:PutObject",
+    }  # fmt: skip
+    objects = [resource for action, resource in allowed if action.startswith("s3:")]
+    assert any("/log/" in resource for resource in objects)
+    assert not any("/data/" in resource for resource in objects)
+    written = [resource for action, resource in allowed if action == "s3:PutObject"]
+    assert all("/log/" in resource for resource in written)

@@ -13,6 +13,7 @@ from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import parse_compaction_job
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.deletion.message import parse_delete_message, parse_deleted_regions
 from sleeper.jobs.file_requests import SUBMISSIONS
 from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.partitions.json import region_from_json
@@ -48,6 +49,10 @@ def _leaf_query(body: str) -> None:
     make_leaf_query(parse_leaf_query_message(body), _schema())
 
 
+def _delete(body: str) -> None:
+    parse_deleted_regions(_schema(), parse_delete_message(body, "default").selection)
+
+
 def _commit(body: str) -> None:
     decode_transactions(commit_message_from_json(body).lines or ())
 
@@ -58,6 +63,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Ingest messages": lambda body: INGEST_JOBS.parse(body, "default"),
     "Bulk import messages": parse_spark_request,
     "Ingest batcher messages": lambda body: SUBMISSIONS.parse(body, "default"),
+    "Delete messages": _delete,
     "Bulk export messages": lambda body: EXPORT_JOBS.parse(body, "default"),
     "Query messages": _query,
     "Results destinations": lambda body: RESULTS_DESTINATION.decode(json.loads(body)),

@@ -30,7 +30,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
-from sleeper.jobs.ingest_job import add_id
+from sleeper.jobs.ingest_job import add_id, add_requester
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
@@ -267,6 +267,8 @@ def body_rewriter(name: QueueName) -> BodyRewriter:
     """Returns the function that rewrites the bodies of a queue's redriven messages."""
     if name is QueueName.QUERY:
         return rewrite_query_body
+    if name is QueueName.DELETION:
+        return lambda body, message_id, sender: add_requester(body, "id", message_id, sender)
     if name in _ID_MEMBERS:
         member = _ID_MEMBERS[name]
         return lambda body, message_id, _sender: add_id(body, member, message_id)

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.region import Region, disjoint_regions
+from sleeper.processing.restriction import NO_RESTRICTION, find_chain_restriction
+from sleeper.properties.table import QUERY_CALLERS
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.transaction import Status, new_transaction_id
 
@@ -28,6 +30,13 @@ class DeleteResult:
 def delete_rows(
     instance: Instance, table_name: str, regions: Sequence[Region], delete_id: str | None = None
 ) -> DeleteResult:
+    """Deletes rows of a table by name, as `delete_table_rows` does."""
+    return delete_table_rows(instance.table(table_name), regions, delete_id)
+
+
+def delete_table_rows(
+    table: OpenTable, regions: Sequence[Region], delete_id: str | None = None
+) -> DeleteResult:
     """Deletes the rows of the regions that were committed before, in one transaction.
 
     Rows that are committed later are kept. A repeated call with the id of an earlier one, within
@@ -36,7 +45,24 @@ def delete_rows(
     the rows may or may not be deleted: repeat the call with the id in the message.
     """
     if delete_id is not None:
-        _check_id(delete_id)
+        check_delete_id(delete_id)
+    distinct = check_regions(regions)
+    transaction = DeleteRows(id=delete_id or new_transaction_id(), regions=tuple(distinct))
+    try:
+        (outcome,) = table.state.commit(transaction)
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error}; delete not confirmed: repeating it with the id {transaction.id!r} deletes "
+            "no row twice"
+        ) from error
+    if outcome.refused:
+        raise ConflictError(f"cannot delete from table {table.ref.name!r}: {outcome.reason}")
+    done = outcome.status is Status.ALREADY_DONE
+    return DeleteResult(transaction.id, outcome.number, len(distinct), done)
+
+
+def check_regions(regions: Sequence[Region]) -> list[Region]:
+    """Returns the distinct regions of a delete. InvalidRequestError for none or too many."""
     if not regions:
         raise InvalidRequestError("no rows to delete (expected a key, a range or a region)")
     distinct = disjoint_regions(regions)
@@ -44,22 +70,25 @@ def delete_rows(
         raise InvalidRequestError(
             f"{len(distinct):,} regions to delete (expected at most {REGIONS_MAX:,} in one delete)"
         )
-    transaction = DeleteRows(id=delete_id or new_transaction_id(), regions=tuple(distinct))
-    state = instance.table(table_name).state
-    try:
-        (outcome,) = state.commit(transaction)
-    except UnavailableError as error:
-        raise UnavailableError(
-            f"{error}; delete not confirmed: repeating it with the id {transaction.id!r} deletes "
-            "no row twice"
-        ) from error
-    if outcome.refused:
-        raise ConflictError(f"cannot delete from table {table_name!r}: {outcome.reason}")
-    done = outcome.status is Status.ALREADY_DONE
-    return DeleteResult(transaction.id, outcome.number, len(distinct), done)
+    return distinct
 
 
-def _check_id(delete_id: str) -> None:
+def check_delete_access(table: OpenTable, chain: Sequence[str]) -> None:
+    """Raises InvalidRequestError unless the last caller of the chain may see all of the table.
+
+    The others act on its behalf. A caller who sees a part of the rows could delete the others, or
+    learn of them.
+    """
+    callers = table.properties().get(QUERY_CALLERS)
+    if find_chain_restriction(callers, chain, table.ref.name) != NO_RESTRICTION:
+        raise InvalidRequestError(
+            f"caller {chain[-1]!r} may not see all of table {table.ref.name!r} "
+            "(deletes require unrestricted access)"
+        )
+
+
+def check_delete_id(delete_id: str) -> None:
+    """Raises InvalidRequestError unless the text can be the id of a delete."""
     if not delete_id or len(delete_id) > _ID_CHARACTERS_MAX or not delete_id.isprintable():
         raise InvalidRequestError(
             f"invalid id of a delete: {delete_id!r:.250} (expected 1 to {_ID_CHARACTERS_MAX} "

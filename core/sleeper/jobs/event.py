@@ -16,6 +16,7 @@ class JobKind(Enum):
     COMPACTION = "compaction"
     SPLIT = "split"
     QUERY = "query"
+    DELETION = "deletion"
 
 
 class JobStep(Enum):

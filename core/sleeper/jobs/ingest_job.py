@@ -12,9 +12,11 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 from sleeper.json_codec import Conversion, JsonCodec, MismatchError, camel_case, parse_object
-from sleeper.lenient_json import LenientText, OptionalText, to_text
+from sleeper.lenient_json import LenientText, OptionalText, parse_message_object, to_text
 
 _ID_BYTES_MAX = 500
+REQUESTERS = "askedBy"
+"""The member with the callers on whose behalf a message was sent again."""
 
 
 class TableMessage(Protocol):
@@ -78,6 +80,23 @@ def add_id(body: str, member: str, message_id: str) -> str:
     if raw.get(member):
         return body
     return json.dumps({**raw, member: message_id}, separators=(",", ":"))
+
+
+def add_requester(body: str, member: str, message_id: str, sender: str) -> str:
+    """Returns the body of a message that `sender` sends again, as a message with another id.
+
+    It keeps its id in that member, and its original requesters, whose restrictions still apply. A
+    body that is not a message is returned unchanged.
+    """
+    try:
+        raw = parse_message_object(body, "message")
+    except InvalidRequestError:
+        return body
+    before = raw.get(REQUESTERS) or []
+    if not isinstance(before, list):
+        return body
+    changes = {member: raw.get(member) or message_id, REQUESTERS: [sender, *before]}
+    return json.dumps({**raw, **changes}, separators=(",", ":"))
 
 
 def _to_id(raw: Any) -> str:

@@ -43,6 +43,7 @@ class QueueName(Enum):
     BULK_EXPORT = "bulk_export"
     QUERY = "query"
     LEAF_QUERY = "leaf_query"
+    DELETION = "deletion"
 
 
 WORK_QUEUES = (
@@ -51,6 +52,7 @@ WORK_QUEUES = (
     QueueName.SPLITTING,
     QueueName.QUERY,
     QueueName.LEAF_QUERY,
+    QueueName.DELETION,
 )
 """The queues of a local instance that its workers poll."""
 MESSAGE_BYTES_MAX = 1_048_576

@@ -82,6 +82,7 @@ _QUEUES = (
     _queue("bulk_export", "bulk-export", "bulk.export.queue", "bulk exports"),
     _queue("query", "query", "query.queue", "queries"),
     _queue("leaf_query", "leaf-partition-query", "query.leaf.partition.queue", "subqueries of queries"),
+    _queue("deletion", "row-deletion", "deletion.queue", "deletes of rows"),
 )
 DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
 
@@ -98,7 +99,7 @@ QUERY_RESULTS_QUEUE_ARN = _place("query.results.queue.arn", "The ARN of the queu
 QUERY_ROLE = _place("query.role.arn", "The role for clients that send queries and read their results.")
 INGEST_BY_QUEUE_ROLE = _place("ingest.by.queue.role.arn", "The role for clients that upload files and send ingest and bulk import jobs.")
 INGEST_DIRECT_ROLE = _place("ingest.direct.role.arn", "The role for clients that write data files and commit them themselves.")
-ADMIN_ROLE = _place("admin.role.arn", "The role for administration: tables, properties, reports. It deletes no data.")
+ADMIN_ROLE = _place("admin.role.arn", "The role for administration: tables, properties, reports, deletes of rows. It deletes no data files.")
 
 ATHENA_SPILL_BUCKET = _place("athena.spill.bucket", "The bucket that reads for Athena spill to.")
 ATHENA_CATALOG = _place("athena.catalog", "The data catalog of Athena that the instance is.")

@@ -25,6 +25,7 @@ class ReportKind(StrEnum):
     BULK_IMPORT_JOBS = "bulk-import-jobs"
     BULK_EXPORT_JOBS = "bulk-export-jobs"
     COMPACTION_JOBS = "compaction-jobs"
+    DELETION_JOBS = "deletion-jobs"
     TASKS = "tasks"
     QUERIES = "queries"
     QUEUES = "queues"

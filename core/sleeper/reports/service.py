@@ -33,6 +33,7 @@ _JOB_KINDS = {
     ReportKind.BULK_IMPORT_JOBS: JobKind.BULK_IMPORT,
     ReportKind.BULK_EXPORT_JOBS: JobKind.BULK_EXPORT,
     ReportKind.COMPACTION_JOBS: JobKind.COMPACTION,
+    ReportKind.DELETION_JOBS: JobKind.DELETION,
 }
 
 

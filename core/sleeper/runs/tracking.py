@@ -161,15 +161,23 @@ def parse_file_job(instance: Instance, message: Message, kind: JobKind) -> Inges
     with track_run(instance, kind, _UNKNOWN_TABLE, message.message_id).reject_errors():
         job = INGEST_JOBS.parse(message.body, message.message_id)
         instance.storage.sources.check_message(job.files)
-    age_ms = instance.clock() - message.sent_ms
     table_id = unknown_table_id(job.table_name, job.table_id)
     with track_run(instance, kind, table_id, job.id).reject_errors():
-        if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
-            raise InvalidRequestError(
-                f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs "
-                f"are kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
-            )
+        check_age(instance, message, f"ingest job {job.id}", "if its rows are not there")
     return job
+
+
+def check_age(instance: Instance, message: Message, what: str, condition: str) -> None:
+    """Raises InvalidRequestError for a message as old as the ids that the state keeps.
+
+    `what` names the job, and `condition` says when to send it again.
+    """
+    age_ms = instance.clock() - message.sent_ms
+    if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
+        raise InvalidRequestError(
+            f"{what} was sent {age_ms // DAY_MS} days ago: ids of committed jobs "
+            f"are kept {APPLIED_ID_DAYS} days, so send it again {condition}"
+        )
 
 
 class TableJob(Protocol):

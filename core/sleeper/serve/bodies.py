@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -78,7 +77,6 @@ def _problem(kind: str, reason: str) -> dict[str, str]:
     return {"error": kind, "reason": reason}
 
 
-NUMBER_MAX = 2**63 - 1
 _SECONDS_MAX = 30
 
 
@@ -113,46 +111,3 @@ async def body_bytes(request: Request, bytes_max: int) -> bytes:
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {_SECONDS_MAX} s") from None
     return bytes(body)
-
-
-def check_members(raw: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raises `InvalidRequestError` for an unknown member, which may be misspelt."""
-    for name in raw:
-        if name not in known:
-            raise InvalidRequestError(f"unknown member {name!r} (expected {', '.join(known)})")
-
-
-def text_member(raw: Mapping[str, Any], name: str) -> str | None:
-    """Returns a member that is a string; `None` if it is missing."""
-    value = raw.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequestError(f'"{name}" must be text, not {value!r:.200}')
-    return value
-
-
-def number_member(raw: Mapping[str, Any], name: str, least: int) -> int | None:
-    """Returns a member that is an integer of 64 bits; `None` if it is missing."""
-    value = raw.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise InvalidRequestError(f'"{name}" must be an integer from {least} to 2^63-1')
-    return value
-
-
-def list_member(raw: Mapping[str, Any], name: str) -> list[Any]:
-    """Returns a member that is a list; an empty list if it is missing."""
-    value = raw.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise InvalidRequestError(f'"{name}" must be a list, not {value!r:.200}')
-    return value
-
-
-def text_list_member(raw: Mapping[str, Any], name: str) -> list[str]:
-    """Returns a member that is a list of strings; an empty list if it is missing."""
-    values = list_member(raw, name)
-    if not all(isinstance(value, str) for value in values):
-        raise InvalidRequestError(f'"{name}" must be a list of names')
-    return values

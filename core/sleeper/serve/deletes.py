@@ -8,17 +8,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.message import parse_deleted_regions
+from sleeper.deletion.service import check_delete_access, delete_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
-from sleeper.partitions.region import Region, whole_region
-from sleeper.processing.restriction import NO_RESTRICTION
-from sleeper.query.service import read_schema, restrict_caller
+from sleeper.json_members import check_members, text_member
+from sleeper.partitions.region import Region
+from sleeper.query.service import read_schema
 from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
-from sleeper.serve.bodies import check_members, json_body, text_member
+from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import COUNT, OBJECT, TEXT, Json, Model, object_schema
-from sleeper.serve.regions import REGION_MEMBERS, parse_regions
+from sleeper.serve.regions import REGION_MEMBERS
 from sleeper.serve.service import Service
 
 DELETE = Model(
@@ -76,37 +77,17 @@ def parse_delete(schema: Schema, raw: Mapping[str, Any]) -> tuple[Region, ...]:
     """Returns the regions of a `Delete` body.
 
     Raises `InvalidRequestError` with the name of the member that is wrong, and for a body that
-    selects nothing: deleting all rows requires `"all": true`.
+    selects nothing.
     """
     check_members(raw, DELETE.members)
     text_member(raw, "id")
-    every_row = raw.get("all")
-    if every_row is not None and not isinstance(every_row, bool):
-        raise InvalidRequestError(f'"all" must be true or false, not {every_row!r:.200}')
-    regions = parse_regions(schema, raw)
-    if every_row and regions is not None:
-        raise InvalidRequestError('"all" deletes all rows (expected no keys, ranges or regions)')
-    if not every_row and not regions:
-        raise InvalidRequestError(
-            'no rows to delete (expected "keys", "ranges" or "regions", or "all": true for all '
-            "rows)"
-        )
-    return regions or (whole_region(schema),)
+    return parse_deleted_regions(schema, raw)
 
 
 def _check_access(instance: Instance, name: str, caller: str) -> None:
-    """Raises an error of status 403 unless the caller may see all of the table.
-
-    A caller who sees a part of the rows could delete the others, or learn of them.
-    """
+    """Raises an error of status 403 unless the caller may see all of the table."""
     table = instance.table(name)
     try:
-        is_restricted = restrict_caller(table, caller) != NO_RESTRICTION
+        check_delete_access(table, (caller,))
     except InvalidRequestError as refusal:
         raise HTTPException(403, str(refusal)) from refusal
-    if is_restricted:
-        raise HTTPException(
-            403,
-            f"caller {caller!r} may not see all of table {name!r} "
-            "(deletes require unrestricted access)",
-        )

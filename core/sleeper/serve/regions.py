@@ -1,13 +1,5 @@
-"""Members of request bodies that select rows: keys, ranges and regions."""
+"""The JSON schema of members of request bodies that select rows: keys, ranges and regions."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import key_value_from_json, make_range, region_or_none_from_json
-from sleeper.partitions.region import Region, key_region, whole_region
-from sleeper.schema.model import Schema
-from sleeper.serve.bodies import list_member
 from sleeper.serve.endpoint import OBJECT, Json, list_schema
 
 _KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
@@ -28,51 +20,3 @@ REGION_MEMBERS: Json = {
         "stringsBase64Encoded is false.",
     ),
 }
-
-
-def parse_regions(schema: Schema, raw: Mapping[str, Any]) -> tuple[Region, ...] | None:
-    """Returns the regions of all keys, ranges and regions of a body; `None` if it has no such list.
-
-    Keys and ranges have plain strings and base64 bytes. Raises `InvalidRequestError` with the name
-    of the member that is wrong.
-    """
-    regions = (
-        *_parse_regions(schema, raw, "keys", _key_region),
-        *_parse_regions(schema, raw, "ranges", _range_region),
-        *_parse_regions(schema, raw, "regions", region_or_none_from_json),
-    )
-    return None if all(raw.get(name) is None for name in REGION_MEMBERS) else regions
-
-
-def _parse_regions(
-    schema: Schema,
-    raw: Mapping[str, Any],
-    name: str,
-    parse: Callable[[Schema, Any], Region | None],
-) -> Iterator[Region]:
-    for place, value in enumerate(list_member(raw, name)):
-        try:
-            region = parse(schema, value)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f'"{name}[{place}]": {error}') from error
-        if region is not None:
-            yield region
-
-
-def _key_region(schema: Schema, key: Any) -> Region:
-    values = key if isinstance(key, list) else [key]
-    if len(values) != len(schema.row_keys):
-        names = ", ".join(f.name for f in schema.row_keys)
-        raise InvalidRequestError(
-            f"key {key!r} has {len(values)} values (expected one per row key field: {names})"
-        )
-    fields = zip(schema.row_keys, values, strict=True)
-    return key_region(schema, [key_value_from_json(field, value) for field, value in fields])
-
-
-def _range_region(schema: Schema, ends: Any) -> Region:
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise InvalidRequestError(f"invalid range {ends!r} (expected [min, max], null if open)")
-    field = schema.row_keys[0]
-    low, high = (None if end is None else key_value_from_json(field, end) for end in ends)
-    return Region((make_range(field, low, high), *whole_region(schema).ranges[1:]))

@@ -6,6 +6,8 @@ from typing import Any
 from starlette.requests import Request
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_members import check_members, number_member, text_list_member, text_member
+from sleeper.partitions.selection import parse_selection
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.query.request import Query
@@ -14,15 +16,9 @@ from sleeper.query.service import open_query, read_schema
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
-from sleeper.serve.bodies import (
-    check_members,
-    json_body,
-    number_member,
-    text_list_member,
-    text_member,
-)
+from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import COUNT, OBJECT, POSITIVE, TEXT, Json, Model, list_schema
-from sleeper.serve.regions import REGION_MEMBERS, parse_regions
+from sleeper.serve.regions import REGION_MEMBERS
 from sleeper.serve.row_answer import RowAnswer, choose_format
 from sleeper.serve.service import RowStream, Service
 from sleeper.statestore.version import Version, parse_version
@@ -106,7 +102,7 @@ def parse_query(schema: Schema, raw: Mapping[str, Any]) -> Query:
     check_members(raw, QUERY.members)
     columns = raw.get("columns")
     return Query(
-        parse_regions(schema, raw),
+        parse_selection(schema, raw),
         None if columns is None else tuple(text_list_member(raw, "columns")),
         number_member(raw, "limit", 0),
         _parse_version(raw),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.bulk_import.start import run_persistent_import
 from sleeper.compaction.service import run_compaction_message
+from sleeper.deletion.message import run_delete_message
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
 from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
@@ -61,12 +62,13 @@ class WorkerSettings:
     retry_policies: dict[QueueName, RetryPolicy] = field(default_factory=lambda: RETRY_POLICIES)
 
 
-# Callers wait for queries. Splits are fast, and later jobs profit from the smaller leaves.
+# Callers wait for queries. Deletes and splits are fast, and later jobs profit from smaller leaves.
 LOCAL_WORKER = WorkerSettings(
     "worker",
     (
         QueueName.LEAF_QUERY,
         QueueName.QUERY,
+        QueueName.DELETION,
         QueueName.SPLITTING,
         QueueName.COMPACTION,
         QueueName.INGEST,
@@ -207,6 +209,8 @@ class Worker:
                 return run_query_message(instance, message), 0
             case QueueName.LEAF_QUERY:
                 return run_leaf_query_message(instance, message), 0
+            case QueueName.DELETION:
+                run_delete_message(instance, message, task_id)
             case QueueName.SPLITTING:
                 run_split_message(instance, message.body)
             case QueueName.BULK_IMPORT_PERSISTENT_EMR:

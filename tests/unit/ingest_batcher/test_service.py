@@ -90,6 +90,7 @@ def test_a_redriven_message_adds_no_file_again(instance: Instance, file: Path) -
         (QueueName.BULK_EXPORT, "exportId"),
         (QueueName.QUERY, "queryId"),
         (QueueName.INGEST_BATCHER, "firstMessageId"),
+        (QueueName.DELETION, "id"),
     ],
 )
 def test_a_redriven_message_keeps_the_id_of_its_first_sending(

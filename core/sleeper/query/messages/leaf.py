@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
-from sleeper.lenient_json import StrictText
+from sleeper.lenient_json import StrictText, parse_message_object
 from sleeper.partitions.json import region_from_json
 from sleeper.processing.restriction import NO_RESTRICTION, RESTRICTION, Restriction
-from sleeper.query.messages.query import QueryMessage, RawRegion, make_query, parse_message_object
+from sleeper.query.messages.query import QueryMessage, RawRegion, make_query
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.ingest_job import REQUESTERS, add_requester
 from sleeper.jobs.query_tracker import Connection
 from sleeper.json_codec import (
     Conversion,
@@ -19,9 +20,13 @@ from sleeper.json_codec import (
     Member,
     MismatchError,
     camel_case,
-    parse_object,
 )
-from sleeper.lenient_json import OptionalStrictText, StrictText, to_strict_text
+from sleeper.lenient_json import (
+    OptionalStrictText,
+    StrictText,
+    parse_message_object,
+    to_strict_text,
+)
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import iterator_members
@@ -40,9 +45,7 @@ from sleeper.statestore.version import Version, parse_version, parse_version_tex
 QUERY_TYPE = "Query"
 _WHAT = "query message"
 CLIENT_QUERY_ID = "clientQueryId"
-_REQUESTERS = "askedBy"
 _ID_BYTES_MAX = 256
-_DEPTH_MAX = 20
 _AS_OF = (
     "a transaction number of 1 or more, a time such as 2026-01-31T12:00:00Z, or an age such as 2h"
 )
@@ -115,7 +118,7 @@ class QueryMessage:
     status: Annotated[tuple[StatusDestination, ...], Member(_STATUS, optional=True)] = field(
         default_factory=tuple
     )
-    requesters: Annotated[tuple[StrictText, ...], Member(_REQUESTERS, optional=True)] = ()
+    requesters: Annotated[tuple[StrictText, ...], Member(REQUESTERS, optional=True)] = ()
 
     def version(self, clock: Clock = system_clock) -> Version | None:
         """The version to read, `None` for the newest. An age is relative to the clock."""
@@ -167,15 +170,7 @@ def rewrite_query_body(body: str, message_id: str, sender: str) -> str:
     The query keeps its id and its original requesters, whose restrictions still apply. A body
     that is not a query is returned unchanged.
     """
-    try:
-        raw = parse_message_object(body, _WHAT)
-    except InvalidRequestError:
-        return body
-    before = raw.get(_REQUESTERS) or []
-    if not isinstance(before, list):
-        return body
-    changes = {"queryId": raw.get("queryId") or message_id, _REQUESTERS: [sender, *before]}
-    return json.dumps({**raw, **changes}, separators=(",", ":"))
+    return add_requester(body, "queryId", message_id, sender)
 
 
 def query_fingerprint(body: str) -> str:
@@ -184,7 +179,7 @@ def query_fingerprint(body: str) -> str:
         raw = parse_message_object(body, _WHAT)
     except InvalidRequestError:
         return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
-    content = {name: raw[name] for name in raw if name not in {"queryId", _REQUESTERS}}
+    content = {name: raw[name] for name in raw if name not in {"queryId", REQUESTERS}}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -210,23 +205,6 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
             raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
     processing = Processing(iterator=message.iterator)
     return Query(tuple(regions), columns, version=message.version(), processing=processing)
-
-
-def parse_message_object(body: str, what: str) -> dict[str, Any]:
-    """Parses the body of a message. InvalidRequestError if it is not a JSON object."""
-    raw = parse_object(body, what)
-    if _depth_exceeds(raw, _DEPTH_MAX):
-        # Python can parse deeper values than it can write.
-        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
-    return raw
-
-
-def _depth_exceeds(raw: Any, levels: int) -> bool:
-    nested = [raw]
-    for _ in range(levels):
-        values = (each.values() if isinstance(each, dict) else each for each in nested)
-        nested = [v for each in values for v in each if isinstance(v, dict | list)]
-    return bool(nested)
 
 
 def replace_connections(body: str, connection: Connection) -> dict[str, Any]:
