@@ -40,6 +40,9 @@ from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
+from sleeper.query.changes.read import Change, feed_schema
+from sleeper.query.changes.reader import ChangeReader
+from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.result import QueryResult
 from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
@@ -147,6 +150,72 @@ class Rowset:
         frame = polars.from_arrow(self.to_arrow())
         assert isinstance(frame, polars.DataFrame)
         return frame
+
+
+class Changes:
+    """The changes of a table in the order of their transactions: a stream that can be read once.
+
+    Iteration yields `Change` objects. A change has `number`, `time_ms`, `time` and `job` of its
+    transaction, and an `operation`:
+
+    - `insert`: `rows` is a `pyarrow.RecordBatch` of added rows. The rows of a transaction are in
+      key order, and may come as several changes.
+    - `delete`: the rows of smaller numbers with the row keys in `rows` were deleted.
+    - `delete_region`: the rows of smaller numbers in `regions` were deleted, a list of regions as
+      for `delete`.
+    - `replace`: all rows were removed. The content of the table follows as inserts of the number.
+
+    `to_arrow` of a change returns its rows with the columns `number`, `time`, `job`, `operation`,
+    `row` and `region`, and `schema` is the Arrow schema of these.
+
+    `start` is the number after which the changes begin, and `position` the number up to which all
+    were taken. A change is taken when the next one is requested. The object is a context manager.
+    """
+
+    def __init__(self, reader: ChangeReader) -> None:
+        self._reader = reader
+        self.schema: pa.Schema = feed_schema(reader.schema)
+        self.start: int = reader.start
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self._reader)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops reading. The progress that was not recorded yet is read again."""
+        self._reader.close()
+
+    @property
+    def position(self) -> int:
+        """The number of the last transaction whose changes were all taken."""
+        return self._reader.position
+
+    def commit(self) -> None:
+        """Records the position for the follower at once; iteration does so from time to time."""
+        self._reader.commit()
+
+    def stop(self) -> None:
+        """Ends an iteration that follows, from another thread, after the current transactions."""
+        self._reader.stop()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Returns the changes as a stream of rows for other Arrow libraries."""
+        batches = (change.to_arrow() for change in self)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def to_arrow(self) -> pa.Table:
+        """Reads all changes into memory, as a PyArrow table."""
+        return self.to_reader().read_all()
 
 
 class Table:
@@ -302,6 +371,34 @@ class Table:
             *(make_range_region(self.schema, low, high) for low, high in ranges),
             *(region_from_json(self.schema, {**plain, **region}) for region in regions),
         )
+
+    def changes(
+        self,
+        since: datetime | str | None = None,
+        from_number: int | None = None,
+        to_number: int | None = None,
+        follow: bool = False,
+        follower: str | None = None,
+    ) -> Changes:
+        """Returns what each transaction changed, in the order of their numbers.
+
+        - `since`: begin after this time, which is a `datetime`, ISO 8601 text (UTC without a zone)
+          or an age such as `"2d"`.
+        - `from_number`: begin with this transaction. The default is the first one of the table.
+        - `to_number`: end with this transaction. The default is the newest at the call.
+        - `follow`: wait for new transactions, until `to_number`, or without end.
+        - `follower`: continue where the follower of this name stands, and record its progress when
+          changes were taken. A new name begins at the requested start. The table keeps the
+          changes that a follower has not read. After an interruption the changes that were not
+          recorded come again with the same numbers.
+
+        Rows have the newest schema. Filters and aggregations of the table are not applied.
+
+        Raises `InvalidRequestError` if the start or end does not exist, or if changes after the
+        start are no longer kept, which the iteration raises too.
+        """
+        request = make_changes_request(since, from_number, to_number, follow, follower)
+        return Changes(open_changes(self._instance, self.name, request))
 
     def history(self, limit: int = 50) -> list[HistoryEntry]:
         """Returns what each of the newest transactions did, newest first.

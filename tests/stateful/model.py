@@ -47,8 +47,26 @@ class ModelUndo:
 
 
 @dataclass
+class ModelCopy:
+    """A copy of the table's rows at `number`, which a consumer of the change feed maintains."""
+
+    number: int
+    rows: Counter[Row]
+
+    def insert(self, rows: list[Row]) -> None:
+        """Adds the rows of a change."""
+        self.rows.update(rows)
+
+    def delete(self, low: int, high: int | None) -> None:
+        """Removes the rows with `low <= k < high`."""
+        for row in list(self.rows):
+            if low <= row[0] and (high is None or row[0] < high):
+                del self.rows[row]
+
+
+@dataclass
 class ModelTable:
-    """Jobs, deletes, restores and undos, and the versions that holds and the follower rely on."""
+    """Jobs, deletes, restores and undos, and the versions that holds and followers rely on."""
 
     id: str
     jobs: dict[str, ModelJob] = field(default_factory=dict)
@@ -56,6 +74,7 @@ class ModelTable:
     replacements: dict[str, ModelRestore | ModelUndo] = field(default_factory=dict)
     holds: dict[str, tuple[int, int]] = field(default_factory=dict)
     follower: int | None = None
+    copy: ModelCopy | None = None
 
     def rows(self, version: int | None = None) -> Counter[Row]:
         """Returns the rows after all changes up to the version."""

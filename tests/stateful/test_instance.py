@@ -6,6 +6,7 @@ steps, and the blob that repeats them.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -51,6 +52,8 @@ from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.query.changes.reader import ChangeReader, ChangesRequest
+from sleeper.query.changes.service import open_changes
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.splitting.find import send_splits
@@ -71,7 +74,15 @@ from sleeper.statestore.version import PointInTime, Version
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
-from tests.stateful.model import ModelDelete, ModelJob, ModelRestore, ModelTable, ModelUndo, Row
+from tests.stateful.model import (
+    ModelCopy,
+    ModelDelete,
+    ModelJob,
+    ModelRestore,
+    ModelTable,
+    ModelUndo,
+    Row,
+)
 
 T = TypeVar("T")
 
@@ -537,6 +548,61 @@ class InstanceMachine(RuleBasedStateMachine):
             self.state.advance_follower("f", number)
             self.model.follower = number
 
+    @rule(pick=picks)
+    def replay_changes(self, pick: int) -> None:
+        """Applies the feed to the rows of a version, and compares them at each number."""
+        start = self.version(pick)
+        if start < self.horizon():
+            with pytest.raises(InvalidRequestError, match="no longer kept"):
+                open_changes(self.raw, NAME, ChangesRequest(first=start + 1))
+            return
+        copy = ModelCopy(start, self.model.rows(start))
+        with open_changes(self.raw, NAME, ChangesRequest(first=start + 1)) as changes:
+            self.apply_changes(copy, changes)
+        assert copy.number <= self.number()
+        assert copy.rows == self.model.rows()
+
+    @rule(pick=picks, taken_max=st.none() | st.integers(0, 6), crash_at=crash)
+    def copy_changes(self, pick: int, taken_max: int | None, crash_at: int | None) -> None:
+        """Follows the feed as a consumer does that stores the number with its rows."""
+        if self.model.copy is None:
+            start = max(self.version(pick), self.horizon())
+            self.model.copy = ModelCopy(start, self.model.rows(start))
+        copy = self.model.copy
+
+        def follow(instance: Instance) -> None:
+            request = ChangesRequest(first=copy.number + 1, follower="copy")
+            with open_changes(instance, NAME, request) as changes:
+                # The follower also passes transactions that changed nothing.
+                passed = max(changes.start, copy.number)
+                assert copy.rows == self.model.rows(passed)
+                self.apply_changes(copy, changes, taken_max)
+
+        self.attempt(crash_at, follow)
+        assert copy.rows == self.model.rows(copy.number)
+
+    def apply_changes(
+        self, copy: ModelCopy, changes: ChangeReader, taken_max: int | None = None
+    ) -> None:
+        """Applies complete transactions, each once, and stops after some changes."""
+        numbered = itertools.groupby(itertools.islice(changes, taken_max), lambda c: c.number)
+        for number, group in numbered:
+            parts = list(group)
+            if taken_max is not None:
+                taken_max -= len(parts)
+            if number <= copy.number or taken_max == 0:
+                continue  # known, or perhaps not complete
+            for part in parts:
+                if part.operation == "replace":
+                    copy.rows.clear()
+                rows = [tuple(row.values()) for row in part.rows.to_pylist()]
+                assert [row[:2] for row in rows] == sorted(row[:2] for row in rows)
+                copy.insert(rows)
+                for region in part.regions:
+                    copy.delete(region["k"]["min"], region["k"]["max"])
+            copy.number = number
+            assert copy.rows == self.model.rows(number)
+
     @rule()
     def query_newest(self) -> None:
         assert self.queried(None) == self.model.rows()
@@ -649,6 +715,7 @@ class InstanceMachine(RuleBasedStateMachine):
         for version, expiry_ms in self.model.holds.values():
             assert expiry_ms <= self.clock() or version >= horizon
         assert self.model.follower is None or self.model.follower >= horizon
+        assert all(follower.position >= horizon for follower in self.state.followers())
 
     def read_rows(self, path: str) -> list[Row]:
         if path not in self.contents:
@@ -727,6 +794,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.state.commit(AcceptTime(self.clock.now_ms))  # much time may have passed before
         if self.model.follower is not None:
             self.state.commit(DeleteFollower("f"))
+        self.state.commit(DeleteFollower("copy"))
         collect_table(self.raw, NAME)
         collect_table_orphans(self.raw, NAME)
         finish_deletions(self.raw)

@@ -48,7 +48,12 @@ from sleeper.schema.model import (
     schema_from_json,
     schema_to_json,
 )
-from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
+from sleeper.statestore.transactions.holds import (
+    CreateFollower,
+    DeleteFollower,
+    ReleaseHold,
+    check_follower_name,
+)
 from sleeper.statestore.transactions.table_definition import AcceptTime, InitialiseTable
 from sleeper.tables import (
     TableRef,
@@ -58,8 +63,6 @@ from sleeper.tables import (
     rename_table,
     set_table_online,
 )
-
-_NAME_LENGTH_MAX = 200
 
 
 def create_table(
@@ -189,11 +192,7 @@ def create_follower(
     ConflictError if the name exists; InvalidRequestError if it is invalid, or if the table no
     longer has all changes after `start`.
     """
-    if not follower.strip() or not follower.isprintable() or len(follower) > _NAME_LENGTH_MAX:
-        raise InvalidRequestError(
-            f"invalid follower name: {follower[:40]!r} "
-            f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
-        )
+    check_follower_name(follower)
     store = instance.table(table_name).state
     if follower in {f.name for f in store.followers()}:
         raise ConflictError(f"table {table_name!r} already has a follower {follower!r}")

@@ -9,6 +9,7 @@ import typer
 from sleeper import __version__
 from sleeper.cli import (
     bulk,
+    changes,
     delete,
     holds,
     ingest,
@@ -53,6 +54,7 @@ app.command("run")(run.run)
 app.command("serve")(run.serve)
 app.command("delete")(delete.delete)
 app.command("undo")(versions.undo)
+app.command("changes")(changes.changes)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)

@@ -103,6 +103,7 @@ class RowFormat(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+    ARROW = "arrow"
     PARQUET = "parquet"
 
     @classmethod
@@ -119,6 +120,8 @@ _FORMATS = {
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
     ".parquet": "parquet",
 }
 
@@ -127,9 +130,9 @@ _FORMATS = {
 def open_row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
     """Opens the output of rows; a file gets its name when it is complete."""
     if file is None:
-        if row_format is RowFormat.PARQUET and sys.stdout.isatty():
+        if row_format in (RowFormat.PARQUET, RowFormat.ARROW) and sys.stdout.isatty():
             raise typer.BadParameter(
-                "cannot write Parquet to a terminal: use --output FILE or a pipe"
+                f"cannot write {row_format.title()} to a terminal: use --output FILE or a pipe"
             )
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

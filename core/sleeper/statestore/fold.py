@@ -85,6 +85,7 @@ CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced 
 CREATE TABLE deletes (
   key INTEGER PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, removed INTEGER,
   key_file INTEGER, {ranges});
+CREATE INDEX deletes_by_number ON deletes (number);
 """
 
 

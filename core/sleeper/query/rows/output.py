@@ -1,4 +1,4 @@
-"""Writers of the rows of a query: a table of text, CSV, JSON lines, Parquet.
+"""Writers of the rows of a query: a table of text, CSV, JSON lines, an Arrow stream, Parquet.
 
 `sleeper ingest` can read the CSV and JSON lines. In CSV, bytes are base64, lists and maps are
 JSON, and a null is an empty value without quotes.
@@ -77,6 +77,16 @@ def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     return rows
 
 
+def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """Writes an Arrow IPC stream."""
+    rows = 0
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
 def write_parquet(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
 ) -> int:
@@ -93,6 +103,7 @@ ROW_OUTPUTS: dict[str, RowOutput] = {
     "table": write_table,
     "csv": write_csv,
     "json": write_json,
+    "arrow": write_arrow,
     "parquet": write_parquet,
 }
 """Writers by the name of the format on the command line."""

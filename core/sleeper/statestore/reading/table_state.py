@@ -9,6 +9,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import is_jump, jump_error
+from sleeper.statestore.reading.change_queries import ChangeQueries
 from sleeper.statestore.reading.delete_queries import DeleteQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.history_queries import HistoryQueries
@@ -63,30 +64,47 @@ class TableState:
         self.partitions = PartitionQueries(connection, self.version, dimensions)
         self.files = FileQueries(connection, self.version, dimensions)
         self.deletes = DeleteQueries(connection, self.version, dimensions)
+        self.changes = ChangeQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.history = HistoryQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
 
     def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:
         """Returns the number of the last transaction at or before the time."""
-        # Times never decrease from entry to entry, so a bisection needs no index on them.
-        newest = (self.number, self.time_ms)
-        found, low, high = None, self.oldest_version, self.number + 1
-        while low < high:
-            middle = (low + high) // 2
-            last, time_ms = connection.execute(_FIRST_ENTRY, (middle,)).fetchone() or newest
-            if time_ms > point.time_ms:
-                high = middle
-            else:
-                found, low = last, last + 1
+        found = self._last_at(connection, point.time_ms)
         if found is None:
+            newest = (self.number, self.time_ms)
             oldest = connection.execute(_FIRST_ENTRY, (self.oldest_version,)).fetchone() or newest
             reason = "no longer readable: the oldest readable version, {}, is of {}"
             if self.oldest_version == 1:
                 reason = "the table did not exist: its version {} is of {}"
             reason = reason.format(self.oldest_version, iso_time(oldest[1]))
             raise InvalidRequestError(f"as of {point.text}: {reason}")
-        return int(found)
+        return found
+
+    def _last_at(self, connection: sqlite3.Connection, time_ms: int) -> int | None:
+        # Times never decrease from entry to entry, so a bisection needs no index on them.
+        newest = (self.number, self.time_ms)
+        found, low, high = None, self.oldest_version, self.number + 1
+        while low < high:
+            middle = (low + high) // 2
+            last, entry_ms = connection.execute(_FIRST_ENTRY, (middle,)).fetchone() or newest
+            if entry_ms > time_ms:
+                high = middle
+            else:
+                found, low = int(last), last + 1
+        return found
+
+    def at(self, version: int) -> "TableState":
+        """Returns the state at another version, valid as long as this one."""
+        return TableState(self._reader.connection, version)
+
+    def last_number_at(self, time_ms: int) -> int | None:
+        """Returns the number of the last transaction at or before the time.
+
+        None if the time is before that of the oldest readable version.
+        """
+        return self._last_at(self._reader.connection, time_ms)
 
     def moment(self, clock_ms: int) -> int:
         """Returns the later of the clock and the newest entry's time.

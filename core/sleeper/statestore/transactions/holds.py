@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.transactions.transaction import (
@@ -102,6 +103,18 @@ class ReleaseHold(Transaction):
 
     def apply(self, fold: Fold) -> None:
         fold.run("DELETE FROM holds WHERE id = ?", (self.hold_id,))
+
+
+_NAME_LENGTH_MAX = 200
+
+
+def check_follower_name(name: str) -> None:
+    """Raises InvalidRequestError if no follower can have the name."""
+    if not name.strip() or not name.isprintable() or len(name) > _NAME_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"invalid follower name: {name[:40]!r} "
+            f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,9 @@ class UndoJob(Transaction):
         fold.run("DELETE FROM unsplittable")
 
 
-_REPLACING_KINDS = {RestoreVersion.kind, ReinitialiseTable.kind, UndoJob.kind}
+REPLACING_KINDS = frozenset({RestoreVersion.kind, ReinitialiseTable.kind, UndoJob.kind})
+"""The names in the log of transactions that replace the rows of the table."""
+
 _FIND_COMPACTION = "SELECT 1 FROM jobs WHERE id = ?"
 
 
@@ -142,7 +144,7 @@ def _trace_job(fold: Fold, number: int) -> _Trace:
     seen, waiting = set(files), list(files)
     while waiting:
         for partition, removed, kind, outputs in fold.rows(_REMOVALS, {"file": waiting.pop()}):
-            if kind in _REPLACING_KINDS or (kind == CommitCompaction.kind and outputs == 0):
+            if kind in REPLACING_KINDS or (kind == CommitCompaction.kind and outputs == 0):
                 continue
             output = fold.row(_FIND_OUTPUT, (partition, removed))
             if output is None or kind is None:

@@ -1,0 +1,201 @@
+"""A reader of the change feed, which may follow new transactions and keep a follower's position."""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from sleeper.clock import Clock
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.instance import OpenTable
+from sleeper.query.changes.plan import Step, plan_step
+from sleeper.query.changes.read import Change, read_change
+from sleeper.query.distributed.follow import FollowerClaim
+from sleeper.query.hold import VersionHold
+from sleeper.schema.model import Schema
+from sleeper.statestore.transactions.holds import check_follower_name
+from sleeper.statestore.version import PointInTime
+
+_SECONDS_BETWEEN_POLLS = 1.0
+_SECONDS_UNTIL_HOLD = 2.0
+# A reader that dies repeats at most so many rows, or those of one transaction if it has more.
+_ROWS_PER_COMMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesRequest:
+    """The part of a feed to read.
+
+    It begins after the last transaction at or before the time `since`, or with the transaction
+    `first`, by default the table's first one. It ends with the transaction `last`, by default the
+    newest at the start. `follow` waits for new transactions. `follower` is a name whose position
+    an earlier read recorded; only a new name begins at the requested start.
+    """
+
+    since: PointInTime | None = None
+    first: int | None = None
+    last: int | None = None
+    follow: bool = False
+    follower: str | None = None
+
+
+class ChangeReader:
+    """Yields the changes of a table in order, once. A context manager.
+
+    `start` is the number after which the feed begins; `is_new` means that the follower was created
+    there. `position` is the last number whose changes were all taken: the consumer requested the
+    next one. `commit` records it for the follower. With `commits` the reader does so by itself.
+    """
+
+    def __init__(self, table: OpenTable, request: ChangesRequest, commits: bool = True) -> None:
+        self._table = table
+        self._follower = request.follower
+        self._commits = commits
+        self._stop = threading.Event()
+        positions = {}
+        if request.follower is not None:
+            check_follower_name(request.follower)
+            positions = {f.name: f.position for f in table.state.followers()}
+        with table.state.reading() as state:
+            self.schema: Schema = state.schema
+            newest = int(state.number)
+        self._last = _find_last(request, newest)
+        self.is_new = request.follower is not None and request.follower not in positions
+        found = positions.get(request.follower or "")
+        self.start = self._find_start(request) if found is None else found
+        self._check_start(self.start)
+        self._claim: FollowerClaim | None = None
+        if request.follower is not None:
+            self._claim = FollowerClaim(table.state, request.follower)
+            self._claim.keep(self.start)
+        self.position = self._committed = self.start
+        self._changes = self._read()
+
+    def __iter__(self) -> Iterator[Change]:
+        return self._changes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops reading, in the thread that reads. Idempotent."""
+        self._changes.close()
+
+    def stop(self) -> None:
+        """Ends a reader that follows, from another thread: it takes no further transactions."""
+        self._stop.set()
+
+    def commit(self) -> None:
+        """Records for the follower that the changes up to `position` were taken."""
+        if self._claim is not None and self.position > self._committed:
+            self._claim.advance(self.position)
+            self._committed = self.position
+
+    def _find_start(self, request: ChangesRequest) -> int:
+        if request.since is not None:
+            start = self._number_at(request.since)
+        else:
+            start = max((request.first or 1) - 1, 0)
+        if request.last is not None and start > request.last:
+            raise InvalidRequestError(
+                f"the changes end with transaction {request.last}, before their start (expected "
+                f"transaction {start + 1} or a later one)"
+            )
+        return start
+
+    def _number_at(self, since: PointInTime) -> int:
+        with self._table.state.reading() as state:
+            number = state.last_number_at(since.time_ms)
+            if number is None and state.horizon > 0:
+                raise InvalidRequestError(
+                    f"changes since {since.text} are no longer complete: changes are kept from "
+                    f"transaction {state.horizon + 1} on"
+                )
+        return number or 0
+
+    def _check_start(self, start: int) -> None:
+        """Raises InvalidRequestError if changes after the number are gone, or if it is new."""
+        with self._table.state.reading() as state:
+            horizon, newest = state.horizon, state.number
+        if start > newest:
+            raise InvalidRequestError(
+                f"transaction {start + 1} does not exist yet: the newest is {newest}"
+            )
+        if start >= horizon:
+            return
+        kept = f"changes are kept from transaction {horizon + 1} on"
+        if self._follower is None or self.is_new:
+            raise InvalidRequestError(
+                f"changes of transaction {start + 1} are no longer kept: {kept}"
+            )
+        raise InvalidRequestError(
+            f"follower {self._follower!r} has read up to transaction {start} and is past the "
+            f"table's retention: {kept}, so it lacks transactions {start + 1} to {horizon}. Copy "
+            f"the rows as of version {horizon}, delete the follower and create it with start "
+            f"{horizon}"
+        )
+
+    def _read(self) -> Generator[Change, None, None]:
+        while not self._stop.is_set() and self.position != self._last:
+            step = self._plan_step()
+            if step.changes:
+                yield from self._read_step(step)
+            self.position = step.end
+            if self._commits:
+                self.commit()
+            if not step.changes and self.position != self._last:
+                # A deleted table never has changes, so a reader would wait forever.
+                self._table.check_active()
+                self._stop.wait(_SECONDS_BETWEEN_POLLS)
+
+    def _plan_step(self) -> Step:
+        with self._table.state.reading() as state:
+            if self.position >= state.horizon:
+                return plan_step(state, self.position, self._last)
+        self._check_start(self.position)
+        raise AssertionError("unreachable: the horizon never falls")
+
+    def _read_step(self, step: Step) -> Iterator[Change]:
+        instance = self._table.instance
+        root, engine = instance.storage.root, instance.queries.engine()
+        rows = 0
+        with ExitStack() as stack:
+            if self._claim is None:
+                stack.callback(self._hold(instance.clock, engine.settings.hold_seconds).release)
+            for planned in step.changes:
+                for change in self._checked(read_change(planned, step.schema, root, engine)):
+                    yield change
+                    rows += change.rows.num_rows
+                self.position = planned.number
+                if self._commits and rows >= _ROWS_PER_COMMIT:
+                    self.commit()
+                    rows = 0
+
+    def _checked(self, changes: Iterator[Change]) -> Iterator[Change]:
+        """Yields the changes; explains a file that is missing because it was collected."""
+        try:
+            yield from changes
+        except StateMovedOnError:
+            self._check_start(self.position)
+            raise
+
+    def _hold(self, clock: Clock, seconds: int) -> VersionHold:
+        owner = f"changes of {self._table.ref.name}"
+        hold = VersionHold(self._table.state, self.position, seconds, clock, owner)
+        # Most steps are short, and a hold writes to the log.
+        hold.acquire_after(_SECONDS_UNTIL_HOLD)
+        return hold
+
+
+def _find_last(request: ChangesRequest, newest: int) -> int | None:
+    if request.follow:
+        return request.last
+    if request.last is not None and request.last > newest:
+        raise InvalidRequestError(
+            f"transaction {request.last} does not exist yet: the newest is {newest}"
+        )
+    return newest if request.last is None else request.last

@@ -1,0 +1,95 @@
+"""The changes of rows that transactions made: added files, deleted regions and keys."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from sleeper.files import DataFile, KeyFile
+from sleeper.partitions.region import Region
+from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.rows import (
+    data_file_columns,
+    data_file_from_columns,
+    region_from_columns,
+    sidecars_from_column,
+)
+from sleeper.statestore.transactions.restore import REPLACING_KINDS
+
+_REPLACING = ", ".join(f"'{kind}'" for kind in sorted(REPLACING_KINDS))
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChange:
+    """A transaction that changed rows.
+
+    `kind` is its name in the log and `job` the id of its job or request. Both are None if an
+    older version of Sleeper committed it.
+    """
+
+    number: int
+    time_ms: int
+    kind: str | None
+    job: str | None
+
+    @property
+    def is_replacement(self) -> bool:
+        """Whether the rows of the table became others, such as those of an older version."""
+        return self.kind in REPLACING_KINDS
+
+
+class ChangeQueries(VersionReader):
+    """Queries of the newest state, complete after the horizon."""
+
+    def between(self, start: int, end: int, limit: int) -> list[LoggedChange]:
+        """Returns the first transactions after `start`, up to `end`, that changed rows, in order.
+
+        Compactions and splits change no rows and are left out.
+        """
+        rows = self.rows(
+            "SELECT changed.number, coalesce(h.time, (SELECT time FROM entry_times"
+            " WHERE last >= changed.number ORDER BY last LIMIT 1), 0), h.kind, h.job FROM ("
+            " SELECT added AS number FROM files"
+            " WHERE added > :start AND added <= :end AND smallest_number = added"
+            " UNION SELECT number FROM deletes"
+            " WHERE number > :start AND number <= :end AND since = number"
+            " UNION SELECT number FROM history"
+            f" WHERE number > :start AND number <= :end AND kind IN ({_REPLACING})"
+            " ORDER BY number LIMIT :limit) changed"
+            " LEFT JOIN history h ON h.number = changed.number ORDER BY changed.number",
+            start=start,
+            end=end,
+            limit=limit,
+        )
+        return [LoggedChange(*row) for row in rows]
+
+    def files(self, number: int) -> list[DataFile]:
+        """Returns the files that the ingest or import of that number added."""
+        rows = self.rows(
+            f"SELECT {data_file_columns(self.dimensions)} FROM files f"
+            " WHERE f.added = :number AND f.smallest_number = f.added ORDER BY f.key",
+            number=number,
+        )
+        return [data_file_from_columns(row) for row in rows]
+
+    def deletes(self, number: int) -> tuple[list[Region], list[KeyFile]]:
+        """Returns the regions and the files of keys whose rows the transaction deleted."""
+        regions, files = [], []
+        for path, keys, size, sidecars, *columns in self.rows(
+            _deletes_sql(self.dimensions), number=number
+        ):
+            region = region_from_columns(columns)
+            if path is None:
+                regions.append(region)
+            else:
+                sidecar_suffixes = sidecars_from_column(sidecars)
+                files.append(KeyFile(path, keys, size, region, sidecar_suffixes))
+        return regions, files
+
+
+@cache
+def _deletes_sql(dimensions: int) -> str:
+    columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    return (
+        f"SELECT k.path, k.keys, k.bytes, k.sidecars, {columns} FROM deletes d"
+        " LEFT JOIN key_files k ON k.key = d.key_file"
+        " WHERE d.number = :number AND d.since = d.number ORDER BY d.key"
+    )
