@@ -228,7 +228,13 @@ class Table:
     def __init__(self, instance: Ports, name: str) -> None:
         self._instance = instance
         self.name = name
-        self.schema: Schema = read_schema(instance, name)
+        # Key fields never change, so keys need no newer schema.
+        self._first_schema = read_schema(instance, name)
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema of the table."""
+        return read_schema(self._instance, self.name)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -367,9 +373,9 @@ class Table:
     ) -> tuple[Region, ...]:
         plain = {"stringsBase64Encoded": False}
         return (
-            *make_key_regions(self.schema, keys),
-            *(make_range_region(self.schema, low, high) for low, high in ranges),
-            *(region_from_json(self.schema, {**plain, **region}) for region in regions),
+            *make_key_regions(self._first_schema, keys),
+            *(make_range_region(self._first_schema, low, high) for low, high in ranges),
+            *(region_from_json(self._first_schema, {**plain, **region}) for region in regions),
         )
 
     def changes(

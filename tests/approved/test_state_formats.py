@@ -6,10 +6,26 @@ from sleeper.files import DataFile, KeyFile
 from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
 from sleeper.partitions.region import Range, Region
-from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
+from sleeper.processing.field_changes import (
+    AddField,
+    DropField,
+    OrderFields,
+    RenameField,
+    WidenField,
+)
+from sleeper.processing.model import AggregationOp
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    ListType,
+    PrimitiveType,
+    Schema,
+    schema_to_json,
+)
 from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit_message_from_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
@@ -95,6 +111,17 @@ TRANSACTIONS = [
     RestoreVersion(3, id="i"),
     UndoJob("job", id="i"),
     ReinitialiseTable(id="i"),
+    ChangeSchema(
+        (
+            AddField(Field("a", PrimitiveType.INT, default=3), "b", AggregationOp.SUM),
+            AddField(Field("c", ListType(PrimitiveType.STRING))),
+            DropField("a"),
+            RenameField("b", "d"),
+            WidenField("d", DecimalType(9, 2)),
+            OrderFields(("d", "c")),
+        ),
+        id="i",
+    ),
     AcceptTime(3, id="i"),
 ]
 

@@ -40,6 +40,7 @@ from sleeper.properties.table import (
     TABLE_ID,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
+from sleeper.schema.defaults import check_default
 from sleeper.schema.model import (
     INT_RANGES,
     KeyValue,
@@ -79,6 +80,8 @@ def create_table(
     """
     check_table_name(name)
     schema = schema_from_json(schema_text)
+    for field in schema.fields:
+        check_default(field)
     settings = dict(settings or {})
     check_set_by_user(settings)
     settings = {**_default_processing(instance), **settings}

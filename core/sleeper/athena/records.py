@@ -87,7 +87,7 @@ def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
     seconds = connector.settings.hold_seconds
     with table.store.reading() as state:
         check_version_is_kept(split.version, state.oldest_version, connector)
-        schema = visible_schema(table.restriction, state.schema)
+        schema = visible_schema(table.restriction, state.schema_at(split.version))
         now_ms = state.moment(connector.engine().clock())
         expiries = [h.expiry_ms for h in state.collection.holds() if h.id == split.hold_id]
     # Renews only after half of the time, or each of thousands of splits would.

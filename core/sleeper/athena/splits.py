@@ -72,7 +72,7 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     page = _page_of(request.continuation) or _pin(table, query_id, connector)
     with table.store.reading() as state:
         check_version_is_kept(page.version, state.oldest_version, connector)
-        schema = visible_schema(table.restriction, state.schema)
+        schema = visible_schema(table.restriction, state.schema_at(page.version))
     regions = _key_regions(schema, request.constraints)
     splits: list[Split] = []
     size = 0

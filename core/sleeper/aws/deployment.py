@@ -27,7 +27,7 @@ from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
 from sleeper.properties.values import InstanceProperties, instance_properties
-from sleeper.schema.model import schema_from_json
+from sleeper.schema.model import schema_from_json, schema_to_json
 from sleeper.storage.bucket import open_bucket
 
 _log = logging.getLogger(__name__)
@@ -172,7 +172,8 @@ def define_table(
 ) -> None:
     """Creates the table, or sets the properties that differ from `before`.
 
-    Split points apply to a new table. InvalidRequestError if the schema changed.
+    Split points apply to a new table. InvalidRequestError if the schema is neither that of the
+    table nor that of `before`.
     """
     settings = dict(definition.settings)
     try:
@@ -185,10 +186,13 @@ def define_table(
         create_table(instance, definition.name, definition.schema, settings, points)
         return
     with table.state.reading() as state:
-        schema_json = state.schema_json
-    if schema_from_json(schema_json) != schema_from_json(definition.schema):
+        schema = state.schema
+    is_same = before is not None and before.schema == definition.schema
+    if not is_same and not schema.has_fields_of(schema_from_json(definition.schema)):
         raise InvalidRequestError(
-            f"table {definition.name!r}: the schema of an existing table cannot change"
+            f"table {definition.name!r}: the schema in the folder is not that of the table, "
+            f"{schema_to_json(schema)} (expected that one: fields of an existing table change by "
+            "commands such as `sleeper table add-field`)"
         )
     if before is None:
         return  # created by an earlier attempt or from the command line

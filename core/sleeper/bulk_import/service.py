@@ -19,7 +19,6 @@ from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUS
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
-from sleeper.schema.model import schema_from_json
 
 
 def bulk_import_paths(
@@ -76,7 +75,7 @@ def _run(
 def _bulk_import_table(table: OpenTable) -> BulkImportTable:
     properties = table.properties()
     with table.state.reading() as state:
-        schema = schema_from_json(state.schema_json)
+        schema = state.schema
     return BulkImportTable(
         table.ref.id,
         schema,

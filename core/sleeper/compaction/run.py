@@ -179,7 +179,7 @@ class MergeJob:
             url = root.url_of(file.path) if extract is None else str(extract.path)
             size = file.bytes if extract is None else extract.bytes
             deleted = tuple(each.region for each in find_deleted(file, self.deletes))
-            inputs.append(MergeInput(url, regions, size, deleted))
+            inputs.append(MergeInput(url, regions, size, deleted, file.schema_version))
         return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
 
 

@@ -79,13 +79,12 @@ def view_schema(schema: Schema) -> pa.Schema:
 
 
 def file_schema(schema: Schema) -> pa.Schema:
-    """Returns the `view_schema` with field ids, for writers of data files.
+    """Returns the `view_schema` with the ids of the fields, for writers of data files.
 
-    The fields have the ids 1 to n in file order. Results have no ids, so readers use the other
-    schemas.
+    Results have no ids, so readers use the other schemas.
     """
-    fields = enumerate(view_schema(schema), start=1)
-    return pa.schema([field.with_metadata({FIELD_ID: str(number)}) for number, field in fields])
+    fields = zip(view_schema(schema), schema.fields, strict=True)
+    return pa.schema([kind.with_metadata({FIELD_ID: str(each.id)}) for kind, each in fields])
 
 
 def _view_type(kind: pa.DataType) -> pa.DataType:

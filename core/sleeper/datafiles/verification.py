@@ -62,8 +62,15 @@ def verify_file(
     expected: ExpectedFile,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[FileFault]:
-    """Reads the file and its sidecars and returns their faults. `on_rows` receives row counts."""
+    """Reads the file and its sidecars and returns their faults. `on_rows` receives row counts.
+
+    The file has the schema, or an earlier one.
+    """
     file = expected.file
+    try:
+        schema = schema.at(file.schema_version)
+    except DataError as error:
+        return [FileFault(file.path, str(error))]
     sidecars = _Sidecars()
     faults = list(_check_sidecars(root, schema, file, sidecars))
     try:
@@ -232,7 +239,8 @@ def find_damage(
             damage = check_bytes(root, file.path)
             if damage is not None:
                 return damage
-            batches = merge(MergeRequest(schema, (MergeInput(url, bytes=file.bytes),)), settings)
+            each = MergeInput(url, bytes=file.bytes, schema_version=file.schema_version)
+            batches = merge(MergeRequest(schema, (each,)), settings)
             rows = sum(batch.num_rows for batch in batches)
         except (DataError, StateMovedOnError) as cause:
             return DataError(f"data file {file.path}: {cause}")

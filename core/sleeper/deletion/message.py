@@ -24,7 +24,7 @@ from sleeper.partitions.json import region_to_json
 from sleeper.partitions.region import Region, whole_region
 from sleeper.partitions.selection import SELECTION_MEMBERS, parse_selection
 from sleeper.runs.tracking import RunResult, check_age, find_job_table, track_run
-from sleeper.schema.model import Schema, schema_from_json
+from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.tables import TableId
 
@@ -161,4 +161,4 @@ def _delete(table: OpenTable, regions: Sequence[Region], delete_id: str) -> Dele
 
 def _read_schema(table: OpenTable) -> Schema:
     with table.state.reading() as state:
-        return schema_from_json(state.schema_json)
+        return state.schema

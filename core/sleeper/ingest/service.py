@@ -37,7 +37,6 @@ from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
-from sleeper.schema.model import schema_from_json
 
 
 def ingest_paths(
@@ -164,7 +163,7 @@ def ingest_table(table: OpenTable) -> IngestTable:
     """Returns the table as the target of an ingest."""
     properties = table.properties()
     with table.state.reading() as state:
-        schema = schema_from_json(state.schema_json)
+        schema = state.schema
     return IngestTable(
         table.ref.id,
         schema,

@@ -275,12 +275,13 @@ _LEAF_LOOKUPS_MAX = 256
 class ScanGroup:
     """Files that share a scan, and the regions of their rows to read; `None` for all rows.
 
-    Rows that one of the `deleted` hides are left out.
+    Rows that one of the `deleted` hides are left out. The files have one version of the schema.
     """
 
     paths: tuple[str, ...]
     regions: tuple[Region, ...] | None
     deleted: tuple[Delete, ...] = ()
+    schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,7 @@ def plan_table(
     within = whole_region(schema) if regions is None else hull(regions) if regions else None
     deletes = [] if within is None else state.deletes.overlapping(within)
     # The files of a scan share the deletes that are applied in none of them.
-    groups: dict[tuple[tuple[PartitionId, ...] | None, int], list[str]] = defaultdict(list)
+    groups: dict[tuple[tuple[PartitionId, ...] | None, int, int], list[str]] = defaultdict(list)
     size = 0
     for file in files:
         ids = tuple(sorted(referring[file.path]))
@@ -330,15 +331,16 @@ def plan_table(
             unions[ids] = join_regions([known[i] for i in ids])
         is_whole = covers(unions[ids], bounds_region(schema, file))
         applied = _count_applied(file, deletes)
-        groups[None if is_whole else ids, applied].append(file.path)
+        groups[None if is_whole else ids, applied, file.schema_version].append(file.path)
         size += file.bytes
     scans = [
         ScanGroup(
             tuple(paths),
             None if ids is None else tuple(unions[ids]),
             tuple(deletes[applied:]),
+            schema_version,
         )
-        for (ids, applied), paths in groups.items()
+        for (ids, applied, schema_version), paths in groups.items()
     ]
     return TablePlan(
         schema, state.version, tuple(scans), state.processing, state.version_time_ms, size

@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -23,15 +22,13 @@ from sleeper.query.plan import LeafPlan, QueryPlan, check_size, plan_query, tota
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
-from sleeper.schema.model import Schema, schema_from_json
+from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 
 RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
-
-parse_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 def run_query(
@@ -69,9 +66,8 @@ def run_query(
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
     """Returns the plan of a query at its version, from the state alone."""
     with table.store.reading(query.version) as state:
-        schema = parse_schema(state.schema_json)
-        check_query(query, schema)
-        return plan_query(query, schema, state)
+        check_query(query, state.schema)
+        return plan_query(query, state.schema, state)
 
 
 def plan_with_filters(query: Query, table: QueryTable, engine: QueryEngine) -> QueryPlan:
@@ -222,9 +218,9 @@ def _inputs(
         deleted = tuple(each.region for each in scan.deleted)
         extract = extracts.get(scan.file.path)
         if extract is None:
-            url = root.url_of(scan.file.path)
-            inputs.append(MergeInput(url, scan.regions, scan.file.bytes, deleted))
+            url, size = root.url_of(scan.file.path), scan.file.bytes
         else:
-            path = str(extract.path)
-            inputs.append(MergeInput(path, scan.regions, extract.bytes, deleted))
+            url, size = str(extract.path), extract.bytes
+        version = scan.file.schema_version
+        inputs.append(MergeInput(url, scan.regions, size, deleted, version))
     return tuple(inputs)

@@ -13,7 +13,7 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.explain import SqlExplanation, explain_sql
 from sleeper.query.sql.statement import TableOpeners, run_sql
 from sleeper.query.sql.tables import NEWEST, AsOf
-from sleeper.schema.model import Schema, schema_from_json
+from sleeper.schema.model import Schema
 from sleeper.statestore.version import Version
 
 
@@ -55,7 +55,7 @@ def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) 
 def read_schema(instance: Instance, table_name: str, version: Version | None = None) -> Schema:
     """Returns the schema of a table at a version, by default the newest."""
     with instance.table(table_name).state.reading(version) as state:
-        return schema_from_json(state.schema_json)
+        return state.schema
 
 
 def make_query_table(table: OpenTable, caller: str | None = None) -> QueryTable:

@@ -31,7 +31,6 @@ from sleeper.query_service.plan import (
     plan_subqueries,
     query_hold_id,
 )
-from sleeper.schema.model import schema_from_json
 from sleeper.statestore.store import StateStore
 
 logger = logging.getLogger(__name__)
@@ -126,7 +125,7 @@ def _pin(
 ) -> PlannedQuery | None:
     """Returns the query at the version and time of its first delivery; None if it is finished."""
     with table.store.reading(message.version(dispatcher.clock)) as state:
-        schema = schema_from_json(state.schema_json)
+        schema = state.schema
         now_ms = max(dispatcher.clock(), state.version_time_ms)
         pin = QueryPin(fingerprint, table.id, state.version, now_ms)
     query = make_query(message, schema)
@@ -149,7 +148,7 @@ def _plan(planned: PlannedQuery, table: DispatchTable, dispatcher: Dispatcher) -
     version, query_id = planned.pin.version, planned.message.query_id
     # This process has read the pinned version, so the log need not be read again.
     with table.store.reading(version, stale=True) as state:
-        schema = schema_from_json(state.schema_json)
+        schema = state.schema
         bytes_max = dispatcher.bytes_max
         subqueries = plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)
     if len(subqueries) > 1:

@@ -42,7 +42,7 @@ from sleeper.query.messages.leaf import (
 )
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query.result import TimeLimit
-from sleeper.query.run import parse_schema, run_query
+from sleeper.query.run import run_query
 from sleeper.query.service import make_query_table
 from sleeper.query_service.frames import (
     CompletedPart,
@@ -232,10 +232,10 @@ def _schema(table: QueryTable, version: int | None) -> Schema:
     """Returns a version's schema, without reading the log if this process knows the version."""
     try:
         with table.store.reading(version, stale=version is not None) as state:
-            return parse_schema(state.schema_json)
+            return state.schema
     except (InvalidRequestError, NotFoundError):
         with table.store.reading(version) as state:
-            return parse_schema(state.schema_json)
+            return state.schema
 
 
 def _end(leaf: LeafQueryMessage, status: QueryStatus, runner: LeafRunner, held: bool) -> None:

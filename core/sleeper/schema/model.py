@@ -1,11 +1,13 @@
 """Field types, fields and the schema, with their JSON (docs/formats.md, "Schema JSON")."""
 
 import dataclasses
-from dataclasses import dataclass
+import itertools
+import json
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError
 from sleeper.lenient_json import is_unicode
 
@@ -100,18 +102,42 @@ INT_RANGES = {
 }
 
 
+StoredType = Annotated[FieldType, Conversion(_to_type, _type_to_json)]
+"""A type with its JSON, for annotations of members."""
+
+Default = int | float | str | bool
+"""A default as in JSON. Decimals, times and dates are text, byte arrays base64."""
+
+
+def _to_default(raw: Any) -> Default:
+    if not isinstance(raw, int | float | str):
+        raise MismatchError(raw, "a number, a text, true or false")
+    return raw
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column. Only value fields may be nullable."""
+    """One column. Only value fields may be nullable.
+
+    The schema numbers fields with the id 0. Rows of files that were written without the field
+    have its default, null if it has none.
+    """
 
     name: str
-    type: Annotated[FieldType, Conversion(_to_type, _type_to_json)]
+    type: StoredType
     nullable: Annotated[bool, Member(optional=True)] = False
+    id: Annotated[int, Member(optional=True)] = 0
+    default: Annotated[Default | None, Conversion(_to_default), Member(optional=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a table. Raises InvalidRequestError if they form no valid schema."""
+    """The fields of a table. Raises InvalidRequestError if they form no valid schema.
+
+    Fields without ids get the next ones: 1 to n if none has an id. `version` is the number of
+    the transaction that set the schema, and `earlier` are the schemas before it, which older
+    files have.
+    """
 
     row_keys: Annotated[tuple[Field, ...], Member("rowKeyFields")]
     sort_keys: Annotated[tuple[Field, ...], Member("sortKeyFields", optional=True)] = (
@@ -120,8 +146,13 @@ class Schema:
     values: Annotated[tuple[Field, ...], Member("valueFields", optional=True)] = dataclasses.field(
         default_factory=tuple
     )
+    version: Annotated[int, Member(stored=False)] = 1
+    earlier: Annotated[tuple["Schema", ...], Member(stored=False)] = dataclasses.field(
+        default=(), compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
+        self._number_fields()
         if not self.row_keys:
             raise InvalidRequestError("schema has no row key field (expected at least one)")
         seen: set[str] = set()
@@ -139,6 +170,41 @@ class Schema:
                 )
             if field.nullable:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
+            if field.default is not None:
+                raise InvalidRequestError(f"key field {field.name!r} cannot have a default")
+
+    def _number_fields(self) -> None:
+        ids = [field.id for field in self.fields]
+        if 0 in ids:
+            numbers = itertools.count(max(ids) + 1)
+            for name in ("row_keys", "sort_keys", "values"):
+                numbered = tuple(
+                    each if each.id else replace(each, id=next(numbers))
+                    for each in getattr(self, name)
+                )
+                object.__setattr__(self, name, numbered)
+        if any(each < 0 for each in ids) or len({*ids} - {0}) < len(ids) - ids.count(0):
+            shown = ", ".join(map(str, ids))
+            raise InvalidRequestError(
+                f"the fields have the ids {shown} (expected different ids from 1, or none)"
+            )
+
+    def at(self, version: int) -> "Schema":
+        """Returns the schema of that version, this one or an earlier one.
+
+        DataError if there is none, because the file that has it would be read wrongly.
+        """
+        for schema in (self, *self.earlier):
+            if schema.version == version:
+                return schema
+        known = ", ".join(str(each.version) for each in (*self.earlier, self))
+        raise DataError(f"no schema has the version {version} (expected one of {known})")
+
+    def has_fields_of(self, other: "Schema") -> bool:
+        """Returns whether the other schema has the same fields in the same order, of any ids."""
+        return [(f.name, f.type, f.nullable) for f in self.fields] == [
+            (f.name, f.type, f.nullable) for f in other.fields
+        ] and len(self.keys) == len(other.keys)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -168,8 +234,16 @@ def schema_from_json(text: str) -> Schema:
 
 
 def schema_to_json(schema: Schema) -> str:
-    """Returns compact schema JSON; `nullable` is left out when false."""
-    return _CODEC.format(schema)
+    """Returns compact schema JSON.
+
+    `nullable` is left out when false, `default` when null, and ids when they are 1 to n.
+    """
+    raw = _CODEC.to_json(schema)
+    if all(field.id == number for number, field in enumerate(schema.fields, 1)):
+        for fields in raw.values():
+            for field in fields:
+                del field["id"]
+    return json.dumps(raw, separators=(",", ":"))
 
 
 def type_name(field_type: FieldType) -> str:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError
 from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import PartitionId
+from sleeper.processing.field_changes import AddField, DropField
+from sleeper.schema.model import Field, PrimitiveType
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ReleaseJobs
 from sleeper.statestore.transactions.holds import CreateHold
@@ -120,6 +123,13 @@ class History:
         expiry = self.table.clock.now_ms + 1 + choice
         self.table.commit(CreateHold(f"h{self.count}", "me", version, expiry))
 
+    def change_schema(self, choice: int) -> None:
+        name = f"v{choice % 4}"
+        with self.table.store.reading() as state:
+            exists = any(each.name == name for each in state.schema.fields)
+        change = DropField(name) if exists else AddField(Field(name, PrimitiveType.INT))
+        assert not self.table.commit(ChangeSchema((change,))).refused
+
     def collect(self, choice: int) -> None:
         with self.table.store.reading() as state:
             files = state.collection.unreferenced(self.table.clock.now_ms, 1 + choice)
@@ -142,15 +152,17 @@ STEPS = (
     "collect",
     "restore",
     "undo",
+    "change_schema",
 )
 
 
 def picture(state) -> dict[str, list[str]]:
-    """The files that each leaf is read from."""
-    return {
+    """The files that each leaf is read from, and the fields."""
+    files = {
         leaf.id: [f.path for f in state.files.leaf_files(PartitionId(leaf.id))]
         for leaf in state.partitions.leaves()
     }
+    return files | {"fields": [f"{each.name} {each.id}" for each in state.schema.fields]}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

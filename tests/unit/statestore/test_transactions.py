@@ -13,9 +13,18 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
-from sleeper.schema.model import schema_to_json
+from sleeper.processing.field_changes import (
+    AddField,
+    DropField,
+    OrderFields,
+    RenameField,
+    WidenField,
+)
+from sleeper.processing.model import AggregationOp
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, schema_to_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
@@ -656,6 +665,16 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         ReleaseHold("h"),
         CreateFollower("f", 3),
         DeleteFollower("f"),
+        ChangeSchema(
+            (
+                AddField(Field("a", PrimitiveType.INT, True, default=3), "b", AggregationOp.SUM),
+                AddField(Field("a", DecimalType(5, 2))),
+                DropField("a"),
+                RenameField("a", "b"),
+                WidenField("a", DecimalType(5, 2)),
+                OrderFields(("b", "a")),
+            )
+        ),
     ]
     assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)

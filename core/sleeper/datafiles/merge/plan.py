@@ -27,6 +27,7 @@ from sleeper.datafiles.engine.session import (
     open_session,
 )
 from sleeper.datafiles.merge.deletes import keep_predicate
+from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.partitions.region import Region, key_of_region
@@ -53,13 +54,15 @@ class MergeInput:
     """A sorted file and the regions of its rows to read, None for every row.
 
     `bytes` is the file's size, which determines its memory while open; None if unknown. Rows in
-    the `deleted` regions are left out.
+    the `deleted` regions are left out. `schema_version` is that of the file, None for the
+    version of the merge.
     """
 
     url: str
     regions: tuple[Region, ...] | None = None
     bytes: int | None = None
     deleted: tuple[Region, ...] = ()
+    schema_version: int | None = None
 
     def open_bytes(self, schema: Schema) -> int:
         """Returns the estimated memory of the input in a merge of all inputs."""
@@ -187,7 +190,6 @@ def narrow_columns(request: MergeRequest) -> MergeRequest:
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
     """Returns the plan of a merge without passes, and the tables registered for it."""
     order = key_order(request.schema)
-    kind = view_schema(request.schema)
     names: list[str] = []
     frames: list[DataFrame] = []
     with engine_errors():
@@ -195,8 +197,10 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
             name = new_table_name()
             names.append(name)
             url = engine_url(each.url)
+            stored = stored_schema(request.schema, each.schema_version)
+            kind = view_schema(stored)
             session.register_parquet(name, url, schema=kind, file_sort_order=[order])
-            frame = session.table(name)
+            frame = map_fields(session.table(name), stored, request.schema)
             if each.regions is not None:
                 predicate = regions_predicate(request.schema, each.regions)
                 frame = frame if predicate is None else frame.filter(predicate)
@@ -271,7 +275,9 @@ def _write_pass(path: Path, batches: Iterator[pa.RecordBatch], kind: pa.Schema) 
         path, kind, compression="lz4", use_dictionary=False, write_statistics=False
     ) as writer:
         for batch in batches:
-            writer.write_batch(batch, row_group_size=_PASS_ROW_GROUP_ROWS)
+            # The engine marks the default of an added field as never null.
+            typed = pa.RecordBatch.from_arrays(batch.columns, schema=kind)
+            writer.write_batch(typed, row_group_size=_PASS_ROW_GROUP_ROWS)
 
 
 def _deregister(session: SessionContext, names: Sequence[str]) -> None:

@@ -116,7 +116,8 @@ class DataFileWriter:
             *self._facts.write_sidecars(self._root, self.path),
             checksum.write_sidecar(self._root, self.path),
         )
-        return DataFile(self.path, self.rows, size, smallest, largest, sidecars=sidecars)
+        version = self._schema.version
+        return DataFile(self.path, self.rows, size, smallest, largest, version, sidecars)
 
     def _write_row_groups(self, is_last: bool = False) -> None:
         if self._group_rows is None:

@@ -225,7 +225,8 @@ def _write_by_engine(
             root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
         raise
     smallest, largest = facts.bounds()
-    return DataFile(path, facts.rows, size, smallest, largest, sidecars=sidecars)
+    version = target.schema.version
+    return DataFile(path, facts.rows, size, smallest, largest, version, sidecars)
 
 
 def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:

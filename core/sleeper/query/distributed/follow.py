@@ -21,7 +21,6 @@ from sleeper.query.distributed.read import Read, TableRead
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query, check_query
-from sleeper.query.run import parse_schema
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower
@@ -225,7 +224,7 @@ def plan_feed(
     """
     with store.reading() as state:
         state.check_changes_after(start)
-        schema = parse_schema(state.schema_json)
+        schema = state.schema
         check_query(query, schema)
         leaves = [LeafPlan((), (scan,)) for scan in _scans(state, start, end, query)]
     query = replace(query, raw=True)

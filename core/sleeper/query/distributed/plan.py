@@ -12,7 +12,7 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, bounds_region, plan_leaves
 from sleeper.query.request import Query
-from sleeper.schema.model import KeyValue, Schema, schema_from_json
+from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.location import DataRoot
 
@@ -162,7 +162,7 @@ def leaves_with_files(
         cut = (region.intersect(within) for region in regions)
         query = Query(tuple(region for region in cut if region is not None))
         with store.reading(version) as state:
-            cuts = plan_leaves(query, schema_from_json(state.schema_json), state)
+            cuts = plan_leaves(query, state.schema, state)
         with_files = {cut.leaf.id for cut in cuts}
         for position, leaf in enumerate(page, first):
             if leaf.id in with_files:

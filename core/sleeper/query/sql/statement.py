@@ -25,7 +25,7 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import TablePlan, check_size, plan_table
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
-from sleeper.query.run import RESTARTS, parse_schema
+from sleeper.query.run import RESTARTS
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
 from sleeper.query.sql.tables import NEWEST, AsOf, IteratedRows, register_table
 from sleeper.query.sql.text import (
@@ -206,7 +206,7 @@ class StatementRun:
         """Returns the versions of the tables that are not read at their newest."""
         if self._as_of == NEWEST:
             return {}
-        empty = [(table, _read_schema(table)) for table in opened]
+        empty = [(each, _read_schema(each, self._as_of.find(each.name))) for each in opened]
         self._plan_empty(empty, tables)
         named = [each[0].name for each in empty if self._is_named(each, empty, tables)]
         return self._as_of.versions(named)
@@ -237,8 +237,7 @@ class StatementRun:
         now_ms = self._start_ms if version is None else 0
         try:
             with table.store.reading(version) as state:
-                schema = parse_schema(state.schema_json)
-                pinned = _Pinned(table, schema, state.version, now_ms)
+                pinned = _Pinned(table, state.schema, state.version, now_ms)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"table {table.name!r}: {error}") from error
         engine = self._engine
@@ -314,9 +313,14 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _read_schema(table: QueryTable) -> Schema:
-    with table.store.reading() as state:
-        return parse_schema(state.schema_json)
+def _read_schema(table: QueryTable, version: Version | None) -> Schema:
+    """Returns the schema at the version, or the newest if the table has no such version."""
+    try:
+        with table.store.reading(version) as state:
+            return state.schema
+    except InvalidRequestError:
+        with table.store.reading() as state:
+            return state.schema
 
 
 def _open_table(tables: TableOpeners, name: str) -> QueryTable | None:

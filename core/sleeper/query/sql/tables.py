@@ -19,6 +19,7 @@ from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
 from sleeper.datafiles.merge.deletes import keep_predicate
+from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_columns, visible_schema
@@ -62,7 +63,8 @@ def _group_frame(
     session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup
 ) -> DataFrame:
     files = [table.root.url_of(path) for path in group.paths]
-    frame = scan_files(session, files, view_schema(plan.schema))
+    stored = stored_schema(plan.schema, group.schema_version)
+    frame = map_fields(scan_files(session, files, view_schema(stored)), stored, plan.schema)
     if group.deleted:
         frame = frame.filter(keep_predicate(plan.schema, [each.region for each in group.deleted]))
     if group.regions is None:
@@ -135,6 +137,10 @@ class AsOf:
 
     single: Version | None = None
     by_table: Mapping[str, Version] = field(default_factory=dict)
+
+    def find(self, table: str) -> Version | None:
+        """Returns the version for the table, if the statement names it; None is the newest."""
+        return self.by_table.get(table, self.single)
 
     def versions(self, named: Sequence[str]) -> dict[str, Version]:
         """Returns the version of each table, for a statement that names these tables.

@@ -1,10 +1,12 @@
 """A table's state at one version."""
 
 import sqlite3
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.processing.field_changes import TableShape, table_shape
 from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.model import Schema, schema_from_json
@@ -17,6 +19,14 @@ from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQuer
 from sleeper.statestore.reading.partition_queries import PartitionQueries
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.version import PointInTime, Version
+
+
+@lru_cache(maxsize=256)
+def _parse_schemas(versions: tuple[tuple[int, str], ...]) -> Schema:
+    """Returns the last schema of the versions."""
+    schemas = [replace(schema_from_json(text), version=version) for version, text in versions]
+    return replace(schemas[-1], earlier=tuple(schemas[:-1]))
+
 
 _FIRST_ENTRY = "SELECT last, time FROM entry_times WHERE last >= ? ORDER BY last LIMIT 1"
 
@@ -136,14 +146,22 @@ class TableState:
             )
 
     @cached_property
-    def schema_json(self) -> str:
-        """The schema as it was declared."""
-        row = self._reader.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
-        return str(row[0])
-
-    @cached_property
     def schema(self) -> Schema:
-        return schema_from_json(self.schema_json)
+        """The schema at the version, with the earlier ones, which older files have."""
+        return self.schema_at(self.version)
+
+    def schema_at(self, version: int) -> Schema:
+        """Returns the schema at another version, at most the newest."""
+        found = self._reader.rows(
+            "SELECT version, json FROM schema_versions WHERE version <= :at ORDER BY version",
+            at=version,
+        )
+        return _parse_schemas(tuple(found))
+
+    @property
+    def table_shape(self) -> TableShape:
+        """The schema and processing at the version, for changes of the schema."""
+        return table_shape(self.schema, self.schema.earlier, self.processing)
 
     @cached_property
     def processing_json(self) -> str:

@@ -9,6 +9,7 @@ from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
@@ -65,6 +66,7 @@ KINDS: dict[str, type[Transaction]] = {
         RestoreVersion,
         UndoJob,
         ReinitialiseTable,
+        ChangeSchema,
     )
 }
 

@@ -15,6 +15,7 @@ from sleeper.processing.text import (
     processing_from_json,
     processing_to_json,
 )
+from sleeper.schema.defaults import check_default
 from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import DAY_MS, Fold, create_keyed_tables
 from sleeper.statestore.rows import insert_partition
@@ -48,6 +49,8 @@ class InitialiseTable(Transaction):
             return refused("the table is already initialised")
         try:
             schema = schema_from_json(self.schema_json)
+            for field in schema.fields:
+                check_default(field)
             check_table_processing(processing_from_json(self.processing_json), schema)
         except InvalidRequestError as error:
             return refused(str(error))

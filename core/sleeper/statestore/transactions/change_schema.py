@@ -1,0 +1,68 @@
+"""The change of a table's schema."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.field_changes import StoredChange, TableShape, table_shape
+from sleeper.processing.model import check_table_processing
+from sleeper.processing.text import processing_from_json, processing_to_json
+from sleeper.schema.model import schema_from_json, schema_to_json
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.transactions.compaction_jobs import forget_job
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    refused,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSchema(Transaction):
+    """Makes the changes, one after the other; all or none.
+
+    The schema applies to versions from this number on. Its fields have new names in the
+    processing too. Running compaction jobs lose their files, because they write the previous
+    schema. `id` is the change's: a second use is already done.
+    """
+
+    kind: ClassVar[str] = "change_schema"
+    changes: tuple[StoredChange, ...]
+
+    def validate(self, fold: Fold) -> Verdict:
+        before = _current_shape(fold)
+        try:
+            after = self.after(before)
+        except InvalidRequestError as error:
+            return refused(str(error))
+        if after.schema == before.schema and after.processing == before.processing:
+            return already_done("the schema is unchanged")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        before = _current_shape(fold)
+        after = self.after(before)
+        number, text = fold.next_number, schema_to_json(after.schema)
+        fold.run("INSERT INTO schema_versions VALUES (?, ?)", (number, text))
+        if after.processing != before.processing:
+            text = processing_to_json(after.processing)
+            fold.run("INSERT INTO processing_versions VALUES (?, ?)", (number, text))
+        for (job_id,) in fold.rows("SELECT id FROM jobs"):
+            forget_job(fold, job_id)
+
+    def after(self, before: TableShape) -> TableShape:
+        """Returns the changed schema and processing. InvalidRequestError if it is invalid."""
+        after = before
+        for change in self.changes:
+            after = change.apply(after)
+        check_table_processing(after.processing, after.schema)
+        return after
+
+
+def _current_shape(fold: Fold) -> TableShape:
+    texts = [text for (text,) in fold.rows("SELECT json FROM schema_versions ORDER BY version")]
+    *earlier, schema = [schema_from_json(text) for text in texts]
+    (processing,) = fold.row("SELECT json FROM processing_versions ORDER BY version DESC LIMIT 1")
+    return table_shape(schema, earlier, processing_from_json(processing))
