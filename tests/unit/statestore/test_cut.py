@@ -68,7 +68,7 @@ def describe(state: TableState) -> dict[str, Any]:
         "partitions": sorted((p.id, p.parent_id, p.is_leaf) for p in state.partitions.all()),
         "files": list(state.files.all()),
         "references": sorted((r.path, r.partition_id, r.rows) for r in state.files.references()),
-        "schema": state.schema_json,
+        "schema": state.schema,
         "processing": state.processing_json,
         "time": state.version_time_ms,
     }
