@@ -40,6 +40,8 @@ from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
+from sleeper.purging.report import PurgeReport
+from sleeper.purging.service import purge_table
 from sleeper.query.changes.read import Change, feed_schema
 from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.changes.service import make_changes_request, open_changes
@@ -364,6 +366,32 @@ class Table:
         `request_id` makes the call idempotent, as `restore_id` of `restore` does.
         """
         return reinitialise_table(self._instance, self.name, request_id)
+
+    def purge(
+        self,
+        keys: Iterable[Sequence[object]] = (),
+        ranges: Iterable[tuple[object | None, object | None]] = (),
+        regions: Iterable[Mapping[str, Any]] = (),
+        wait: bool = False,
+    ) -> PurgeReport:
+        """Removes deleted rows from the storage, and reports on the objects that held them.
+
+        Without keys, ranges and regions it removes all rows that are deleted now. It rewrites the
+        files that may hold deleted rows, deletes the replaced files, the older snapshots and the
+        log, and rewrites the file of the state. On a local instance it also runs queued compaction
+        jobs.
+
+        `report.objects` lists each object: it is *gone*, *kept* with the reason and perhaps the
+        time until when, or it *remains* because a purge cannot remove it. Holds, followers, the
+        delay of the garbage collection and unfinished runs keep objects. With `wait` the call
+        repeats its steps until nothing is kept, otherwise `report.is_complete` may be false:
+        repeat the call later. An interrupted purge can be repeated too.
+
+        Raises `InvalidRequestError` for a key or value that does not fit the schema, and if a row
+        in the keys, ranges and regions is not deleted.
+        """
+        selected = self._select(keys, ranges, regions)
+        return purge_table(self._instance, self.name, selected, wait)
 
     def _select(
         self,

@@ -114,7 +114,8 @@ class Storage:
     """The locations of objects.
 
     `exports` and `imports` are the locations of bulk exports and of runs of bulk imports.
-    `spill_folder` is a folder of this process on local disk.
+    `spill_folder` is a folder of this process on local disk. `find_old_versions` describes what
+    keeps deleted objects of the root, and returns None if nothing does.
     """
 
     root: DataRoot
@@ -122,6 +123,7 @@ class Storage:
     imports: Callable[[], DataRoot]
     sources: Sources
     spill_folder: Callable[[], Path]
+    find_old_versions: Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,13 @@ class BackgroundWork:
     """Background work that `sleeper run` does in processes of this machine.
 
     `recover` returns the messages of dead processes to their queues, ends their runs, and
-    returns how many messages there were.
+    returns how many messages there were. `vacuum` removes the remains of deleted messages from
+    the instance's database; it returns False if a reader keeps them.
     """
 
     folder: Path
     recover: Callable[[], int]
+    vacuum: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.purging.report import ObjectState
+from sleeper.purging.service import purge_table
 from sleeper.query.changes.reader import ChangeReader, ChangesRequest
 from sleeper.query.changes.service import open_changes
 from sleeper.query.request import Query
@@ -403,6 +405,26 @@ class InstanceMachine(RuleBasedStateMachine):
         else:
             assert "and collected" in reason
             assert self.horizon() > number
+
+    @rule(crash_at=crash, times=st.integers(1, 2))
+    def purge(self, crash_at: int | None, times: int) -> None:
+        for _ in range(times - 1):
+            self.attempt(crash_at, lambda i: purge_table(i, NAME))
+        report = purge_table(self.raw, NAME)
+        self.note_commits()
+        if report.is_complete:
+            if all(each.number is None for each in self.model.replacements.values()):
+                assert self.stored_rows() <= set(self.model.rows())
+            with self.state.reading() as state:
+                assert not state.deletes.remembered(whole_region(state.schema), state.number)
+        else:
+            assert any(o.reason for o in report.objects if o.state is ObjectState.KEPT)
+
+    def stored_rows(self) -> set[Row]:
+        """The rows that any data file on disk holds."""
+        data = self.folder / "instance" / self.model.id / "data"
+        paths = [p.relative_to(self.folder / "instance") for p in data.rglob("*.parquet")]
+        return {row for path in paths for row in self.read_rows(path.as_posix())}
 
     # -- background work
 

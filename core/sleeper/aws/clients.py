@@ -20,7 +20,7 @@ from botocore.exceptions import NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
 from sleeper.aws.errors import translate_errors
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.retries import Backoff
 from sleeper.storage.bucket import Bucket, Credentials
@@ -79,6 +79,21 @@ def describe_bucket(name: str) -> Bucket:
         credentials = _credentials(session)
     endpoint = next((os.environ[v] for v in _ENDPOINT_VARIABLES if os.environ.get(v)), None)
     return Bucket(name, "", session.region_name, endpoint, credentials)
+
+
+def describe_old_versions(name: str) -> str | None:
+    """Describes what keeps deleted objects of a bucket; None if nothing does."""
+    client = aws_client("s3")
+    try:
+        with translate_errors(f"bucket {name}"):
+            status = client.get_bucket_versioning(Bucket=name).get("Status")
+    except SleeperError as error:
+        return f"it is not known if bucket {name} keeps old versions of deleted objects: {error}"
+    if status is None:
+        return None
+    return (
+        f"bucket {name} keeps old versions of deleted objects until its lifecycle rule deletes them"
+    )
 
 
 def _credentials(session: boto3.Session) -> Credentials | None:

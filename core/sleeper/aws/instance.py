@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper.aws.clients import GatewayConnections, aws_client, config_bucket_name, describe_bucket
+from sleeper.aws.clients import (
+    GatewayConnections,
+    aws_client,
+    config_bucket_name,
+    describe_bucket,
+    describe_old_versions,
+)
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.errors import translate_errors
@@ -193,6 +199,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             imports=lambda: _own_bucket(files.instance(), root, BULK_IMPORT_BUCKET, "imports"),
             sources=AwsSources(root, files.instance),
             spill_folder=spill_folder,
+            find_old_versions=lambda: describe_old_versions(root.buckets[0].name),
         ),
         queries=Queries(
             engine=query_engine,

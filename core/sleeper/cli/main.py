@@ -15,6 +15,7 @@ from sleeper.cli import (
     ingest,
     instance,
     maintenance,
+    purge,
     query,
     run,
     table,
@@ -55,6 +56,7 @@ app.command("serve")(run.serve)
 app.command("delete")(delete.delete)
 app.command("undo")(versions.undo)
 app.command("changes")(changes.changes)
+app.command("purge")(purge.purge)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)

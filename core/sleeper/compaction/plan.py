@@ -115,17 +115,55 @@ def create_compaction_jobs(
 
     If the table's strategy fails with UserCodeError, no file is assigned.
     """
+
+    def choose(state: TableState, room: int) -> list[Selection]:
+        selector = create_selector(properties, code, full)
+        selections = select(state.files.leaf_references(), selector, room)
+        if full:
+            selections += select_deleted(state, selections, room - len(selections))
+        return selections
+
+    return _create_jobs(table_id, store, properties, tracker, send, clock, choose)
+
+
+def create_rewrite_jobs(instance: Instance, ref: TableRef, paths: Sequence[str]) -> CreationReport:
+    """Creates and sends a job for each leaf's reference to one of the files, unless it has one.
+
+    An output has no row that was deleted before. Each job reads one file.
+    """
+    if is_committer_behind(instance):
+        return CreationReport(0, 0, 0, 0, is_waiting=True)
+    table = OpenTable(instance, ref)
+
+    def choose(state: TableState, room: int) -> list[Selection]:
+        unassigned = (
+            Selection(each.partition_id, (each.path,))
+            for each in state.files.file_references(paths)
+            if each.job_id is None and state.partitions.get(each.partition_id).is_leaf
+        )
+        return list(islice(unassigned, max(0, room)))
+
+    send = instance.jobs.queue(QueueName.COMPACTION).send_all
+    tracker, clock = instance.jobs.tracker, instance.clock
+    return _create_jobs(ref.id, table.state, table.properties(), tracker, send, clock, choose)
+
+
+def _create_jobs(
+    table_id: TableId,
+    store: StateStore,
+    properties: TableProperties,
+    tracker: JobTracker,
+    send: SendMessages,
+    clock: Clock,
+    choose: Callable[[TableState, int], list[Selection]],
+) -> CreationReport:
+    """Creates jobs of the selections that `choose` returns, at most the given number."""
     released = release_expired_jobs(table_id, store, tracker, clock)
     again = find_undispatched(table_id, store, tracker)
     dispatch(again, tracker, send, clock)
     pushed_down = push_down_references(store)
     with store.reading() as state:
-        room = properties.get(COMPACTION_JOBS_MAX) - state.jobs.count()
-        selections = select(
-            state.files.leaf_references(), create_selector(properties, code, full), room
-        )
-        if full:
-            selections += select_deleted(state, selections, room - len(selections))
+        selections = choose(state, properties.get(COMPACTION_JOBS_MAX) - state.jobs.count())
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
     for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):

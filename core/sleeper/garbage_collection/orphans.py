@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _LOG = "log"
 _COMMITS = "commits"
+_LISTED = 1_000
 _SNAPSHOT_NAME = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
 
 
@@ -76,6 +77,24 @@ def collect_orphans(
     if report.objects and not dry_run:
         logger.info("orphans collected", extra={"table": table_id, "objects": report.objects})
     return report
+
+
+def list_unknown(
+    table_id: TableId, store: StateStore, list_objects: ListObjects, before_ms: int
+) -> list[tuple[StoredObject, int]]:
+    """Returns the objects of runs that began before the time and have not committed.
+
+    Each has the time from which on the orphan collection deletes it, unless its run commits.
+    """
+    old = (
+        each
+        for each in list_objects(table_id)
+        if _is_collectable_kind(table_id, each.path) and _began_ms(each) < before_ms
+    )
+    unknown = [each for listed in _batches(old, _LISTED) for each in _unknown(store, listed)]
+    with store.reading() as state:
+        age_ms = state.orphan_age_ms
+    return [(each, _began_ms(each) + age_ms) for each in unknown]
 
 
 def _is_collectable_kind(table_id: TableId, path: str) -> bool:

@@ -19,6 +19,7 @@ from sleeper.statestore.database import (
     explained,
     lacks_room,
     read_only_source,
+    vacuum,
 )
 
 FORMAT_VERSION = 1
@@ -185,6 +186,11 @@ class InstanceDatabase:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def vacuum(self) -> bool:
+        """Rewrites the file without the remains of deleted rows. False if a reader keeps them."""
+        with self._translate_errors():
+            return vacuum(self._connection())
 
     def close(self) -> None:
         """Closes the connections of all threads. The next use opens new ones."""

@@ -138,6 +138,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             imports=lambda: DataRoot(local.folder / _IMPORTS_FOLDER),
             sources=LocalSources(root, local.properties),
             spill_folder=lambda: _spill_folder(local),
+            find_old_versions=lambda: None,
         ),
         queries=Queries(
             engine=query_engine,
@@ -146,7 +147,9 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
             send_frame=None,
         ),
-        background=BackgroundWork(local.folder, lambda: _recover(local, clock)),
+        background=BackgroundWork(
+            local.folder, lambda: _recover(local, clock), local.database.vacuum
+        ),
         switch_schedules=None,
         code=UserCode(
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),

@@ -155,6 +155,15 @@ class Database:
         with self._writer_lock, translated_errors(self.path), self._locked() as connection:
             yield connection
 
+    def vacuum(self) -> bool:
+        """Rewrites the file without the remains of deleted rows, and empties its -wal file.
+
+        Returns False if a reader of another process keeps the -wal file. Needs disk space for
+        another copy.
+        """
+        with self.exclusively() as connection:
+            return vacuum(connection)
+
     def close(self) -> None:
         """Closes every connection. Later uses reopen them."""
         with self._writer_lock:
@@ -222,6 +231,23 @@ class Database:
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
+
+
+def vacuum(connection: sqlite3.Connection) -> bool:
+    """Rewrites a database in WAL mode, which otherwise keeps the bytes of deleted rows.
+
+    Returns False if a reader keeps the old pages in the -wal file.
+    """
+    # A copy in memory could be as large as the file.
+    connection.execute("PRAGMA temp_store = FILE")
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        connection.execute("VACUUM")
+        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    return not busy
 
 
 def create_file(path: Path) -> None:

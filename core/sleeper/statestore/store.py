@@ -152,6 +152,13 @@ class StateStore:
         self._log.trim(up_to)
         return up_to
 
+    def vacuum(self) -> bool:
+        """Removes the remains of deleted rows from the file of the state, and of the log in it.
+
+        Returns False if a reader of another process still needs them: repeat it later.
+        """
+        return self._database.vacuum()
+
     def close(self) -> None:
         """Closes the files. Later uses reopen them."""
         self._database.close()

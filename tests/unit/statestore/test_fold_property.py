@@ -137,6 +137,8 @@ class History:
         if files:
             horizon = max(f.unreferenced for f in files)
             self.table.commit(CollectFiles(tuple(f.path for f in files), horizon))
+        elif choice:
+            self.table.commit(CollectFiles((), self.table.number() - choice))
         self.table.commit(FilesCollected(tuple(f.path for f in result)))
 
 

@@ -13,6 +13,7 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
+from sleeper.partitions.region import Range, Region
 from sleeper.processing.field_changes import (
     AddField,
     DropField,
@@ -456,6 +457,18 @@ def test_collection_is_two_entries_and_raises_the_horizon(table):
     assert table.commit(FilesCollected(("a",))).status is Status.ALREADY_DONE
     with table.store.reading() as state:
         assert state.files.known(["a"]) == set()
+
+
+def test_a_collection_without_files_raises_the_horizon(table):
+    table.ingest("a")
+    table.commit(DeleteRows((Region((Range(20, 30),)),)))
+    assert table.commit(CollectFiles((), 3)).status is Status.APPLIED
+    with table.store.reading() as state:
+        assert (state.horizon, state.deletes.count()) == (3, 0)
+    assert table.commit(CollectFiles((), 3)).status is Status.ALREADY_DONE
+    assert table.commit(CollectFiles((), 9)).refused
+    table.commit(CreateHold("hold", "me", 3, START_MS + 10))
+    assert "hold of me keeps version 3" in table.commit(CollectFiles((), 4)).reason
 
 
 def test_the_second_step_without_the_first_is_refused(table):

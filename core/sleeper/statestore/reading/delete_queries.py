@@ -11,7 +11,12 @@ from sleeper.partitions.region import Region
 from sleeper.statestore.deletes import file_overlap_sql, partition_overlap_sql
 from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
-from sleeper.statestore.rows import region_from_columns, sidecars_from_column
+from sleeper.statestore.rows import (
+    data_file_columns,
+    data_file_from_columns,
+    region_from_columns,
+    sidecars_from_column,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,13 @@ class DeleteQueries(VersionReader):
         a file needs them.
         """
         rows = self.rows(
-            _overlapping_sql(self.dimensions),
+            _overlapping_sql(
+                self.dimensions, "since <= :at AND (removed IS NULL OR removed > :at)"
+            ),
             at=self.version if version is None else version,
             **region_parameters(region),
         )
-        return list(map(_delete_from_columns, rows))
+        return [_delete_from_columns(row) for _, *row in rows]
 
     def pending_references(self) -> Iterator[tuple[PartitionId, str]]:
         """Yields the unassigned references of leaves that a compaction would free of deleted rows.
@@ -72,6 +79,33 @@ class DeleteQueries(VersionReader):
             " ORDER BY r.partition, r.file"
         )
 
+    def hidden_files(self, number_max: int) -> Iterator[DataFile]:
+        """Yields the files with a reference that may hold rows of deletes up to the number.
+
+        The deleted rows may lie in a partition whose reference a compaction has removed, so all
+        references of such a file keep them on disk.
+        """
+        sql = (
+            f"SELECT {data_file_columns(self.dimensions)} FROM files f WHERE EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
+            " AND EXISTS (SELECT 1 FROM deletes d WHERE d.since <= :n"
+            " AND (d.removed IS NULL OR d.removed > :n)"
+            f" AND {may_have_deleted_sql(self.dimensions)}) ORDER BY f.key"
+        )
+        return map(data_file_from_columns, self.stream(sql, number_max=number_max))
+
+    def remembered(self, region: Region, number_max: int) -> list[tuple[int, Delete]]:
+        """Returns the deletes up to the number that overlap the region, active or not.
+
+        Each has the lowest horizon at which it may be forgotten.
+        """
+        rows = self.rows(
+            _overlapping_sql(self.dimensions, "number <= :number_max"),
+            number_max=number_max,
+            **region_parameters(region),
+        )
+        return [(max(row[0], removed or 0), _delete_from_columns(row)) for removed, *row in rows]
+
     def count(self) -> int:
         """Returns the number of deletes that are active and not forgotten yet."""
         (count,) = self.row(
@@ -81,15 +115,21 @@ class DeleteQueries(VersionReader):
 
 
 @cache
-def _overlapping_sql(dimensions: int) -> str:
+def may_have_deleted_sql(dimensions: int) -> str:
+    """Returns SQL: file `f` may hold rows of a delete `d` up to `:number_max`."""
+    return f"d.number <= :number_max AND d.number > f.applied AND {file_overlap_sql(dimensions)}"
+
+
+@cache
+def _overlapping_sql(dimensions: int, condition: str) -> str:
     columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
     overlap = " AND ".join(
         f"(:high_{i} IS NULL OR min_{i} < :high_{i}) AND (max_{i} IS NULL OR max_{i} > :low_{i})"
         for i in range(dimensions)
     )
     return (
-        f"SELECT number, k.path, k.keys, k.bytes, k.sidecars, {columns} FROM deletes d"
+        f"SELECT removed, number, k.path, k.keys, k.bytes, k.sidecars, {columns} FROM deletes d"
         " LEFT JOIN key_files k ON k.key = d.key_file"
-        f" WHERE since <= :at AND (removed IS NULL OR removed > :at) AND {overlap}"
+        f" WHERE {condition} AND {overlap}"
         " ORDER BY number, d.key"
     )

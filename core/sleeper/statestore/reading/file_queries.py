@@ -121,11 +121,11 @@ class FileQueries(VersionReader):
         """Returns every reference to one of the files, in no order."""
         rows = self.stream(
             "SELECT f.path, p.id, r.rows, j.id FROM json_each(:paths) e CROSS JOIN files f"
-            " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value"
+            " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1"
             " CROSS JOIN refs r ON r.file = f.key"
             " CROSS JOIN partitions p ON p.key = r.partition"
             f" LEFT JOIN jobs j ON j.key = r.job WHERE {current('r')}",
-            paths=json.dumps(list(paths)),
+            paths=_paths_parameter(paths),
         )
         return (FileReference(*row) for row in rows)
 
@@ -199,7 +199,7 @@ class FileQueries(VersionReader):
         rows = self.rows(
             f"SELECT f.path FROM json_each(:paths) e CROSS JOIN files f ON {matches} UNION ALL"
             f" SELECT f.path FROM json_each(:paths) e CROSS JOIN key_files f ON {matches}",
-            paths=json.dumps([(path_hash(p), p) for p in paths]),
+            paths=_paths_parameter(paths),
         )
         return {path for (path,) in rows}
 
@@ -226,6 +226,10 @@ class FileQueries(VersionReader):
             "SELECT count(*), count(*) FILTER (WHERE split IS NULL) FROM partitions"
         )
         return Totals(files, references, rows, size, partitions, leaves, unreferenced)
+
+
+def _paths_parameter(paths: Sequence[str]) -> str:
+    return json.dumps([(path_hash(path), path) for path in paths])
 
 
 _CHAIN = (

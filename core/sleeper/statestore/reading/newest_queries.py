@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from sleeper.files import DataFile
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.fold import AppliedId
+from sleeper.statestore.reading.delete_queries import may_have_deleted_sql
 from sleeper.statestore.reading.version_reader import VersionReader
-from sleeper.statestore.rows import sidecars_from_column
+from sleeper.statestore.rows import (
+    data_file_columns,
+    data_file_from_columns,
+    sidecars_from_column,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,20 @@ class CollectableFile(NamedTuple):
     unreferenced_time_ms: int
 
 
+class UnneededFile(NamedTuple):
+    """A file without references, since a number and its time.
+
+    `has_deleted` is true if it may hold deleted rows. The objects of a file that is being
+    collected are deleted, or will be by the next collection.
+    """
+
+    file: DataFile
+    unreferenced: int
+    unreferenced_time_ms: int
+    is_collecting: bool
+    has_deleted: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """An expiring claim on a version."""
@@ -123,6 +143,19 @@ class CollectionQueries(VersionReader):
             CollectableFile(path, sidecars_from_column(s), size, number, 0)
             for path, s, size, number in rows
         ]
+
+    def unneeded(self, number_max: int) -> Iterator[UnneededFile]:
+        """Yields every file without references. `number_max` is that of the newest delete."""
+        rows = self.stream(
+            "SELECT f.unreferenced, f.unreferenced_time, f.collecting IS NOT NULL,"
+            f" EXISTS (SELECT 1 FROM deletes d WHERE {may_have_deleted_sql(self.dimensions)}),"
+            f" {data_file_columns(self.dimensions)}"
+            " FROM files f WHERE f.unreferenced IS NOT NULL",
+            number_max=number_max,
+        )
+        for unreferenced, time_ms, is_collecting, has_deleted, *columns in rows:
+            file = data_file_from_columns(columns)
+            yield UnneededFile(file, unreferenced, time_ms, bool(is_collecting), bool(has_deleted))
 
     def holds(self) -> list[Hold]:
         """Returns every hold, also expired ones, oldest version first."""

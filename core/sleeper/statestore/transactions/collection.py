@@ -25,7 +25,8 @@ class CollectFiles(Transaction):
     only move forward, so having read them earlier is safe. After this entry the objects
     may be deleted; a file stays *collecting* until step two, so that a collector that
     dies in between is followed by one that deletes again. The key files of deletes that no
-    readable version needs any more become *collecting* too.
+    readable version needs any more become *collecting* too. Without paths it only raises the
+    horizon, so that deletes that no file needs are forgotten.
     """
 
     kind: ClassVar[str] = "collect_files"
@@ -50,7 +51,7 @@ class CollectFiles(Transaction):
                     f"horizon of at least that version, not {self.horizon})"
                 )
             live += 1
-        if not live:
+        if not live and (self.paths or self.horizon <= fold.horizon):
             return already_done("the files were already collected")
         fault = self._find_horizon_fault(fold)
         return refused(fault) if fault else APPLY
