@@ -188,7 +188,7 @@ def test_a_redriven_delete_keeps_its_id_and_the_permissions_of_its_sender(
     table: Instance, aws: Lambda
 ) -> None:
     ref = table.table("t").ref
-    restrictions = {SENDER: {}, "AROA1": {"valueFields": []}, "AROA2": {}}
+    restrictions: dict[str, Any] = {SENDER: {}, "AROA1": {"valueFields": []}, "AROA2": {}}
     table.tables.properties.change(ref.id, {CALLERS: json.dumps(restrictions)})
     redrive = body_rewriter(QueueName.DELETION)
     refused = redrive(body(keys=[1], id=None), "m7", "AROA1:somebody")

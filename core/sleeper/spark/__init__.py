@@ -1,7 +1,8 @@
 """Sleeper tables as Spark DataFrames, and the jobs that run on Spark.
 
 The only package that imports PySpark. `register(spark)` registers the format `sleeper` in a
-session, for `spark.read`, `df.write`, `spark.readStream` and `df.writeStream`.
+session, for `spark.read`, `df.write`, `spark.readStream` and `df.writeStream`. `delete_keys` and
+`delete_where` delete rows of a table.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleeper.spark.data_source import register
+    from sleeper.spark.deletes import delete_keys, delete_where
 
-__all__ = ["register"]
+__all__ = ["register", "delete_keys", "delete_where"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from sleeper.spark import data_source
+        from sleeper.spark import data_source, deletes
 
-        return getattr(data_source, name)
+        return getattr(data_source if name == "register" else deletes, name)
     raise AttributeError(f"module 'sleeper.spark' has no attribute {name!r}")
