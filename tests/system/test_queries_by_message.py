@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table
 from sleeper.clock import iso_time
 from sleeper.deletion.service import delete_rows
@@ -21,11 +22,13 @@ from sleeper.jobs.query_tracker import QueryState, QueryStatus
 from sleeper.jobs.queue import QueueName
 from sleeper.local.queue import LocalResultsQueue
 from sleeper.partitions.region import whole_region
+from sleeper.processing.field_changes import AddField
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql, read_schema
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
+from sleeper.schema.model import Field, PrimitiveType
 from sleeper.statestore.reading.newest_queries import Hold
 from sleeper.workers.worker import Worker
 from tests.ports import with_ports
@@ -293,6 +296,12 @@ def test_a_query_reads_the_version_that_it_names(instance, table, clock, tmp_pat
     assert ask(instance, "q3", asOf="1h").row_count == 100
     assert ask(instance, "q4", asOf=number + 1).row_count == 150
     assert ask(instance, "q5").row_count == 0
+    changes = [AddField(Field("more", PrimitiveType.LONG, nullable=True))]
+    change_schema(instance, "t", changes)
+    ask(instance, "old", asOf=number, requestedValueFields=["v"])
+    assert set(rows(instance, "old")[0]) == {"k", "at", "v"}
+    refused = ask(instance, "none", asOf=number, requestedValueFields=["more"])
+    assert "no value field 'more'" in refused.error
     status = ask(instance, "q6", asOf=number + 900)
     assert (status.state, status.row_count) == (QueryState.FAILED, 0)
     assert f"{number + 900}" in status.error

@@ -38,6 +38,7 @@ from sleeper.spark.options import (
     cast_batches,
     check_columns,
     check_options,
+    read_as_of,
     read_columns,
     read_files_per_trigger,
     read_instance,
@@ -67,7 +68,7 @@ class SleeperReader(DataSourceReader):
         self._where = read_instance(options)
         self._declared = declared
         instance, name = cached_instance(self._where), read_table_name(options)
-        schema = read_schema(instance, name)
+        schema = read_schema(instance, name, read_as_of(options))
         query = replace(read_query(options, schema), columns=check_columns(declared, schema))
         self._read, self._parts = plan_table_read(
             instance.table(name), query, _OWNER, read_partition_bytes(options)
@@ -200,7 +201,8 @@ class SleeperDataSource(DataSource):
     def schema(self) -> StructType:
         """Returns the schema of the table, or of the requested columns."""
         instance = cached_instance(read_instance(self.options))
-        schema = read_schema(instance, read_table_name(self.options))
+        version = read_as_of(self.options)
+        schema = read_schema(instance, read_table_name(self.options), version)
         return to_spark(schema, read_columns(self.options))
 
     def reader(self, schema: StructType) -> SleeperReader:

@@ -75,7 +75,9 @@ def read_query(options: Options, schema: Schema) -> Query:
     regions = tuple(_regions(options, schema))
     names = ("keys", "range", "ranges", "region", "regions")
     is_restricted = any(options.get(name) is not None for name in names)
-    return Query(regions if is_restricted else None, read_columns(options), None, _as_of(options))
+    return Query(
+        regions if is_restricted else None, read_columns(options), None, read_as_of(options)
+    )
 
 
 def read_columns(options: Options) -> tuple[str, ...] | None:
@@ -119,7 +121,8 @@ def read_starting_version(options: Options) -> int | None:
     return _number(options, "startingVersion", 0) or 0
 
 
-def _as_of(options: Options) -> Version | None:
+def read_as_of(options: Options) -> Version | None:
+    """Returns the version to read; None is the newest."""
     text = options.get("asOf")
     if text is None:
         return None

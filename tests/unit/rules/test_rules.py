@@ -13,6 +13,7 @@ Rule 1, exactly once
   `rule_1_a_message_older_than_the_memory_of_ids_is_rejected`
 - two runs at once: unit/ingest/test_ingest.py `two_runs_of_one_job_at_once_commit_once`;
   unit/compaction/test_running.py `two_runs_of_one_job_commit_once`
+- deletes by message: handlers/test_deletes.py `a_redelivered_message_deletes_once`
 - the message goes last: `rule_1_a_worker_deletes_its_message_only_after_the_commit`
 - an answer that was lost: contracts/test_state_store.py
   `an_append_with_a_lost_response_is_recognised`

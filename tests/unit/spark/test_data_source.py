@@ -14,11 +14,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
 import sleeper
+from sleeper.admin.schema import change_schema
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import finish_deletions
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
+from sleeper.processing.field_changes import AddField
 from sleeper.query.distributed import read as distributed_read
+from sleeper.schema.model import Field, PrimitiveType
 from sleeper.spark.data_source import SleeperDataSource
 
 SCHEMA = {
@@ -91,6 +94,19 @@ def test_columns_have_the_requested_order(instance: sleeper.Instance) -> None:
     table_reader, declaration = reader(instance, columns="map,k")
     assert declaration.fieldNames() == ["map", "k"]
     assert read(table_reader, table_reader.partitions())[0].schema.names == ["map", "k"]
+
+
+def test_an_old_version_has_the_columns_of_its_schema(instance: sleeper.Instance) -> None:
+    version = str(instance.table("t").version)
+    added = AddField(Field("added", PrimitiveType.LONG, nullable=True))
+    change_schema(instance._ports, "t", [added])
+    table_reader, declaration = reader(instance, asOf=version)
+    assert "added" not in declaration.fieldNames()
+    assert sum(b.num_rows for b in read(table_reader, table_reader.partitions())) == 30
+    table_reader, declaration = reader(instance)
+    assert declaration.fieldNames()[-1] == "added"
+    (column, *_) = (b.column("added") for b in read(table_reader, table_reader.partitions()))
+    assert column.null_count == len(column)
 
 
 def test_a_declared_schema_selects_columns(instance: sleeper.Instance) -> None:
