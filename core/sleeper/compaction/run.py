@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob, Lease
 from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.key_files import KeyFileCache
+from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped, open_deleted
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.processing import ProcessingStep, TableIterators, format_key
 from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
@@ -161,25 +163,31 @@ class MergeJob:
         """Returns whether every row of the file is in the partition."""
         return self.partition.region.contains_bounds(file.smallest_key, file.largest_key)
 
-    @property
-    def has_deletes(self) -> bool:
-        """Whether a delete hides rows of an input."""
-        return any(find_deleted(file, self.deletes) for file in self.inputs)
-
     def regions(self) -> list[tuple[DataFile, tuple[Region, ...] | None]]:
         """Returns each file with the regions of its rows to read, None for every row."""
         region = (self.partition.region,)
         return [(file, None if self.is_inside(file) else region) for file in self.inputs]
 
-    def request(self, root: DataRoot, extracts: Mapping[str, Extract]) -> MergeRequest:
+    def request(
+        self,
+        root: DataRoot,
+        extracts: Mapping[str, Extract],
+        key_files: KeyFileCache,
+    ) -> MergeRequest:
         """Returns the merge, which reads extracts in place of their files."""
         inputs = []
+        opened: dict[int, DeletedRows] = {}
         for file, regions in self.regions():
             extract = extracts.get(file.path)
             url = root.url_of(file.path) if extract is None else str(extract.path)
             size = file.bytes if extract is None else extract.bytes
-            deleted = tuple(each.region for each in find_deleted(file, self.deletes))
-            inputs.append(MergeInput(url, regions, size, deleted, file.schema_version))
+            hiding = find_deleted(file, self.deletes)
+            first = hiding[0].number if hiding else None
+            if first is not None and first not in opened:
+                deleted = [(d.region, d.keys) for d in self.deletes if d.number >= first]
+                opened[first] = open_deleted(self.schema, deleted, root, key_files)
+            rows = None if first is None else opened[first]
+            inputs.append(MergeInput(url, regions, size, rows, file.schema_version))
         return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
 
 
@@ -213,7 +221,7 @@ def _write(
     on_rows: Callable[[int], None],
 ) -> tuple[DataFile | None, int]:
     """Returns the output and the number of rows read."""
-    rows_read = 0
+    rows_read = rows_deleted = 0
 
     def count_rows(rows: int) -> None:
         nonlocal rows_read
@@ -221,9 +229,13 @@ def _write(
         rows_read += rows
         on_rows(rows)
 
+    def set_deleted(rows: int) -> None:
+        nonlocal rows_deleted
+        rows_deleted = rows
+
     try:
-        output = write_output(merge, root, settings.engine, settings.files, count_rows)
-        _check_rows(merge, rows_read)
+        output = write_output(merge, root, settings.engine, settings.files, count_rows, set_deleted)
+        _check_rows(merge, rows_read, rows_deleted)
         _check_keys(merge, output)
     except InvalidRequestError as error:
         # The iterator accepted its configuration when it was set and rejects it now.
@@ -251,29 +263,33 @@ def write_output(
     engine: EngineSettings,
     settings: FileSettings,
     on_rows: Callable[[int], None] = lambda _: None,
+    on_dropped: OnDropped = lambda _: None,
 ) -> DataFile | None:
     """Writes the merged file, in bounded memory. None if there is no row.
 
-    `on_rows` receives row counts, and stops the merge by raising. UnavailableError if the disk
-    fails.
+    `on_rows` receives row counts, and stops the merge by raising. `on_dropped` receives the number
+    of deleted rows. UnavailableError if the disk fails.
     """
+    key_files = KeyFileCache(engine.key_cache_bytes)
     target = WriteTarget(
         root, job.table_id, job.schema, (job.partition,), job.run_start_ms, settings, threads=1
     )
     try:
         with fetch_inputs(root, job.schema, job.regions(), engine.spill_folder) as extracts:
-            return write_merge(job.request(root, extracts), engine, target, on_rows)
+            request = job.request(root, extracts, key_files)
+            return write_merge(request, engine, target, on_rows, on_dropped)
     except OSError as error:
         raise UnavailableError(f"cannot write in partition {job.partition.id}: {error}") from error
 
 
-def _check_rows(merge: MergeJob, rows_read: int) -> None:
+def _check_rows(merge: MergeJob, rows_read: int, rows_deleted: int) -> None:
     """Checks that no row of whole files was lost. Filters and aggregations prevent the check."""
     expected = merge.row_count
     if expected is None or not merge.step.processing.keeps_rows:
         return
-    if rows_read > expected or (rows_read < expected and not merge.has_deletes):
-        raise DataError(f"read {rows_read} rows (expected {expected})")
+    if rows_read + rows_deleted != expected:
+        deleted = f" and {rows_deleted} deleted" if merge.deletes else ""
+        raise DataError(f"read {rows_read} rows{deleted} (expected {expected})")
 
 
 def _check_keys(merge: MergeJob, output: DataFile | None) -> None:

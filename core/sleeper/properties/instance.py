@@ -169,6 +169,7 @@ QUERY_MESSAGE_ROWS_MAX = declare("query.message.rows.max", whole_number(0, 2**63
 QUERY_MESSAGE_SECONDS_MAX = declare("query.message.time.max.seconds", whole_number(0, 30 * _DAY_SECONDS), 0, Group.QUERY, "The timeout of a query message, from its first receipt. Subqueries that run or start later fail. 0: no limit.")
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "The cache size for key filters in a query process.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "The cache size for footers of data files in a query process.")
+DELETED_KEYS_CACHE_BYTES = declare("deleted.keys.cache.bytes", byte_count(0), 64 * _MIB, Group.QUERY, "The cache size for the keys of deletes in a process that reads data files.")
 QUERY_CHECKSUMS_VERIFIED = declare("query.checksums.verified", FLAG, False, Group.QUERY, "Whether all queries and SQL statements verify the checksums of data files: of a local file once per process, of a file on S3 for each row group that is read. Compactions, bulk exports and queries that read whole local files always verify them.")
 SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "The cache size for key sketches in a process that splits partitions.")
 SERVE_QUERIES_MAX = declare("serve.queries.max", whole_number(1, 1024), 16, Group.QUERY, "The maximum number of concurrent queries of `sleeper serve`. Others are queued.")

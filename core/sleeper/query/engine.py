@@ -11,6 +11,7 @@ from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.engine.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.checksum import VerifiedFiles
@@ -65,6 +66,7 @@ def query_settings(
         merge_files_max=properties.get(engine_properties.MERGE_FILES_MAX),
         threads=properties.get(engine_properties.ENGINE_THREADS) or os.cpu_count() or 1,
         buckets=buckets,
+        key_cache_bytes=properties.get(engine_properties.DELETED_KEYS_CACHE_BYTES),
     )
     return QuerySettings(
         engine,
@@ -82,7 +84,8 @@ def query_settings(
 class QueryEngine:
     """The shared engine of a process. Safe for threads; a process keeps one.
 
-    It caches the footers and key filters of files, so that a lookup does not read them again.
+    It caches the footers and key filters of files, and deleted keys, so that a lookup does not
+    read them again.
     All queries share one memory pool.
     """
 
@@ -91,6 +94,7 @@ class QueryEngine:
     key_filters: KeyFilterCache = field(init=False)
     extractor: Extractor = field(init=False)
     verified: VerifiedFiles = field(init=False)
+    key_files: KeyFileCache = field(init=False)
     _session: SessionContext | None = None
     _marker: Path = field(default_factory=Path)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -102,6 +106,7 @@ class QueryEngine:
             settings.engine.spill_folder, self._footer_cache_bytes, settings.verifies_checksums
         )
         self.verified = VerifiedFiles()
+        self.key_files = KeyFileCache(settings.engine.key_cache_bytes)
 
     @property
     def session(self) -> SessionContext:

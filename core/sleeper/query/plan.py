@@ -3,7 +3,7 @@
 A query by key reads leaf after leaf. A SQL statement reads whole tables, file by file.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -199,7 +199,7 @@ def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], state: TableS
     scans = []
     regions = tuple(cut)
     within = hull(cut)
-    deletes = state.deletes.overlapping(within)
+    deletes = _Deletes(state.deletes.overlapping(within))
     for file in state.files.leaf_files(leaf.id, within):
         overlapping = _overlapping(regions, file)
         if overlapping:
@@ -209,12 +209,39 @@ def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], state: TableS
     return LeafPlan((leaf.id,), tuple(scans))
 
 
-def _without_deleted(schema: Schema, scan: FileScan, deletes: Sequence[Delete]) -> list[FileScan]:
+class _Deletes:
+    """Deletes in the order of their numbers, of which the files of a leaf share the later ones."""
+
+    def __init__(self, deletes: Sequence[Delete]) -> None:
+        self._all = deletes
+        self._later: dict[int, tuple[Delete, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def hiding(self, file: DataFile) -> tuple[Delete, ...]:
+        """Returns those that may hide rows of the file."""
+        return find_deleted(file, self._all)
+
+    def after(self, first: Delete) -> tuple[Delete, ...]:
+        """Returns those of the number of `first` and of later ones: one tuple per number."""
+        if first.number not in self._later:
+            start = bisect_left(self._all, first.number, key=_number)
+            self._later[first.number] = tuple(self._all[start:])
+        return self._later[first.number]
+
+
+def _number(delete: Delete) -> int:
+    return delete.number
+
+
+def _without_deleted(schema: Schema, scan: FileScan, deletes: _Deletes) -> list[FileScan]:
     """Returns the scan without the rows of deletes, if any are left.
 
-    Few pieces are regions, which prune row groups. A filter leaves out the rows of more deletes.
+    Few pieces are regions, which prune row groups. A filter leaves out the rows of more deletes,
+    and of the keys of key files.
     """
-    deleted = find_deleted(scan.file, deletes)
+    deleted = deletes.hiding(scan.file)
     if not deleted:
         return [scan]
     whole = (bounds_region(schema, scan.file),) if scan.regions is None else scan.regions
@@ -224,7 +251,7 @@ def _without_deleted(schema: Schema, scan: FileScan, deletes: Sequence[Delete]) 
         if left is not None:
             keys = tuple(each for each in deleted if each.keys is not None)
             return [replace(scan, regions=tuple(left), deleted=keys)] if left else []
-    return [replace(scan, deleted=deleted)]
+    return [replace(scan, deleted=deletes.after(deleted[0]))]
 
 
 def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.processing import BoundIterator, ProcessingStep, TableIterators
 from sleeper.datafiles.remote.extracts import Extract
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
+
+Extracts = Mapping[str, Extract]
+"""Extracts by data file."""
 
 
 def run_query(
@@ -175,7 +179,7 @@ def read_rows(
                 extracted = next(extracts)
                 reads_all = query.limit is None and query.columns is None
                 _verify(leaf, root, engine, extracted, reads_all, time_limit)
-                inputs = _inputs(leaf, root, extracted)
+                inputs = _inputs(leaf, plan.schema, root, engine, extracted)
                 request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
@@ -193,7 +197,7 @@ def _verify(
     leaf: LeafPlan,
     root: DataRoot,
     engine: QueryEngine,
-    extracts: Mapping[str, Extract],
+    extracts: Extracts,
     reads_all: bool,
     time_limit: TimeLimit,
 ) -> None:
@@ -211,16 +215,18 @@ def _verify(
 
 
 def _inputs(
-    leaf: LeafPlan, root: DataRoot, extracts: Mapping[str, Extract]
+    leaf: LeafPlan, schema: Schema, root: DataRoot, engine: QueryEngine, extracts: Extracts
 ) -> tuple[MergeInput, ...]:
     inputs = []
+    # The files of a leaf mostly share their deletes.
+    opened: dict[int, DeletedRows] = {}
     for scan in leaf.scans:
-        deleted = tuple(each.region for each in scan.deleted)
+        if scan.deleted and id(scan.deleted) not in opened:
+            deleted = [(each.region, each.keys) for each in scan.deleted]
+            opened[id(scan.deleted)] = open_deleted(schema, deleted, root, engine.key_files)
         extract = extracts.get(scan.file.path)
-        if extract is None:
-            url, size = root.url_of(scan.file.path), scan.file.bytes
-        else:
-            url, size = str(extract.path), extract.bytes
-        version = scan.file.schema_version
-        inputs.append(MergeInput(url, scan.regions, size, deleted, version))
+        url = root.url_of(scan.file.path) if extract is None else str(extract.path)
+        size = scan.file.bytes if extract is None else extract.bytes
+        rows, version = opened.get(id(scan.deleted)), scan.file.schema_version
+        inputs.append(MergeInput(url, scan.regions, size, rows, version))
     return tuple(inputs)

@@ -6,7 +6,12 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.instance import Instance
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import ENGINE_THREADS, INGEST_LINE_BYTES_MAX, MERGE_FILES_MAX
+from sleeper.properties.instance import (
+    DELETED_KEYS_CACHE_BYTES,
+    ENGINE_THREADS,
+    INGEST_LINE_BYTES_MAX,
+    MERGE_FILES_MAX,
+)
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,
@@ -29,6 +34,7 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
         properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
         instance.storage.sources.buckets(),
         properties.get(INGEST_LINE_BYTES_MAX),
+        properties.get(DELETED_KEYS_CACHE_BYTES),
     )
 
 

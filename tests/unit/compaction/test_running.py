@@ -13,6 +13,7 @@ import sleeper.compaction.run as running
 from sleeper.compaction.job import CompactionJob, Lease, parse_compaction_job
 from sleeper.compaction.run import MergeJob
 from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.plan import merge_frame
 from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.errors import (
@@ -113,7 +114,7 @@ def test_merge_plan_does_not_sort(make_table: MakeTable) -> None:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.leaf_files(leaf.id))
     job = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED)
-    frame, _ = merge_frame(job.request(table.root, {}), open_session(table.engine))
+    frame, _ = merge_frame(job.request(table.root, {}, KeyFileCache(0)), open_session(table.engine))
     plan = str(frame.execution_plan().display_indent())
     assert "SortPreservingMergeExec" in plan
     assert "SortExec" not in plan
@@ -127,7 +128,8 @@ def test_file_inside_the_partition_has_no_predicate(make_table: MakeTable) -> No
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.leaf_files(leaf.id))
-    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED).request(table.root, {})
+    job = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED)
+    request = job.request(table.root, {}, KeyFileCache(0))
     assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
 
 
@@ -226,7 +228,7 @@ def test_run_of_a_released_job_stops(table: DataTable, monkeypatch: pytest.Monke
     names = []
 
     def slow(*arguments: Any) -> None:
-        *_, on_rows = arguments
+        *_, on_rows, _ = arguments
         release(table, job)
         for _ in range(500):
             wait_briefly()

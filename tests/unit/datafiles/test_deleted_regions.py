@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.merge.deletes import DeletedRegions
+from sleeper.datafiles.merge.deletes import DeletedBoxes, DeletedRows
 from sleeper.partitions.region import Range, Region, key_region, subtract_regions, whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
@@ -52,8 +52,10 @@ def test_a_row_is_kept_unless_a_region_contains_its_key(
         pa.array([row[i] for row in rows], ARROW[field.type])
         for i, field in enumerate(schema.row_keys)
     ]
-    kept = DeletedRegions(schema, regions).keep(*columns).to_pylist()
-    assert kept == [not any(region.contains(row) for region in regions) for row in rows]
+    expected = [not any(region.contains(row) for region in regions) for row in rows]
+    for are_in_order in (True, False):
+        deleted = DeletedRows(schema, regions, are_in_order=are_in_order)
+        assert deleted.keep(*columns).to_pylist() == expected
 
 
 @given(deleted_rows())
@@ -81,7 +83,7 @@ def test_more_pieces_than_allowed_are_not_computed() -> None:
 @pytest.mark.parametrize("count", [10_000])
 def test_a_batch_is_compared_with_the_regions_near_it(count: int) -> None:
     schema = Schema((Field("key", PrimitiveType.LONG),), (), ())
-    deleted = DeletedRegions(schema, [key_region(schema, (10 * i,)) for i in range(count)])
-    assert len(deleted._near((500,), (540,))) == 5
-    kept = deleted.keep(pa.array(range(500, 541), pa.int64()))
-    assert pa.compute.sum(kept).as_py() == 41 - 5
+    regions = [Region((Range(10 * i, 10 * i + 2),)) for i in range(count)]
+    assert len(DeletedBoxes(schema, regions)._near((500,), (540,))) == 5
+    kept = DeletedRows(schema, regions).keep(pa.array(range(500, 541), pa.int64()))
+    assert pa.compute.sum(kept).as_py() == 41 - 9

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import sleeper
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
-from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
+from sleeper.datafiles.merge.deletes import DeletedRows
+from sleeper.errors import ConflictError, DataError, InvalidRequestError, UnavailableError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.region import Range, Region
@@ -52,9 +54,9 @@ def count(instance: sleeper.Instance) -> int:
     return instance.sql("SELECT count(*) AS n FROM rows").to_arrow()["n"][0].as_py()
 
 
-def compact(instance: sleeper.Instance) -> int:
+def compact(instance: sleeper.Instance, name: str = "rows") -> int:
     """Runs all compaction jobs of the table. Returns their number."""
-    compact_table(instance._ports, "rows", True)
+    compact_table(instance._ports, name, True)
     queue = instance._ports.jobs.queue(QueueName.COMPACTION)
     jobs = 0
     while messages := queue.receive():
@@ -121,6 +123,39 @@ def test_a_job_assigned_before_a_delete_leaves_the_delete_to_its_output(
     ingest(table, range(1), "third")
     compact(instance)
     assert keys(table) == [0, *(k for k in range(50, 100) for _ in range(2))]
+
+
+@pytest.mark.parametrize("rows", [100, 30_000], ids=["batches", "engine"])
+def test_a_compaction_that_loses_a_row_besides_the_deleted_ones_fails(
+    instance: sleeper.Instance, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = instance.create_table("whole", SCHEMA)
+    ingest(table, range(rows), "first")
+    table.delete(ranges=[(0, 10), (20, 21)])
+    keep = DeletedRows._keep
+
+    def lose_the_last_row(deleted: DeletedRows, *arguments: Any) -> pa.Array:
+        kept = keep(deleted, *arguments)
+        return pa.concat_arrays([kept.slice(0, len(kept) - 1), pa.array([False])])
+
+    monkeypatch.setattr(DeletedRows, "_keep", lose_the_last_row)
+    with pytest.raises(DataError, match=rf"rows and 11 deleted \(expected {rows}\)"):
+        compact(instance, "whole")
+
+
+@pytest.mark.parametrize("merge_files_max", [2, 64])
+def test_the_rows_of_a_compaction_with_deletes_are_counted(
+    tmp_path: Path, merge_files_max: int
+) -> None:
+    limits = {"sleeper.merge.files.max": str(merge_files_max)}
+    with sleeper.create_instance(tmp_path / "instance", limits) as instance:
+        table = instance.create_table("rows", SCHEMA)
+        for start in range(3):
+            ingest(table, range(start, 60_000, 3), "value")
+            table.delete(keys=[[k] for k in range(0, 60_000, 5_000)], ranges=[(100, 130), (7, 8)])
+        expected = keys(table)
+        assert compact(instance) == 1
+        assert keys(table) == expected
 
 
 def test_a_full_compaction_rewrites_a_file_alone_in_its_leaf(

@@ -55,6 +55,10 @@ def engine_errors(memory_property: str | None = None) -> Iterator[None]:
 
 def _classify(error: Exception, memory_property: str | None) -> SleeperError:
     text = str(error)
+    for kind in (StateMovedOnError, UnavailableError):
+        # The engine reports the error of a Python function, such as the filter of deletes, as text.
+        if f"{kind.__name__}: " in text:
+            return kind(text.rpartition(f"{kind.__name__}: ")[2])
     if _SPILL_FILE.search(text):
         return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
     if "not found" in text or "No such file" in text:

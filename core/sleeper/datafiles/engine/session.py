@@ -30,7 +30,7 @@ class EngineSettings:
     `memory_bytes` is the size of DataFusion's memory pool; sorts beyond it spill to
     `spill_folder`, an existing local folder. `merge_files_max` is the maximum number of sorted
     inputs of one merge. The engine reads S3 objects only in `buckets`. `line_bytes_max` applies
-    to ingested text.
+    to ingested text, `key_cache_bytes` to the deleted keys in memory.
     """
 
     spill_folder: Path
@@ -39,6 +39,7 @@ class EngineSettings:
     threads: int = 2
     buckets: tuple[Bucket, ...] = ()
     line_bytes_max: int = LINE_BYTES_MAX
+    key_cache_bytes: int = 64 * 1024**2
 
     def new_spill_path(self, name: str) -> Path:
         """Returns a path in the spill folder, and creates the folder if it is missing."""

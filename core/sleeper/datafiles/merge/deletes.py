@@ -1,14 +1,18 @@
 """The filter that leaves out deleted rows, above the scan of a file.
 
-A batch of a file is sorted by key, so its smallest and largest values select the few deleted
-regions that it can overlap. Regions that divide the batch by one field only are searched, others
-are compared by whole columns. So the cost does not grow with the number of deletes elsewhere.
+Deletes of single keys are sets of keys, in memory or in key files. Other regions are *boxes*: the
+smallest and largest values of a batch select the few that it can overlap. Those that divide the
+batch by one field only are searched, others are compared by whole columns. So the cost does not
+grow with the number of deletes elsewhere.
+
+The function that the engine calls is declared as volatile. Otherwise it would be evaluated inside
+the scan, which takes longer, and perhaps more than once for a row.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -20,25 +24,109 @@ from datafusion.expr import Expr
 
 from sleeper.datafiles.arrow import arrow_schema, as_plain, view_schema
 from sleeper.datafiles.engine.expression import column
-from sleeper.partitions.region import Range, Region, holds_one_value
+from sleeper.datafiles.key_files import KeyFileCache
+from sleeper.datafiles.merge.key_sets import KeySource, Mask, key_columns, listed_keys
+from sleeper.files import KeyFile
+from sleeper.partitions.region import Range, Region, holds_one_value, key_of_region
 from sleeper.schema.model import Key, KeyValue, Schema, smallest_key_value
+from sleeper.storage.location import DataRoot
 
+_numbers = count()
 _SEARCHED_MIN = 4
 _NEAR_MAX = 16
 _HALVED_ROWS_MIN = 64
 
-
-def keep_predicate(schema: Schema, deleted: Sequence[Region]) -> Expr:
-    """Returns the predicate for rows outside of the deleted regions."""
-    rows = DeletedRegions(schema, deleted)
-    names = [field.name for field in schema.row_keys]
-    types = [view_schema(schema).field(name).type for name in names]
-    keeps = udf(rows.keep, types, pa.bool_(), "immutable", "keep_undeleted")
-    return keeps(*(column(name) for name in names))
+OnDropped = Callable[[int], object]
+Deleted = tuple[Region, KeyFile | None]
+"""A deleted region, or the keys of a file, which the region contains."""
 
 
-class DeletedRegions:
-    """Regions of deleted rows, searchable by key."""
+def open_deleted(
+    schema: Schema,
+    deleted: Iterable[Deleted],
+    root: DataRoot,
+    cache: KeyFileCache,
+    are_in_order: bool = True,
+) -> "DeletedRows":
+    """Opens the key files of deletes. StateMovedOnError if one is gone."""
+    regions, sources = [], list[KeySource]()
+    for region, file in deleted:
+        if file is None:
+            regions.append(region)
+        else:
+            sources.append(cache.open(root, schema, file))
+    return DeletedRows(schema, regions, sources, are_in_order)
+
+
+class DeletedRows:
+    """The deleted rows of files. Safe for threads.
+
+    Unless the rows of each batch of the engine `are_in_order`, their order is checked.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        regions: Iterable[Region],
+        sources: Sequence[KeySource] = (),
+        are_in_order: bool = True,
+    ) -> None:
+        self._schema = schema
+        self._are_in_order = are_in_order
+        self._sources = list(sources)
+        keys, boxes = [], []
+        for region in regions:
+            key = key_of_region(schema, region)
+            if key is None:
+                boxes.append(region)
+            else:
+                keys.append(key)
+        if keys:
+            kinds = arrow_schema(schema)
+            types = [kinds.field(field.name).type for field in schema.row_keys]
+            self._sources.append(listed_keys(keys, types))
+        self._boxes = DeletedBoxes(schema, boxes) if boxes else None
+        self._all_kept = pa.array(np.ones(0, np.bool_))
+
+    def predicate(self, on_dropped: OnDropped = lambda _: None) -> Expr:
+        """Returns the predicate for the rows to keep.
+
+        `on_dropped` receives the number of deleted rows of batches, from several threads.
+        """
+        names = [field.name for field in self._schema.row_keys]
+        types = [view_schema(self._schema).field(name).type for name in names]
+        # The name identifies the function in a plan.
+        name = f"keep_undeleted_{next(_numbers)}"
+        keeps = udf(partial(self._keep, on_dropped), types, pa.bool_(), "volatile", name)
+        return keeps(*(column(name) for name in names))
+
+    def keep(self, *columns: pa.Array) -> pa.Array:
+        """Returns whether each row is kept, from its row key columns."""
+        return self._keep(lambda _: None, *columns)
+
+    def _keep(self, on_dropped: OnDropped, *columns: pa.Array) -> pa.Array:
+        rows = len(columns[0])
+        found = self._find(columns) if rows else None
+        if found is None:
+            if rows > len(self._all_kept):
+                self._all_kept = pa.array(np.ones(rows, np.bool_))
+            return self._all_kept.slice(0, rows)
+        on_dropped(int(found.sum()))
+        return pa.array(~found)
+
+    def _find(self, columns: Sequence[pa.Array]) -> Mask | None:
+        """Returns whether each row is deleted, None if none is."""
+        rows = key_columns(columns, self._are_in_order)
+        found = None if self._boxes is None else self._boxes.find(rows.columns, rows.low, rows.high)
+        for source in self._sources:
+            hits = rows.find(source)
+            if hits is not None:
+                found = hits if found is None else found | hits
+        return found
+
+
+class DeletedBoxes:
+    """Deleted regions, searchable by key."""
 
     def __init__(self, schema: Schema, regions: Iterable[Region]) -> None:
         self._schema = schema
@@ -62,9 +150,15 @@ class DeletedRegions:
         last = region.ranges[len(end)].max
         return (*end, (last is None, 0 if last is None else last))
 
-    def keep(self, *keys: pa.Array) -> pa.Array:
-        """Returns whether each row is outside of all regions, from its row key columns."""
-        return pa.array(~self._find([as_plain(key) for key in keys]))
+    def find(self, columns: Sequence[pa.Array], low: Key, high: Key) -> Mask | None:
+        """Returns whether each row is in a region. None if no region is near.
+
+        `low` and `high` are the first and last key, or bounds of each field.
+        """
+        if not self._near(low, high):
+            return None
+        found = self._find([as_plain(each) for each in columns])
+        return found if found.any() else None
 
     def _find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Returns whether each row is in a region."""

@@ -26,7 +26,7 @@ from sleeper.datafiles.engine.session import (
     new_table_name,
     open_session,
 )
-from sleeper.datafiles.merge.deletes import keep_predicate
+from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped
 from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
@@ -53,15 +53,15 @@ _THREADS_OVER_PASSES = 2
 class MergeInput:
     """A sorted file and the regions of its rows to read, None for every row.
 
-    `bytes` is the file's size, which determines its memory while open; None if unknown. Rows in
-    the `deleted` regions are left out. `schema_version` is that of the file, None for the
-    version of the merge.
+    `bytes` is the file's size, which determines its memory while open; None if unknown. The
+    `deleted` rows are left out. `schema_version` is that of the file, None for the version of the
+    merge.
     """
 
     url: str
     regions: tuple[Region, ...] | None = None
     bytes: int | None = None
-    deleted: tuple[Region, ...] = ()
+    deleted: DeletedRows | None = None
     schema_version: int | None = None
 
     def open_bytes(self, schema: Schema) -> int:
@@ -104,7 +104,8 @@ class MergeRequest:
 class MergePlan:
     """A merge of inputs that may all be open at once. It may run several times.
 
-    `frame` is the plan of `request`, up to the first iterator.
+    `frame` is the plan of `request`, up to the first iterator, and `planned` its request. `dropped`
+    has the number of deleted rows of the passes, and receives those of its runs.
     """
 
     session: SessionContext
@@ -112,6 +113,17 @@ class MergePlan:
     request: MergeRequest
     inputs: tuple[MergeInput, ...]
     buckets: tuple[Bucket, ...]
+    planned: MergeRequest
+    dropped: list[int]
+    cleanup: contextlib.ExitStack
+
+    def again(self) -> "MergePlan":
+        """Returns the plan of another run, which counts its own deleted rows."""
+        if not any(each.deleted for each in self.inputs):
+            return self
+        dropped = self.dropped[:1]
+        frame = _frame_in(self.cleanup, self.planned, self.session, dropped)
+        return replace(self, frame=frame, dropped=dropped)
 
     @property
     def is_iterated(self) -> bool:
@@ -150,11 +162,26 @@ def merge_plan(
         planned = replace(request, columns=None, limit=None, steps=planned_steps(request.steps))
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
+        passed: list[int] = []
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
-            inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
-        frame, names = merge_frame(replace(planned, inputs=tuple(inputs)), session)
-        cleanup.callback(_deregister, session, names)
-        yield MergePlan(session, frame, request, tuple(inputs), settings.buckets)
+            inputs = _merge_pass(request.schema, groups, settings, session, cleanup, passed.append)
+        dropped = [sum(passed)]
+        planned = replace(planned, inputs=tuple(inputs))
+        frame = _frame_in(cleanup, planned, session, dropped)
+        buckets = settings.buckets
+        yield MergePlan(session, frame, request, planned.inputs, buckets, planned, dropped, cleanup)
+
+
+def _frame_in(
+    cleanup: contextlib.ExitStack,
+    request: MergeRequest,
+    session: SessionContext,
+    dropped: list[int],
+) -> DataFrame:
+    # An append needs no lock among threads.
+    frame, names = merge_frame(request, session, dropped.append)
+    cleanup.callback(_deregister, session, names)
+    return frame
 
 
 def _iterated(
@@ -187,8 +214,13 @@ def narrow_columns(request: MergeRequest) -> MergeRequest:
     return replace(request, schema=replace(request.schema, values=values))
 
 
-def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
-    """Returns the plan of a merge without passes, and the tables registered for it."""
+def merge_frame(
+    request: MergeRequest, session: SessionContext, on_dropped: OnDropped = lambda _: None
+) -> tuple[DataFrame, list[str]]:
+    """Returns the plan of a merge without passes, and the tables registered for it.
+
+    `on_dropped` receives numbers of deleted rows, from several threads.
+    """
     order = key_order(request.schema)
     names: list[str] = []
     frames: list[DataFrame] = []
@@ -204,8 +236,8 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
             if each.regions is not None:
                 predicate = regions_predicate(request.schema, each.regions)
                 frame = frame if predicate is None else frame.filter(predicate)
-            if each.deleted:
-                frame = frame.filter(keep_predicate(request.schema, each.deleted))
+            if each.deleted is not None:
+                frame = frame.filter(each.deleted.predicate(on_dropped))
             frames.append(frame)
         whole = frames[0]
         for frame in frames[1:]:
@@ -249,13 +281,14 @@ def _merge_pass(
     settings: EngineSettings,
     session: SessionContext,
     cleanup: contextlib.ExitStack,
+    on_dropped: OnDropped,
 ) -> list[MergeInput]:
     """Merges each group into one local file."""
     merged = []
     for group in groups:
         path = settings.new_spill_path(f"pass-{uuid.uuid4().hex}.parquet")
         cleanup.callback(path.unlink, missing_ok=True)
-        frame, names = merge_frame(MergeRequest(schema, group), session)
+        frame, names = merge_frame(MergeRequest(schema, group), session, on_dropped)
         try:
             batches = stream_batches(session, frame, [each.url for each in group], settings.buckets)
             with engine_errors():

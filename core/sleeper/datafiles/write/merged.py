@@ -28,6 +28,7 @@ from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, engine_url
+from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
@@ -141,23 +142,29 @@ def write_merge(
     engine: EngineSettings,
     target: WriteTarget,
     on_rows: Callable[[int], None] = lambda _: None,
+    on_dropped: OnDropped = lambda _: None,
 ) -> DataFile | None:
     """Writes the merged rows as one file of the target's only leaf. None if there is no row.
 
-    `on_rows` receives row counts, and stops the merge by raising. A failure deletes the file.
+    `on_rows` receives row counts, and stops the merge by raising. At the end, `on_dropped`
+    receives the number of deleted rows that were left out. A failure deletes the file.
     """
     with merge_plan(request, engine) as plan, contextlib.closing(plan.batches()) as batches:
         first = _read_first_row_group(batches, request.schema, target.settings)
         is_local = not any(is_s3_url(each.url) for each in plan.inputs)
         if first.is_complete and is_local and not plan.is_iterated and _is_even(plan, first):
             batches.close()
-            return _write_by_engine(plan, engine.spill_folder, target, first, on_rows)
+            whole = plan.again()
+            file = _write_by_engine(whole, engine.spill_folder, target, first, on_rows)
+            on_dropped(sum(whole.dropped))
+            return file
         written = write_sorted(
             itertools.chain(first.batches, batches),
             target,
             FileStrategy.ONE_REFERENCE_PER_LEAF,
             on_rows,
         )
+        on_dropped(sum(plan.dropped))
         return written[0].file if written else None
 
 

@@ -178,7 +178,9 @@ class StatementRun:
             restriction = each.table.restriction
             if plan.processing.iterator is None and restriction.iterator is None:
                 self._verify(each.table, plan)
-                self._files += register_table(self.session, each.table, plan, each.now_ms)
+                self._files += register_table(
+                    self.session, each.table, plan, each.now_ms, self._engine.key_files
+                )
             else:
                 rows = IteratedRows(each.table, plan, self.needed.get(name), each.now_ms)
                 file = rows.write(self._engine, self.limit)
@@ -228,7 +230,8 @@ class StatementRun:
     def _plan_empty(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
         session = open_sql_session(self._engine.settings.engine)
         for table, schema in empty:
-            register_table(session, table, TablePlan(schema, 0, ()), self._start_ms)
+            nothing = TablePlan(schema, 0, ())
+            register_table(session, table, nothing, self._start_ms, self._engine.key_files)
         with planning_errors(tables):
             return session.sql_with_options(self._statement, ALLOWED)
 

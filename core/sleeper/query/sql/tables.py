@@ -18,7 +18,8 @@ from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
-from sleeper.datafiles.merge.deletes import keep_predicate
+from sleeper.datafiles.key_files import KeyFileCache
+from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
@@ -34,7 +35,11 @@ from sleeper.statestore.version import PointInTime, Version, parse_version, pars
 
 
 def register_table(
-    session: SessionContext, table: QueryTable, plan: TablePlan, now_ms: int
+    session: SessionContext,
+    table: QueryTable,
+    plan: TablePlan,
+    now_ms: int,
+    key_files: KeyFileCache,
 ) -> list[str]:
     """Registers the rows of the plan, after the table's filters and aggregations.
 
@@ -42,7 +47,7 @@ def register_table(
     a statement's predicates on key fields below an aggregation, and no others.
     """
     visible = visible_schema(table.restriction, plan.schema)
-    frames = [_group_frame(session, table, plan, group) for group in plan.groups]
+    frames = [_group_frame(session, table, plan, group, key_files) for group in plan.groups]
     if frames:
         step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
         rows = apply_steps(_union(frames), plan.schema, (step,))
@@ -60,13 +65,19 @@ def quote_identifier(name: str) -> str:
 
 
 def _group_frame(
-    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup
+    session: SessionContext,
+    table: QueryTable,
+    plan: TablePlan,
+    group: ScanGroup,
+    key_files: KeyFileCache,
 ) -> DataFrame:
     files = [table.root.url_of(path) for path in group.paths]
     stored = stored_schema(plan.schema, group.schema_version)
     frame = map_fields(scan_files(session, files, view_schema(stored)), stored, plan.schema)
     if group.deleted:
-        frame = frame.filter(keep_predicate(plan.schema, [each.region for each in group.deleted]))
+        deleted = [(each.region, each.keys) for each in group.deleted]
+        rows = open_deleted(plan.schema, deleted, table.root, key_files, are_in_order=False)
+        frame = frame.filter(rows.predicate())
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)

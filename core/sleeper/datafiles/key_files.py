@@ -1,0 +1,221 @@
+"""Key files: the row keys of a delete, sorted, each once.
+
+A key file is written like a data file that has only the row key fields, with small row groups. A
+reader takes the row groups near a few rows, verifies them against the file's checksum, and keeps
+them in a cache of limited size.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.engine.parquet_footer import MAGIC
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.key_sets import KeyRun, SortedKeys
+from sleeper.datafiles.merge.sort import UnsortedRows, run_starts, sort
+from sleeper.datafiles.remote.file_end import (
+    FileEnd,
+    read_file_end,
+    read_range,
+    select_row_groups,
+)
+from sleeper.datafiles.sidecars.checksum import compute_digest, damage_error
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.errors import DataError, classify_error
+from sleeper.files import DataFile, KeyFile
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import Key, Schema, next_key_value, smallest_key_value
+from sleeper.storage.bounded_cache import BoundedCache
+from sleeper.storage.location import DataRoot
+
+_ROW_GROUP_KEYS = 20_000
+# Adjacent row groups that one request reads, if the one before was read last.
+_GROUPS_AHEAD = 8
+
+
+def keys_schema(schema: Schema) -> Schema:
+    """Returns the schema with only the row key fields."""
+    return replace(schema, sort_keys=(), values=())
+
+
+def write_key_file(
+    root: DataRoot, path: str, keys: UnsortedRows, engine: EngineSettings, settings: FileSettings
+) -> KeyFile | None:
+    """Sorts the keys and writes each once, durably. None if there is none.
+
+    `keys` have the schema of `keys_schema`.
+    """
+    settings = replace(settings, row_group_rows_max=_ROW_GROUP_KEYS, filter_bits_per_key=0)
+    batches = _distinct(sort(keys, engine), keys.schema)
+    first = next(batches, None)
+    if first is None:
+        return None
+    writer = DataFileWriter(root, path, keys.schema, settings)
+    try:
+        writer.write([first])
+        for batch in batches:
+            writer.write([batch])
+        file = writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    bounds = zip(keys.schema.row_keys, file.smallest_key, file.largest_key, strict=True)
+    region = Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
+    return KeyFile(path, file.rows, file.bytes, region, file.sidecars)
+
+
+def _distinct(batches: Iterator[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the first row of each key of sorted batches."""
+    names = [field.name for field in schema.row_keys]
+    last: list[pa.Array] | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        columns = [as_plain(batch.column(name)) for name in names]
+        starts = run_starts(columns)
+        if last is not None and all(
+            end[0].as_py() == column[0].as_py() for end, column in zip(last, columns, strict=True)
+        ):
+            starts = starts[1:]
+        last = [column.slice(len(column) - 1) for column in columns]
+        if len(starts):
+            taken = [column.take(pa.array(starts)) for column in columns]
+            yield pa.RecordBatch.from_arrays(taken, names)
+
+
+class KeyFileCache:
+    """A cache of the footers and row groups of key files, of limited size. Safe for threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._kept = BoundedCache[FileEnd | SortedKeys](bytes_max, lambda each: each.kept_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the cached footers and row groups."""
+        return self._kept.bytes
+
+    def open(self, root: DataRoot, schema: Schema, file: KeyFile) -> "KeyFileReader":
+        """Opens a key file of a table. StateMovedOnError if it is gone, DataError if damaged."""
+        keys = keys_schema(schema)
+        name = root.url_of(file.path)
+        whole = DataFile(file.path, file.keys, file.bytes, (), ())
+        end = self._kept.get(name, lambda: read_file_end(root, keys, whole, verify=True))
+        assert isinstance(end, FileEnd)
+        return KeyFileReader(root, keys, file.path, end, self._kept)
+
+
+@dataclass(slots=True)
+class KeyFileReader:
+    """Reads the keys near some rows. Safe for threads."""
+
+    root: DataRoot
+    schema: Schema
+    path: str
+    end: FileEnd
+    _kept: BoundedCache[FileEnd | SortedKeys]
+    _last: int = -2
+    _ahead: dict[int, bytes] | None = None
+
+    def near(self, low: Key, high: Key) -> Iterator[KeyRun]:
+        """Yields the row groups that may have keys from `low` to `high`, ascending."""
+        end = self.end
+        lows, highs = end.fields[0].low, end.fields[0].high
+        for group in select_row_groups(end, [_bounding_region(self.schema, low, high)]):
+            yield KeyRun(
+                None if lows is None else lows[group],
+                None if highs is None else highs[group],
+                partial(self.read_group, group),
+            )
+
+    def read_group(self, group: int) -> SortedKeys:
+        """Returns the keys of a row group."""
+        name = f"{self.root.url_of(self.path)}#{group}"
+        keys = self._kept.get(name, lambda: self._load(group))
+        assert isinstance(keys, SortedKeys)
+        return keys
+
+    def _load(self, group: int) -> SortedKeys:
+        end = self.end
+        ahead = self._ahead or {}
+        content = ahead.pop(group, None)
+        if content is None:
+            last = group + _GROUPS_AHEAD if group == self._last + 1 else group + 1
+            groups = range(group, min(last, len(end.places)))
+            start, stop = end.places[group][0], end.places[groups[-1]][1]
+            read = memoryview(read_range(self.root, self.path, start, stop))
+            parts = {
+                i: bytes(read[end.places[i][0] - start : end.places[i][1] - start]) for i in groups
+            }
+            content, self._ahead = parts.pop(group), parts
+        self._last = group
+        return self._decode(end, group, content)
+
+    def _decode(self, end: FileEnd, group: int, content: bytes) -> SortedKeys:
+        start, stop = end.places[group]
+        if end.digests is not None and compute_digest(content) != end.digests[group]:
+            raise damage_error(self.path, start, stop)
+        footer = end.footer.with_row_groups([group], end.rows[group])
+        source = _Pieces(((0, MAGIC), (start, content), (end.size, footer)))
+        try:
+            with pq.ParquetFile(pa.PythonFile(source, mode="r")) as parquet:
+                keys = parquet.read(use_threads=False).combine_chunks()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            text = f"key file {self.path} cannot be read: {error}"
+            raise classify_error(error, text, DataError) from error
+        names = [field.name for field in self.schema.row_keys]
+        return SortedKeys(tuple(as_plain(keys.column(name).combine_chunks()) for name in names))
+
+
+def _bounding_region(schema: Schema, low: Key, high: Key) -> Region:
+    """Returns a region of the keys from `low` to `high`, in key order or by the bounds of fields.
+
+    It is divided by the fields up to the first one that differs.
+    """
+    ranges: list[Range] = []
+    differs = False
+    for field, smallest, largest in zip(schema.row_keys, low, high, strict=True):
+        if differs:
+            ranges.append(Range(smallest_key_value(field), None))
+        else:
+            ranges.append(Range(smallest, next_key_value(field, largest)))
+            differs = smallest != largest
+    return Region(tuple(ranges))
+
+
+class _Pieces(io.RawIOBase):
+    """A read-only file of which only some ranges of bytes are known."""
+
+    def __init__(self, pieces: tuple[tuple[int, bytes], ...]) -> None:
+        self._pieces = pieces
+        self._at = 0
+        self._size = pieces[-1][0] + len(pieces[-1][1])
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
+        self._at = starts[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        stop = self._size if size < 0 else min(self._at + size, self._size)
+        content = bytearray(max(stop - self._at, 0))
+        for start, piece in self._pieces:
+            low, high = max(start, self._at), min(start + len(piece), stop)
+            if low < high:
+                content[low - self._at : high - self._at] = piece[low - start : high - start]
+        self._at += len(content)
+        return bytes(content)
