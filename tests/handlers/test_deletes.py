@@ -10,7 +10,7 @@ from sleeper.aws.instance import body_rewriter
 from sleeper.deletion.message import run_delete_message, submit_delete
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind, new_task_id
+from sleeper.jobs.event import JobKind, JobStep, new_task_id
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.partitions.region import key_region
@@ -142,6 +142,43 @@ def test_a_message_older_than_the_ids_is_rejected(table: Instance) -> None:
     with pytest.raises(InvalidRequestError, match="delete d was sent 30 days ago"):
         run_delete_message(table, late)
     assert len(keys(table)) == 10
+
+
+class _Killed(BaseException):
+    """The end of the process."""
+
+
+@pytest.mark.parametrize("place", ["start", "before the commit", "after the commit", "end"])
+def test_a_delete_whose_worker_is_killed_is_done_once_by_the_next(
+    table: Instance, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    message = Message("m", body(ranges=[[0, 5]], id=None), "r", 1, table.clock())
+    tracker, store = type(table.jobs.tracker), type(table.table("t").state)
+    record, commit = tracker.record, store.commit
+
+    def killed_record(own: Any, *events: Any) -> None:
+        if (place == "start") is (events[0].step is JobStep.STARTED):
+            raise _Killed
+        record(own, *events)
+
+    def killed_commit(own: Any, *transactions: Any) -> None:
+        if place == "after the commit":
+            commit(own, *transactions)
+        raise _Killed
+
+    with monkeypatch.context() as patch:
+        if "commit" in place:
+            patch.setattr(store, "commit", killed_commit)
+        patch.setattr(tracker, "record", killed_record)
+        with pytest.raises(_Killed):
+            run_delete_message(table, message)
+    is_committed = place in ("after the commit", "end")
+    assert len(keys(table)) == (5 if is_committed else 10)
+    add_rows(table, "t", 0, 9)
+    assert run_delete_message(table, message).already_done == is_committed
+    assert jobs(table)["m"].state is JobState.COMMITTED
+    # Rows that came after the commit stay.
+    assert keys(table) == [*([0] if is_committed else []), *range(5, 10), 9]
 
 
 def test_a_delete_of_an_unavailable_table_returns(
