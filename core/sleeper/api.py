@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from sleeper import opening
 from sleeper.admin import tables as table_admin
+from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.service import DeleteResult, delete_rows
@@ -38,7 +39,15 @@ from sleeper.jobs.ingest_job import new_job_id
 from sleeper.opening import open_instance as open_ports
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
-from sleeper.processing.model import Processing
+from sleeper.processing.field_changes import (
+    AddField,
+    DropField,
+    FieldChange,
+    OrderFields,
+    RenameField,
+    WidenField,
+)
+from sleeper.processing.model import AggregationOp, Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.purging.report import PurgeReport
 from sleeper.purging.service import purge_table
@@ -50,7 +59,15 @@ from sleeper.query.result import QueryResult
 from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
-from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.schema.model import (
+    Default,
+    Field,
+    FieldType,
+    Schema,
+    schema_from_json,
+    schema_to_json,
+)
+from sleeper.schema.type_text import parse_type
 from sleeper.statestore.reading.history_queries import HistoryEntry
 from sleeper.statestore.version import parse_version
 from sleeper.workers.runner import RunStatus, run_instance
@@ -434,6 +451,62 @@ class Table:
         request = make_changes_request(since, from_number, to_number, follow, follower)
         return Changes(open_changes(self._instance, self.name, request))
 
+    def add_field(
+        self,
+        name: str,
+        field_type: FieldType | str,
+        default: Default | None = None,
+        after: str | None = None,
+        aggregation: str | None = None,
+        change_id: str | None = None,
+    ) -> SchemaChange:
+        """Adds a nullable value field, in one transaction. No file is rewritten.
+
+        `field_type` is a type of `sleeper.schema.model`, or its name, such as `"LongType"` or
+        `"DecimalType(9,2)"`. Rows of earlier files have the `default` in the field, `None` for
+        null: a number, text or truth value; text for decimals, times and dates, base64 for byte
+        arrays. `after` is the name of the field before it. A table that aggregates requires an
+        `aggregation`, such as `"sum"`. `change_id` makes the call idempotent: a repeated call
+        with the id of an earlier one, within 30 days, changes nothing. The result has the
+        `number` of the transaction and the new `schema`.
+
+        Raises `InvalidRequestError` if the field cannot be added, and `ConflictError` if the id
+        was used for another change. After `UnavailableError` repeat the call with the id in the
+        error's message.
+        """
+        kind = parse_type(field_type) if isinstance(field_type, str) else field_type
+        field = Field(name, kind, default=default)
+        operation = None if aggregation is None else _parse_operation(aggregation)
+        return self._change(AddField(field, after, operation), change_id)
+
+    def drop_field(self, name: str, change_id: str | None = None) -> SchemaChange:
+        """Removes a value field, in one transaction; otherwise like `add_field`.
+
+        Queries as of an earlier transaction still return its values.
+        """
+        return self._change(DropField(name), change_id)
+
+    def rename_field(self, name: str, new_name: str, change_id: str | None = None) -> SchemaChange:
+        """Renames a value field, in the table's filters and aggregations too, as `add_field`."""
+        return self._change(RenameField(name, new_name), change_id)
+
+    def widen_field(
+        self, name: str, field_type: FieldType | str, change_id: str | None = None
+    ) -> SchemaChange:
+        """Changes the type of a value field to a wider one; otherwise like `add_field`.
+
+        IntType becomes LongType, FloatType becomes DoubleType, a DecimalType gets more digits.
+        """
+        kind = parse_type(field_type) if isinstance(field_type, str) else field_type
+        return self._change(WidenField(name, kind), change_id)
+
+    def order_fields(self, names: Sequence[str], change_id: str | None = None) -> SchemaChange:
+        """Orders the value fields, all of which are named; otherwise like `add_field`."""
+        return self._change(OrderFields(tuple(names)), change_id)
+
+    def _change(self, change: FieldChange, change_id: str | None) -> SchemaChange:
+        return change_schema(self._instance, self.name, (change,), change_id)
+
     def history(self, limit: int = 50) -> list[HistoryEntry]:
         """Returns what each of the newest transactions did, newest first.
 
@@ -551,6 +624,15 @@ class Instance:
         Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.
         """
         return run_instance(self._ports, until_idle=True, workers=workers)
+
+
+def _parse_operation(text: str) -> AggregationOp:
+    known = {each.value: each for each in AggregationOp}
+    if text not in known:
+        raise InvalidRequestError(
+            f"unknown aggregation: {text!r} (expected one of {', '.join(known)})"
+        )
+    return known[text]
 
 
 def _list_paths(rows: Rows) -> list[str] | None:

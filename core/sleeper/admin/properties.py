@@ -96,8 +96,8 @@ def set_table_properties(
     for copy in _PUBLISHED_COPIES:
         if copy in changes:
             raise InvalidRequestError(
-                f"property {copy} cannot be set: use `sleeper table rename`, "
-                "`online` or `offline` (a schema cannot be changed)"
+                f"property {copy} cannot be set: use `sleeper table rename`, `online`, "
+                "`offline` or `add-field` and other commands for fields"
             )
     table = instance.table(name)
     after = table.properties().with_values(changes)  # rejects invalid values

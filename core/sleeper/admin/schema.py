@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sleeper.admin.code import check_iterator
 from sleeper.admin.properties import format_processing
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.field_changes import DropField, FieldChange, RenameField
 from sleeper.processing.restriction import parse_callers
@@ -37,7 +37,8 @@ def change_schema(
     """Changes the fields of a table, in one transaction; no file is rewritten.
 
     A repeated call with the id of an earlier one, within 30 days, changes nothing. Compaction
-    jobs that run give their files back. InvalidRequestError if a change cannot be made. After
+    jobs that run give their files back. InvalidRequestError if a change cannot be made;
+    ConflictError if the id was used for other changes. After
     UnavailableError the schema may or may not be changed: repeat the call with the id in the
     message.
     """
@@ -55,7 +56,10 @@ def change_schema(
             "it once"
         ) from error
     if outcome.refused:
-        raise InvalidRequestError(f"table {table_name!r}: {outcome.reason}")
+        with table.state.reading() as state:
+            is_used = state.jobs.applied(transaction.id, transaction.kind) is not None
+        error_type = ConflictError if is_used else InvalidRequestError
+        raise error_type(f"cannot change the schema of table {table_name!r}: {outcome.reason}")
     schema = _publish(table)
     done = outcome.status is Status.ALREADY_DONE
     return SchemaChange(transaction.id, outcome.number, schema, done)

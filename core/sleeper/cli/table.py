@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli import versions
+from sleeper.cli import fields, versions
 from sleeper.cli.arguments import (
     OutputKind,
     OutputOption,
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 commands = typer.Typer(help="Create, inspect, change and delete tables.", no_args_is_help=True)
 commands.command("restore")(versions.restore)
 commands.command("reinitialise")(versions.reinitialise)
+commands.command("add-field")(fields.add_field)
+commands.command("drop-field")(fields.drop_field)
+commands.command("rename-field")(fields.rename_field)
+commands.command("widen-field")(fields.widen_field)
+commands.command("order-fields")(fields.order_fields)
 
 
 @commands.command("create")

@@ -15,6 +15,7 @@ from datafusion import SessionContext, col, functions
 
 from sleeper.datafiles.times import parse_times
 from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
+from sleeper.schema.defaults import default_value
 from sleeper.schema.model import (
     DecimalType,
     FieldType,
@@ -141,6 +142,14 @@ def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[in
     A row that does not fit is null in the result. `is_castable` must be true.
     """
     return cast_or_find(column, field, lambda part: cast_values(part, field.type))
+
+
+def default_column(field: SchemaField, rows: int) -> pa.Array:
+    """Returns a column of the field's default, or of nulls."""
+    kind = arrow_type(field.type)
+    if field.default is None:
+        return pa.nulls(rows, kind)
+    return pa.repeat(pa.scalar(default_value(field), kind), rows)
 
 
 def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:

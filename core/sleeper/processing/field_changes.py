@@ -152,7 +152,7 @@ class WidenField(FieldChange):
         if not _is_wider(before.type, self.type):
             raise InvalidRequestError(
                 f"field {self.name!r} cannot become {type_name(self.type)}: it is "
-                f"{type_name(before.type)} (expected {_describe_wider(before.type)})"
+                f"{type_name(before.type)}, {_describe_wider(before.type)}"
             )
         for aggregation in shape.processing.aggregations:
             if aggregation.field == self.name:
@@ -213,9 +213,9 @@ def _is_wider(before: FieldType, after: FieldType) -> bool:
 
 def _describe_wider(kind: FieldType) -> str:
     if isinstance(kind, DecimalType):
-        return f"a DecimalType of the scale {kind.scale} with more digits"
+        return f"which can become a DecimalType of the scale {kind.scale} with more digits"
     wider = _WIDER.get(kind) if isinstance(kind, PrimitiveType) else None
-    return f"{type_name(kind)} cannot be widened" if wider is None else type_name(wider)
+    return "which has no wider type" if wider is None else f"which can become {type_name(wider)}"
 
 
 _CODECS: dict[str, JsonCodec[Any]] = {

@@ -207,6 +207,12 @@ class Schema:
         ] and len(self.keys) == len(other.keys)
 
     @property
+    def added_names(self) -> frozenset[str]:
+        """The names of fields that the first schema did not have."""
+        first = {field.id for field in (*self.earlier, self)[0].fields}
+        return frozenset(field.name for field in self.values if field.id not in first)
+
+    @property
     def fields(self) -> tuple[Field, ...]:
         """All fields in file order."""
         return self.row_keys + self.sort_keys + self.values
@@ -244,6 +250,15 @@ def schema_to_json(schema: Schema) -> str:
             for field in fields:
                 del field["id"]
     return json.dumps(raw, separators=(",", ":"))
+
+
+def field_type_from_json(raw: object) -> FieldType:
+    """Returns the type of a JSON value, as in a schema; InvalidRequestError if it is none."""
+    try:
+        kind: FieldType = _to_type(raw)
+    except MismatchError as error:
+        raise InvalidRequestError(str(error)) from None
+    return kind
 
 
 def type_name(field_type: FieldType) -> str:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import (
     arrow_schema,
     cast_column,
+    default_column,
     is_castable,
     parse_column,
     python_value,
@@ -33,6 +34,7 @@ from sleeper.errors import (
     describe_error,
     did_you_mean,
 )
+from sleeper.schema.history import describe_changes
 from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.disk import sync_folder
@@ -178,12 +180,16 @@ class RowChecker:
         self._target = arrow_schema(self.schema)
 
     def check_columns(self, columns: Iterable[str], *, ignores_extra: bool = False) -> None:
-        """Raises InvalidRequestError if a column is missing, extra or doubled."""
+        """Raises InvalidRequestError if a column is missing, extra or doubled.
+
+        A field that was added to the table may be missing: the rows have its default.
+        """
         names = list(columns)
         expected = [f.name for f in self.schema.fields]
+        optional = self.schema.added_names
         doubled = {n for n in names if names.count(n) > 1}
         faults = [
-            ("missing", [n for n in expected if n not in names]),
+            ("missing", [n for n in expected if n not in names and n not in optional]),
             ("not in the schema", [n for n in names if n not in expected and not ignores_extra]),
             ("doubled", sorted(doubled)),
         ]
@@ -191,14 +197,17 @@ class RowChecker:
             f"{fault}: {', '.join(map(repr, columns))}" for fault, columns in faults if columns
         )
         if text:
+            changes = describe_changes(self.schema, (n for _, each in faults for n in each))
             raise InvalidRequestError(
                 f"file {self.file}: columns do not fit the table: {text}; "
-                f"expected {', '.join(expected)}"
+                f"expected {', '.join(expected)}" + (changes and f"; {changes}")
             )
 
     def check_types(self, schema: pa.Schema) -> None:
         """Raises InvalidRequestError if a column's Arrow type can never fit its field."""
         for each in self.schema.fields:
+            if each.name not in schema.names:
+                continue
             kind = schema.field(each.name).type
             if not is_castable(kind, each.type):
                 raise InvalidRequestError(
@@ -235,6 +244,9 @@ class RowChecker:
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
         for each in self.schema.fields:
+            if each.name not in columns:
+                arrays.append(default_column(each, count))
+                continue
             array, faults = how[each.name](columns[each.name], each)
             arrays.append(array)
             for row, reason in faults.items():

@@ -89,7 +89,7 @@ def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
 def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
     """Whether DataFusion can scan the file unchanged, with safe casts only."""
     actual = file.schema_arrow
-    if _extra_columns(file, schema):
+    if _extra_columns(file, schema) or len(actual.names) < len(schema.fields):
         return False
     same = all(_same_or_safe(actual.field(f.name).type, f.type) for f in arrow_schema(schema))
     if not same:

@@ -8,7 +8,7 @@ from sleeper.processing.field_changes import StoredChange, TableShape, table_sha
 from sleeper.processing.model import check_table_processing
 from sleeper.processing.text import processing_from_json, processing_to_json
 from sleeper.schema.model import schema_from_json, schema_to_json
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
@@ -40,6 +40,9 @@ class ChangeSchema(Transaction):
         if after.schema == before.schema and after.processing == before.processing:
             return already_done("the schema is unchanged")
         return APPLY
+
+    def effect(self) -> Effect:
+        return Effect(self.id)
 
     def apply(self, fold: Fold) -> None:
         before = _current_shape(fold)

@@ -1,0 +1,42 @@
+"""Types as text, in the form of `type_name`, such as `LongType` and `DecimalType(9,2)`."""
+
+import re
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import FieldType, field_type_from_json
+
+_CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+_EXAMPLES = "LongType, DecimalType(9,2), ListType(StringType) or MapType(StringType,LongType)"
+
+
+def parse_type(text: str) -> FieldType:
+    """Returns the type of a text. InvalidRequestError if it is none."""
+    try:
+        kind = field_type_from_json(_to_json(text.strip()))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"type {text!r}: {error} (for example {_EXAMPLES})") from error
+    return kind
+
+
+def _to_json(text: str) -> object:
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return int(text) if text.isdecimal() else text
+    name, inner = call.groups()
+    members = _MEMBERS.get(name)
+    arguments = _split(inner)
+    if members is None or len(members) != len(arguments):
+        return text
+    return {name: {m: _to_json(each) for m, each in zip(members, arguments, strict=True)}}
+
+
+_MEMBERS = {
+    "ListType": ("elementType",),
+    "MapType": ("keyType", "valueType"),
+    "DecimalType": ("precision", "scale"),
+}
+
+
+def _split(text: str) -> list[str]:
+    """Splits at commas outside of parentheses."""
+    return [each.strip() for each in re.split(r",(?![^()]*\))", text)]
