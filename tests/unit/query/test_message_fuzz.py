@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sleeper.deletion.message import parse_delete_message, parse_deleted_regions
+from sleeper.deletion.service import check_regions
 from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.jobs.ingest_job import add_requester
 from sleeper.jobs.query_tracker import Connection
 from sleeper.partitions.region import Region
 from sleeper.query.messages.leaf import (
@@ -71,6 +74,15 @@ LEAF: dict[str, Any] = {
     "version": 4,
     "queryTime": 9,
     "restriction": {"valueFields": ["v"], "iterator": "A", "config": "x"},
+}
+
+DELETE: dict[str, Any] = {
+    "id": "d",
+    "tableName": "t",
+    "keys": [["a", 1, 2, "YQ=="]],
+    "ranges": [["a", "b"], [None, "c"]],
+    "regions": [REGION, {}],
+    "askedBy": ["AROA1"],
 }
 
 NUMBERS = st.integers() | st.sampled_from(
@@ -166,6 +178,18 @@ def test_leaf_message_is_parsed_or_refused(body: str) -> None:
     leaf = parse_or_refuse(lambda: parse_leaf_query_message(body))
     if leaf is not None and parse_or_refuse(lambda: make_leaf_query(leaf, SCHEMA)) is not None:
         leaf_query_body(leaf).encode()
+
+
+@BOUNDED
+@given(mutants(DELETE) | st.text(max_size=30) | VALUES.map(json.dumps))
+def test_delete_message_is_parsed_or_refused(body: str) -> None:
+    again = add_requester(body, "id", "m1", "AROA2")
+    message = parse_or_refuse(lambda: parse_delete_message(body, "default"))
+    if message is None:
+        return
+    assert parse_delete_message(again, "default").requesters == ("AROA2", *message.requesters)
+    regions = parse_or_refuse(lambda: parse_deleted_regions(SCHEMA, message.selection))
+    assert regions is None or check_regions(regions)
 
 
 @BOUNDED
