@@ -64,6 +64,7 @@ class GarbageCollectionStack(cdk.NestedStack):
             FunctionCode("sweep_instance"),
             permissions=[
                 *read_state(deployment),
+                *commit(deployment),
                 *trim_logs(deployment),
                 *change_table_index(deployment),
                 delete_objects(deployment, *_EVERYTHING, BIRTHMARK),

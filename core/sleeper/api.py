@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from sleeper import opening
 from sleeper.admin import tables as table_admin
+from sleeper.admin.clone import clone_table
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
 from sleeper.datafiles.arrow import arrow_schema
@@ -583,6 +584,21 @@ class Instance:
             text = schema if isinstance(schema, str) else json.dumps(schema)
         schema_from_json(text)
         table_admin.create_table(self._ports, name, text, properties, split_points)
+        return self.table(name)
+
+    def clone_table(self, source: str, name: str, as_of: AsOf | None = None) -> Table:
+        """Creates a table on the files of a version of another. No data is copied.
+
+        `as_of` is a transaction number, a time or an age, as for `Table.query`; the default is the
+        newest version. The table has the rows, schema, partitions and properties of the version.
+        Both tables change independently, and either can be deleted.
+
+        Raises `NotFoundError` if the source does not exist, `ConflictError` if a table of the new
+        name exists, and `InvalidRequestError` for a version that is not readable. A call after an
+        interrupted one starts again.
+        """
+        version = None if as_of is None else parse_version(as_of)
+        clone_table(self._ports, source, name, version)
         return self.table(name)
 
     def delete_table(self, name: str) -> None:

@@ -94,6 +94,11 @@ def new_key_path(table_id: str, run_start_ms: int) -> str:
     return f"{table_id}/data/deletes/{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
 
 
+def owner_id(path: str) -> str:
+    """Returns the id of the table that owns the object: the first part of its path."""
+    return path.partition("/")[0]
+
+
 def parse_run_start(path: str) -> int | None:
     """Returns the start in ms of the run that wrote the object, or None if its name has none."""
     found = _RUN_START.search(path)

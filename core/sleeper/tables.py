@@ -2,8 +2,9 @@
 
 A table has an id, which never changes and begins the paths of its objects, and a name, which can
 be changed. A table exists if it is in the index: its creation writes state and properties first
-and the index row last. Deletion marks the row as *deleting*, which frees the name; garbage
-collection then removes the objects and at last the row.
+and the index row last. A clone begins with a row in the state *creating*, without a claim on the
+name, because other tables keep files for it. Deletion marks the row as *deleting*, which frees the
+name; garbage collection then removes the objects and at last the row.
 
 Invariants: two active tables never share a name, an id is never reused, and a concurrent change is
 never overwritten.
@@ -26,9 +27,10 @@ TABLE_NAME_LENGTH_MAX = 200
 
 
 class TableState(Enum):
-    """Whether a table is active, or waits for garbage collection to delete it."""
+    """Whether a table is active, a clone in creation, or waits for its deletion."""
 
     ACTIVE = "active"
+    CREATING = "creating"
     DELETING = "deleting"
 
 
@@ -89,7 +91,7 @@ class TableIndex(Protocol):
         """Returns the active table of that name, or NotFoundError."""
 
     def get(self, table_id: TableId) -> TableRef:
-        """Returns the table of that id, active or deleting, or NotFoundError."""
+        """Returns the table of that id, in any state, or NotFoundError."""
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """Returns all tables in that state, ordered by name."""
@@ -121,8 +123,27 @@ def set_table_online(index: TableIndex, name: str, online: bool) -> TableRef:
 
 
 def mark_table_deleting(index: TableIndex, name: str) -> TableRef:
-    """Marks the table as deleting and frees its name. Garbage collection deletes its data."""
+    """Marks the table as deleting and frees its name. Garbage collection deletes its data.
+
+    If no active table has the name, it marks unfinished clones of that name.
+    """
+    if not _has_name(index, name):
+        unfinished = [mark_clone_deleting(index, table) for table in find_clones(index, name)]
+        if unfinished:
+            return unfinished[0]
     return _change(index, name, lambda table: replace(table, state=TableState.DELETING))
+
+
+def find_clones(index: TableIndex, name: str) -> tuple[TableRef, ...]:
+    """Returns the clones in creation that are to have the name: unfinished or interrupted ones."""
+    return tuple(table for table in index.list(TableState.CREATING) if table.name == name)
+
+
+def mark_clone_deleting(index: TableIndex, table: TableRef) -> TableRef:
+    """Marks a clone in creation as deleting. ConflictError if it was changed, perhaps completed."""
+    after = replace(table, state=TableState.DELETING)
+    index.replace(table, after)
+    return after
 
 
 def find_table(index: TableIndex, name: str | None, table_id: str | None) -> TableRef:
@@ -133,7 +154,8 @@ def find_table(index: TableIndex, name: str | None, table_id: str | None) -> Tab
         raise InvalidRequestError("the table is missing (expected tableName or tableId)")
     table = index.get(TableId(table_id))
     if table.state is not TableState.ACTIVE:
-        raise NotFoundError(f"table with id {table_id!r} is being deleted")
+        doing = "deleted" if table.state is TableState.DELETING else "created"
+        raise NotFoundError(f"table with id {table_id!r} is being {doing}")
     return table
 
 

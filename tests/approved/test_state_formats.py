@@ -50,6 +50,7 @@ from sleeper.statestore.transactions.partition_split import (
     ReferenceMove,
     SplitPartition,
 )
+from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
@@ -122,6 +123,9 @@ TRANSACTIONS = [
         ),
         id="i",
     ),
+    PinFiles("clone", ("a", "b"), id="i"),
+    UnpinFiles("clone", ("a",), id="i"),
+    UnpinFiles("clone", id="i"),
     AcceptTime(3, id="i"),
 ]
 

@@ -9,6 +9,7 @@ from sleeper.tables import (
     TableIndex,
     TableRef,
     TableState,
+    find_clones,
     find_table,
     mark_table_deleting,
     rename_table,
@@ -109,6 +110,38 @@ def test_two_deleted_tables_may_share_a_name(index: Store[TableIndex]) -> None:
     index.port.create(replace(B, name="apples"))
     mark_table_deleting(index.port, "apples")
     assert len(index.port.list(TableState.DELETING)) == 2
+
+
+def test_a_clone_in_creation_claims_its_name_when_it_becomes_active(
+    index: Store[TableIndex],
+) -> None:
+    clones = [
+        TableRef(TableId(f"0000000{i}"), "apples", state=TableState.CREATING) for i in (1, 2, 3)
+    ]
+    for clone in clones:
+        index.port.create(clone)
+    other = index.again()
+    assert other.list() == other.list(TableState.DELETING) == ()
+    assert other.list(TableState.CREATING) == tuple(clones)
+    assert find_clones(other, "apples") == tuple(clones)
+    assert other.get(clones[0].id) == clones[0]
+    with pytest.raises(NotFoundError):
+        other.find("apples")
+    with pytest.raises(NotFoundError, match="being created"):
+        find_table(other, None, clones[0].id)
+    with pytest.raises(InvalidRequestError, match="is not being deleted"):
+        other.remove(clones[0].id)
+    active = [replace(clone, state=TableState.ACTIVE) for clone in clones]
+    other.replace(clones[0], active[0])
+    assert index.port.find("apples") == active[0]
+    with pytest.raises(ConflictError, match="table 'apples' already exists"):
+        index.port.replace(clones[1], active[1])
+    assert mark_table_deleting(index.port, "apples").id == clones[0].id
+    assert mark_table_deleting(index.port, "apples").id == clones[1].id
+    with pytest.raises(ConflictError, match="was changed"):
+        index.port.replace(clones[2], active[2])
+    with pytest.raises(NotFoundError):
+        mark_table_deleting(index.port, "apples")
 
 
 def test_an_active_table_is_not_removed(index: Store[TableIndex]) -> None:

@@ -13,7 +13,7 @@ _CALLS = {
     "state": {"commit", "commit_or_raise"},
     "jobs": {"record"},
     "queue": {"send", "receive", "delete", "release"},
-    "tables": {"create", "update", "remove"},
+    "tables": {"create", "replace", "remove"},
     "table_properties": {"write", "change"},
     "root": {"delete"},
 }
@@ -77,6 +77,7 @@ def make_crashing(instance: Instance, plan: CrashPlan) -> Instance:
             "properties": _Port("table_properties", instance.tables.properties, call),
             "state": lambda table_id: _Port("state", instance.tables.state(table_id), call),
             "create": call("create table", instance.tables.create),
+            "install": call("install state", instance.tables.install),
             "delete": call("delete table", instance.tables.delete),
         },
     )

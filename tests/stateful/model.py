@@ -65,6 +65,14 @@ class ModelCopy:
 
 
 @dataclass
+class ModelClone:
+    """A clone: the rows of the version that it began with, and of its own jobs."""
+
+    id: str
+    rows: Counter[Row]
+
+
+@dataclass
 class ModelTable:
     """Jobs, deletes, restores and undos, and the versions that holds and followers rely on."""
 

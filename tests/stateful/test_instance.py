@@ -31,6 +31,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from sleeper.admin.clone import clone_table
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
 from sleeper.clock import system_clock
@@ -77,6 +78,7 @@ from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
 from tests.stateful.model import (
+    ModelClone,
     ModelCopy,
     ModelDelete,
     ModelJob,
@@ -128,6 +130,8 @@ class InstanceMachine(RuleBasedStateMachine):
         self.model: ModelTable | None = None
         self.contents: dict[str, list[Row]] = {}
         self.collected: set[str] = set()
+        self.clones: dict[str, ModelClone] = {}
+        self.clones_made = 0
         self.open()
 
     # -- the instance as a process sees it
@@ -426,6 +430,56 @@ class InstanceMachine(RuleBasedStateMachine):
         paths = [p.relative_to(self.folder / "instance") for p in data.rglob("*.parquet")]
         return {row for path in paths for row in self.read_rows(path.as_posix())}
 
+    # -- clones
+
+    @rule(pick=picks, crash_at=crash, again_at=crash, of_clone=st.booleans())
+    def clone(self, pick: int, crash_at: int | None, again_at: int | None, of_clone: bool) -> None:
+        if len(self.clones) == 3:
+            return
+        self.clones_made += 1
+        name = f"clone-{self.clones_made}"
+        source = _picked(sorted(self.clones), pick) if of_clone else None
+        version = None if source else self.version(pick)
+        if version is not None and version < max(1, self.horizon()):
+            with pytest.raises(InvalidRequestError, match="oldest readable version"):
+                clone_table(self.instance, NAME, name, version)
+            return
+        rows = self.clones[source].rows if source else self.model.rows(version)
+        for each in (crash_at, again_at, None):
+            self.attempt(each, lambda i: clone_table(i, source or NAME, name, version))
+            with contextlib.suppress(NotFoundError):
+                ref = self.raw.tables.index.find(name)
+                self.clones[name] = ModelClone(ref.id, Counter(rows))
+                return
+
+    @rule(pick=picks, rows=rows, crash_at=crash)
+    def change_clone(self, pick: int, rows: list[Row], crash_at: int | None) -> None:
+        name = _picked(sorted(self.clones), pick)
+        if name is None:
+            return
+        ingest_rows(self.raw, name, _table(rows).to_batches(), uuid.uuid4().hex)
+        self.clones[name].rows.update(rows)
+        ref = self.raw.tables.index.find(name)
+        self.attempt(crash_at, lambda i: create_table_jobs(i, ref, True))
+        self.work(None, 4)
+        self.attempt(crash_at, lambda i: collect_table(i, name))
+        assert self.queried(None, name) == self.clones[name].rows
+
+    @rule(pick=picks, crash_at=crash)
+    def delete_clone(self, pick: int, crash_at: int | None) -> None:
+        name = _picked(sorted(self.clones), pick)
+        if name is not None:
+            delete_table(self.raw, name)
+            del self.clones[name]
+            self.attempt(crash_at, lambda i: finish_deletions(i))
+
+    @invariant()
+    def clones_have_their_files(self) -> None:
+        for name, clone in self.clones.items():
+            with self.raw.tables.state(clone.id).reading() as state:
+                for path in state.files.paths():
+                    assert (self.folder / "instance" / path).exists(), (name, path)
+
     # -- background work
 
     @rule(crash_at=crash, count=st.integers(1, 4))
@@ -660,8 +714,8 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             return state.horizon
 
-    def queried(self, version: Version | None) -> Counter[Row]:
-        with open_query(self.raw, NAME, Query(version=version)) as result:
+    def queried(self, version: Version | None, name: str = NAME) -> Counter[Row]:
+        with open_query(self.raw, name, Query(version=version)) as result:
             actual = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
         return Counter(actual)
 
@@ -812,6 +866,10 @@ class InstanceMachine(RuleBasedStateMachine):
         self.every_row_is_there_exactly_once()
 
     def nothing_is_left_over(self) -> None:
+        for name, clone in self.clones.items():
+            assert self.queried(None, name) == clone.rows
+            delete_table(self.raw, name)
+        finish_deletions(self.raw)
         self.clock.now_ms += 20 * DAY_MS
         self.state.commit(AcceptTime(self.clock.now_ms))  # much time may have passed before
         if self.model.follower is not None:

@@ -23,6 +23,7 @@ from sleeper.clock import system_clock
 from sleeper.committer import commit_messages
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.garbage_collection.service import (
+    collect_table,
     collect_table_orphans,
     finish_deletions,
     sweep_abandoned,
@@ -362,6 +363,36 @@ def test_a_deleted_table_leaves_nothing_behind(
         instance.tables.state(ref.id).reading(),
     ):
         pass
+
+
+def test_a_clone_outlives_its_deleted_owner(
+    cities: Sleeper,
+    deployed_instance: AwsInstance,
+    instance: Instance,
+    work: Callable[[], None],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rows.parquet").write_bytes(parquet(make_rows(0, 10)))
+    ok(cities("ingest", "cities", "rows.parquet"))
+    ok(cities("delete", "cities", "--key", "A00000"))
+    expected = cities("query", "cities", "--format", "csv").stdout
+    cloned = ok(cities("table", "clone", "cities", "towns")).stderr
+    assert cloned.startswith("cloned version 5 of cities as towns: 1 file, ")
+    owner = instance.tables.index.find("cities").id
+    ok(cities("table", "delete", "cities"))
+    assert finish_deletions(instance) == 0
+    ok(cities("ingest", "towns", "rows.parquet", "--job-id", "again"))
+    ok(cities("undo", "again"))
+    assert cities("query", "towns", "--format", "csv").stdout == expected
+    ok(cities("table", "restore", "towns", "--to", "6"))
+    ok(cities("compact", "towns", "--all"))
+    work()
+    later = replace(instance, clock=lambda: system_clock() + 3_600_000)
+    collect_table(later, "towns")
+    assert finish_deletions(later) == 1
+    data = f"sleeper-{deployed_instance.id}-table-data-000000000000"
+    assert not list_keys(deployed_instance, data, owner)
+    assert len(cities("query", "towns", "--format", "json").rows) == 19
 
 
 def test_leftovers_of_a_killed_creation_are_removed_later(

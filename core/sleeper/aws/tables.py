@@ -199,14 +199,15 @@ class AwsTables:
 
     def remove(self, table_id: TableId) -> None:
         """Deletes everything of the table except its row. It can be repeated after a crash."""
-        self.copies.forget(table_id)
-        self.open_log(table_id).delete()
-        self.files.remove(table_id)
         paths = (each.path for each in self.root.list_objects(f"{table_id}/"))
         marker = f"{table_id}/{_MARKER}"
         others = (path for path in paths if path != marker)
         while some := list(islice(others, _DELETED_AT_ONCE)):
             self.root.delete(some)
+        # After the data, whose pins are in the log.
+        self.copies.forget(table_id)
+        self.open_log(table_id).delete()
+        self.files.remove(table_id)
         # Last, because `abandoned` finds the other objects by it.
         self.root.delete([marker])
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 commands = typer.Typer(help="Create, inspect, change and delete tables.", no_args_is_help=True)
+commands.command("clone")(versions.clone)
 commands.command("restore")(versions.restore)
 commands.command("reinitialise")(versions.reinitialise)
 commands.command("add-field")(fields.add_field)
@@ -193,16 +194,19 @@ def delete(
 ) -> None:
     """Delete a table.
 
-    The table is inaccessible at once; garbage collection deletes its files. Asks for
-    confirmation on a terminal. A deletion cannot be undone.
+    The table is inaccessible at once; garbage collection deletes its files, except those that
+    clones need. Deletes an unfinished clone too. Asks for confirmation on a terminal. A deletion
+    cannot be undone.
 
     \b
     Example:
       sleeper table delete flights --yes
     """
     from sleeper.admin.tables import delete_table
+    from sleeper.tables import find_clones
 
-    instance.table(name)
+    if not find_clones(instance.tables.index, name):
+        instance.table(name)
     if not yes and sys.stdin.isatty():
         typer.confirm(f"delete table {name} and all its rows?", abort=True, err=True)
     delete_table(instance, name)

@@ -1,4 +1,4 @@
-"""`sleeper undo`, and `sleeper table restore` and `reinitialise`: changes to older rows."""
+"""`sleeper undo`, and `sleeper table restore`, `clone` and `reinitialise`."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -59,6 +59,47 @@ def restore(
             f"restored version {change.version} of {name}: transaction {change.number} "
             f"(restore {change.id})"
         )
+
+
+@instance_command
+def clone(
+    instance: "Instance",
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="Table to clone.", autocompletion=complete_table),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new table.")],
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="N|TIME|AGE",
+            help="Clone the version of transaction N, or of a time or an age, as for "
+            "`sleeper query`. The default is the newest.",
+        ),
+    ] = None,
+) -> None:
+    """Create a table on the files of a version of another table. No data is copied.
+
+    The new table has the rows, schema, partitions and properties of the version. Both tables
+    change independently, and either can be deleted. An interrupted clone is listed in the state
+    `creating`; repeat the command or delete the table.
+
+    \b
+    Examples:
+      sleeper table clone flights flights-test
+      sleeper table clone flights flights-before --as-of 2h
+    """
+    from sleeper.admin.clone import clone_table
+    from sleeper.reports.output import pluralize
+    from sleeper.statestore.version import parse_version_text
+
+    version = None if as_of is None else parse_version_text(as_of)
+    result = clone_table(instance, source, name, version)
+    note(
+        f"cloned version {result.version} of {source} as {name}: "
+        f"{pluralize(result.files, 'file')}, {result.bytes:,} bytes"
+    )
 
 
 @instance_command

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError
+from sleeper.files import owner_id
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES
 from sleeper.properties.values import TableProperties
@@ -52,6 +53,9 @@ _REFUSALS_MAX = 10
 DeleteObjects = Callable[[list[str]], object]
 """Deletes objects. Missing objects are no error."""
 
+UnpinPaths = Callable[[TableId, list[str]], object]
+"""Tells the table that owns the files that the collecting table no longer needs them."""
+
 
 @dataclass(slots=True)
 class CollectionReport:
@@ -78,8 +82,11 @@ def collect_garbage(
     delete: DeleteObjects,
     clock: Clock = system_clock,
     dry_run: bool = False,
+    unpin: UnpinPaths | None = None,
 ) -> CollectionReport:
     """Deletes collectable files in batches. Idempotent after an interruption.
+
+    Files of other tables, which a clone has, are unpinned there instead of deleted.
 
     A dry run changes nothing and lists the files.
     """
@@ -87,7 +94,7 @@ def collect_garbage(
         report = CollectionReport(state.horizon, state.horizon)
     delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
     batch = properties.get(COLLECTION_BATCH_SIZE)
-    collector = _Collector(store, delete, clock, delay_ms, batch, report)
+    collector = _Collector(table_id, store, delete, unpin, clock, delay_ms, batch, report)
     if dry_run:
         collector.preview()
         return report
@@ -100,8 +107,10 @@ def collect_garbage(
 
 @dataclass(frozen=True, slots=True)
 class _Collector:
+    table_id: TableId
     store: StateStore
     delete: DeleteObjects
+    unpin: UnpinPaths | None
     clock: Clock
     delay_ms: int
     batch: int
@@ -164,9 +173,24 @@ class _Collector:
         return claims, files
 
     def _delete(self, files: Sequence[CollectableFile]) -> None:
+        foreign = self._unpin([f.path for f in files])
+        own = [f for f in files if f.path not in foreign]
         # Sidecars first: the name of the data file identifies its sidecars.
-        sidecars = [f.path + suffix for f in files for suffix in f.sidecars]
-        self.delete(sidecars + [f.path for f in files])
+        sidecars = [f.path + suffix for f in own for suffix in f.sidecars]
+        self.delete(sidecars + [f.path for f in own])
         self.store.commit_or_raise(FilesCollected(tuple(f.path for f in files)))
         self.report.files += len(files)
         self.report.bytes += sum(f.bytes for f in files)
+
+    def _unpin(self, paths: list[str]) -> set[str]:
+        """Unpins the files of other tables and returns them."""
+        if self.unpin is None:
+            return set()
+        foreign: dict[TableId, list[str]] = {}
+        for path in paths:
+            owner = owner_id(path)
+            if owner != self.table_id:
+                foreign.setdefault(TableId(owner), []).append(path)
+        for owner, owned in foreign.items():
+            self.unpin(TableId(owner), owned)
+        return {path for owned in foreign.values() for path in owned}

@@ -116,15 +116,15 @@ def _began_ms(each: StoredObject) -> int:
 
 def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject]:
     with store.reading() as state:
-        known = state.files.known(sorted({_data_path(each.path) for each in listed}))
+        known = state.files.known(sorted({data_path(each.path) for each in listed}))
     # Commits of runs this old are refused, so their bodies are unneeded.
     bodies = [each.path for each in listed if each.path.split("/")[1] == _LOG]
     if bodies:
         known |= store.used_bodies(bodies)
-    return [each for each in listed if _data_path(each.path) not in known]
+    return [each for each in listed if data_path(each.path) not in known]
 
 
-def _data_path(path: str) -> str:
+def data_path(path: str) -> str:
     """Returns the data file that an object belongs to, by its name."""
     for suffix in SIDECAR_SUFFIXES:
         path = path.removesuffix(suffix)

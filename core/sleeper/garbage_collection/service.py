@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.garbage_collection.clones import drop_stale_pins, keeps_pinned_files, unpin_files
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.instance import Instance, OpenTable
@@ -45,6 +46,8 @@ def run_garbage_collection(
 ) -> CollectionReport:
     """Collects the table of the reference."""
     table = OpenTable(instance, ref)
+    if not dry_run:
+        drop_stale_pins(instance, table.state)
     return collect_garbage(
         table.ref.id,
         table.state,
@@ -52,6 +55,7 @@ def run_garbage_collection(
         instance.storage.root.delete,
         instance.clock,
         dry_run,
+        lambda owner, paths: unpin_files(instance, ref.id, owner, paths),
     )
 
 
@@ -77,19 +81,23 @@ def run_orphan_collection(instance: Instance, ref: TableRef, dry_run: bool = Fal
 def finish_deletions(instance: Instance) -> int:
     """Finishes the deletion of tables that were deleted; returns how many.
 
-    One that fails keeps none of the others; the first failure is raised after them.
+    A table with files that clones need stays. One that fails keeps none of the others; the first
+    failure is raised after them.
     """
     failures: list[SleeperError] = []
-    deleting = instance.tables.index.list(TableState.DELETING)
-    for ref in deleting:
+    finished = 0
+    for ref in instance.tables.index.list(TableState.DELETING):
         try:
+            if keeps_pinned_files(instance, ref):
+                continue
             finish_table_deletion(ref, instance.tables.index, instance.tables.delete)
+            finished += 1
         except SleeperError as error:
             logger.warning("deletion not finished: %s", error, extra={"table": ref.id})
             failures.append(error)
     if failures:
         raise failures[0]
-    return len(deleting)
+    return finished
 
 
 def sweep_abandoned(instance: Instance) -> int:

@@ -157,8 +157,11 @@ class InstanceFolder:
     def remove_table_files(self, table_id: TableId) -> None:
         """Deletes the table's files. Missing ones are no error."""
         try:
-            if self.table_folder(table_id).exists():
-                shutil.rmtree(self.table_folder(table_id))
+            folder = self.table_folder(table_id)
+            if (folder / "data").exists():
+                shutil.rmtree(folder / "data")  # before the log, which has the pins of its files
+            if folder.exists():
+                shutil.rmtree(folder)
             self.table_properties_path(table_id).unlink(missing_ok=True)
         except OSError as error:
             raise UnavailableError(

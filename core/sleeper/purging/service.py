@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sleeper.compaction.plan import create_rewrite_jobs
-from sleeper.errors import InvalidRequestError
-from sleeper.files import DataFile, FileReference, StoredObject
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.files import DataFile, FileReference, StoredObject, owner_id
 from sleeper.garbage_collection.collection import find_claims
 from sleeper.garbage_collection.orphans import list_unknown
 from sleeper.garbage_collection.service import run_garbage_collection
@@ -39,6 +39,7 @@ from sleeper.statestore.reading.newest_queries import CollectableFile, UnneededF
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.collection import CollectFiles
 from sleeper.statestore.version import PointInTime
+from sleeper.tables import TableId
 from sleeper.workers.worker import Worker, WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -214,6 +215,8 @@ class _Purge:
         due_ms = each.unreferenced_time_ms + delay_ms
         if each.is_collecting:
             reason, until_ms = _COLLECTING, None
+        elif clones := self._find_clones(each.file.path):
+            reason, until_ms = f"needed by {clones}", None
         elif reason is None:
             is_due = self._now_ms() >= due_ms
             reason = "its next collection" if is_due else COLLECTION_DELAY_MINUTES.name
@@ -237,6 +240,18 @@ class _Purge:
         more = f" and {len(claims) - 1:,} more" if len(claims) > 1 else ""
         until_ms = None if followers else max(h.expiry_ms for h in holds)
         return min(claims)[1] + more, until_ms
+
+    def _find_clones(self, path: str) -> str:
+        """Returns the names of the clones that need the file, or an empty text."""
+        with self.table.state.reading() as state:
+            ids = state.collection.clones_of(path)
+        return ", ".join(f"clone {self._name_of(TableId(clone))}" for clone in ids)
+
+    def _name_of(self, table_id: TableId) -> str:
+        try:
+            return self.table.instance.tables.index.get(table_id).name
+        except NotFoundError:
+            return table_id
 
     def _now_ms(self) -> int:
         with self.table.state.reading() as state:
@@ -361,12 +376,17 @@ class _Purge:
         listed = {each.path for each in self._list_objects()}
         for path, found in sorted(self.found.items()):
             for name in (path, *(path + suffix for suffix in found.sidecars)):
+                size = found.bytes if name == path else None
                 if name not in listed:
-                    size = found.bytes if name == path else None
                     yield PurgedObject(name, ObjectState.GONE, found.number, size)
+                elif owner_id(path) != self.table.ref.id:
+                    reason = f"owned by table {self._name_of(TableId(owner_id(path)))}"
+                    yield PurgedObject(name, ObjectState.REMAINS, found.number, size, reason)
 
-    def _list_objects(self) -> Iterable[StoredObject]:
-        return self.table.instance.storage.root.list_objects(self.table.ref.id)
+    def _list_objects(self) -> Iterator[StoredObject]:
+        """Yields the objects of the table, and of those that own files of a clone."""
+        for owner in sorted({self.table.ref.id, *map(owner_id, self.found)}):
+            yield from self.table.instance.storage.root.list_objects(f"{owner}/")
 
     def _list_remains(self) -> Iterator[PurgedObject]:
         """Yields what may hold purged keys or rows and is not part of the table's storage."""
@@ -393,7 +413,7 @@ class _Purge:
         yield _remaining("query tracker", f"queries name keys: {pluralize(days, 'day')}")
         yield _remaining(
             "files outside of the table",
-            "ingested files, exports, query results, logs and backups are not searched",
+            "ingested files, exports, clones, query results, logs and backups are not searched",
         )
 
 

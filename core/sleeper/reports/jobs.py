@@ -114,7 +114,12 @@ def list_jobs(
 
 def name_tables(index: TableIndex) -> dict[TableId, str]:
     """Returns the names of all tables, including those that are being deleted."""
-    return {table.id: table.name for table in index.list(TableState.DELETING) + index.list()}
+    return {
+        table.id: table.name
+        for table in index.list(TableState.DELETING)
+        + index.list(TableState.CREATING)
+        + index.list()
+    }
 
 
 @dataclass(frozen=True, slots=True)

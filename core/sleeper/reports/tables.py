@@ -71,12 +71,15 @@ def list_tables(
     limit: int | None = None,
     read_totals: Callable[[TableId], Totals] | None = None,
 ) -> Listing:
-    """Lists active tables, then those that are being deleted, or the one with `table_id`.
+    """Lists active tables, then unfinished clones, then those that are being deleted.
+
+    With `table_id`, only that table.
 
     `read_totals` returns the totals of an active table. Logs a table whose state is lost, damaged
     or unavailable, and continues with the others.
     """
-    tables = index.list() + index.list(TableState.DELETING)
+    states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
+    tables = [table for state in states for table in index.list(state)]
     selected = tuple(t for t in tables if table_id is None or t.id == table_id)
     shown = []
     for table in selected[:limit]:
@@ -93,11 +96,14 @@ def list_tables(
 
 def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:
     """Describes tables, of `total` that exist."""
-    deleting = sum(each.table.state is TableState.DELETING for each in tables)
-    summary = pluralize(len(tables) - deleting, "table")
+    states = [each.table.state for each in tables]
+    parts = [pluralize(states.count(TableState.ACTIVE), "table")]
+    for state, doing in ((TableState.CREATING, "created"), (TableState.DELETING, "deleted")):
+        if state in states:
+            parts.append(f"{states.count(state):,} being {doing}")
     return Listing.describe(
         "tables",
-        f"{summary}, {deleting:,} being deleted" if deleting else summary,
+        ", ".join(parts),
         (*_NAME_COLUMNS, Column("state", "State"), *_SIZE_COLUMNS, _LEAVES),
         tables,
         describe_omission(total, len(tables), "table"),

@@ -6,7 +6,7 @@ from functools import cache
 
 from sleeper.files import KeyFile
 from sleeper.partitions.region import Region
-from sleeper.statestore.fold import Fold, path_hash
+from sleeper.statestore.fold import NOT_PINNED, Fold, path_hash
 from sleeper.statestore.rows import insert_row, region_columns
 
 
@@ -75,12 +75,18 @@ def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
         }
     for key in sorted(examined):
         fold.run(_forget_delete_sql(fold.dimensions), {"key": key, "horizon": fold.horizon})
+    collect_key_files(fold)
+
+
+def collect_key_files(fold: Fold) -> None:
+    """Marks key files that neither a delete nor a clone needs, so that they are collected."""
     fold.run(_COLLECT_KEY_FILES, (fold.next_number,))
 
 
 _COLLECT_KEY_FILES = (
     "UPDATE key_files SET collecting = ? WHERE collecting IS NULL"
     " AND NOT EXISTS (SELECT 1 FROM deletes d WHERE d.key_file = key_files.key)"
+    f" AND {NOT_PINNED}"
 )
 _DELETES_SINCE = (
     "SELECT key FROM deletes WHERE number > :after AND number <= :horizon"

@@ -4,7 +4,8 @@ Rows refer to each other by small integer keys. A partition's range and a file's
 column per row key field, without a declared type, so that SQLite compares integers by value, text
 by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers state when a row was
 added and removed; null means not removed. A version of schema or processing is the number that set
-it. There is an index only where a query needs one.
+it. A pin names a data file or key file by the hash of its path. There is an index only where a
+query needs one.
 """
 
 import hashlib
@@ -19,6 +20,9 @@ from sleeper.clock import iso_time
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 
 FOLD_FORMAT_VERSION = 4
+
+NOT_PINNED = "NOT EXISTS (SELECT 1 FROM pins WHERE pins.file = path_hash)"
+"""SQL: no clone needs the data file or key file."""
 
 LOG_TABLE_PREFIX = "log_"
 """Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
@@ -58,6 +62,8 @@ CREATE TABLE IF NOT EXISTS key_files (
   key INTEGER PRIMARY KEY, path TEXT NOT NULL, path_hash INTEGER NOT NULL, keys INTEGER NOT NULL,
   bytes INTEGER NOT NULL, sidecars TEXT NOT NULL, collecting INTEGER);
 CREATE INDEX IF NOT EXISTS key_files_by_path ON key_files (path_hash);
+CREATE TABLE IF NOT EXISTS pins (
+  file INTEGER NOT NULL, clone TEXT NOT NULL, PRIMARY KEY (file, clone)) WITHOUT ROWID;
 INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
   VALUES (1, 0, 0, 0, 0, 0);
 """

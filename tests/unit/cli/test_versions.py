@@ -1,9 +1,12 @@
-"""`sleeper undo`, `sleeper table restore` and `sleeper table reinitialise`."""
+"""`sleeper undo`, and `sleeper table restore`, `clone` and `reinitialise`."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from sleeper.opening import open_instance
+from sleeper.tables import TableRef, TableState, new_table_id
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -48,3 +51,27 @@ def test_a_table_is_reinitialised(loaded: Sleeper) -> None:
     again = loaded("table", "reinitialise", "cities", "--yes", "--id", "e")
     assert again.stderr == "reinitialisation e is already done: transaction 3\n"
     assert loaded("table", "reinitialise", "none").status == 1
+
+
+def test_a_table_is_cloned(loaded: Sleeper) -> None:
+    result = loaded("table", "clone", "cities", "towns", "--as-of", "2")
+    assert result.stderr.startswith("cloned version 2 of cities as towns: 1 file, ")
+    assert loaded("delete", "cities", "--all").status == 0
+    assert len(loaded("query", "towns", "--format", "json").rows) == 2
+    again = loaded("table", "clone", "cities", "towns")
+    assert again.stderr == "error: table 'towns' already exists\n"
+
+
+def test_an_unfinished_clone_is_listed_and_deleted(loaded: Sleeper, tmp_path: Path) -> None:
+    with closing(open_instance(str(tmp_path / "here"))) as instance:
+        unfinished = TableRef(new_table_id(), "towns", state=TableState.CREATING)
+        instance.tables.index.create(unfinished)
+    listed = loaded("table", "list", "--output", "json").rows
+    assert [(row["name"], row["state"]) for row in listed] == [
+        ("cities", "active"),
+        ("towns", "creating"),
+    ]
+    assert "1 table, 1 being created" in loaded("table", "list").stdout
+    assert loaded("table", "delete", "towns").status == 0
+    assert "1 table, 1 being deleted" in loaded("table", "list").stdout
+    assert loaded("table", "delete", "towns").status == 1

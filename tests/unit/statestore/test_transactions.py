@@ -50,6 +50,7 @@ from sleeper.statestore.transactions.partition_split import (
     ReferenceMove,
     SplitPartition,
 )
+from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
@@ -656,6 +657,8 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         RestoreVersion(3),
         UndoJob("j"),
         ReinitialiseTable(),
+        PinFiles("c", ("a",)),
+        UnpinFiles("c"),
         AddFiles(
             "j",
             1,

@@ -97,6 +97,16 @@ class FileQueries(VersionReader):
         )
         return map(data_file_from_columns, self.stream(sql))
 
+    def paths(self) -> Iterator[str]:
+        """Returns the paths of every file that has a reference, and of key files of deletes."""
+        rows = self.stream(
+            "SELECT f.path FROM files f WHERE EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
+            " UNION ALL SELECT k.path FROM key_files k WHERE EXISTS (SELECT 1 FROM deletes d"
+            " WHERE d.key_file = k.key AND d.since <= :n AND (d.removed IS NULL OR d.removed > :n))"
+        )
+        return (path for (path,) in rows)
+
     def get(self, path: str) -> DataFile | None:
         """Returns the file of that path, referenced or not; None if the newest state has none."""
         found = self.row(

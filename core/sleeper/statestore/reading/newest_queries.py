@@ -1,13 +1,14 @@
 """Queries of the newest state: compaction jobs, used ids, holds, followers, unreferenced files."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from sleeper.files import DataFile
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.fold import AppliedId
+from sleeper.statestore.fold import NOT_PINNED, AppliedId, path_hash
 from sleeper.statestore.reading.delete_queries import may_have_deleted_sql
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import (
@@ -123,10 +124,33 @@ class Follower:
 @dataclass(frozen=True, slots=True)
 class CollectionQueries(VersionReader):
     def unreferenced(self, before_ms: int, limit: int) -> list[CollectableFile]:
-        """Returns files whose last reference went at or before that time, longest ago first."""
+        """Returns files whose last reference went at or before that time, longest ago first.
+
+        Without those that clones need.
+        """
         return self._unreferenced(
-            "collecting IS NULL AND unreferenced_time <= :before", before=before_ms, limit=limit
+            f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}",
+            before=before_ms,
+            limit=limit,
         )
+
+    def pins(self) -> list[tuple[str, int]]:
+        """Returns the ids of clones that need files of the table, with the number of the files."""
+        return self.rows("SELECT clone, count(*) FROM pins GROUP BY clone ORDER BY clone")
+
+    def clones_of(self, path: str) -> list[str]:
+        """Returns the ids of clones that need the file."""
+        sql = "SELECT clone FROM pins WHERE file = :file ORDER BY clone"
+        return [clone for (clone,) in self.rows(sql, file=path_hash(path))]
+
+    def pinned(self, paths: Sequence[str]) -> set[str]:
+        """Returns those of the files that clones need."""
+        rows = self.rows(
+            "SELECT e.value ->> 1 FROM json_each(:paths) e WHERE EXISTS ("
+            "SELECT 1 FROM pins WHERE pins.file = e.value ->> 0)",
+            paths=json.dumps([(path_hash(p), p) for p in paths]),
+        )
+        return {path for (path,) in rows}
 
     def collecting(self, limit: int) -> list[CollectableFile]:
         """Returns files between the two steps of their collection, whose objects may exist."""

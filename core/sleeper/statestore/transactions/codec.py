@@ -31,6 +31,7 @@ from sleeper.statestore.transactions.partition_split import (
     PushDownReferences,
     SplitPartition,
 )
+from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
@@ -67,6 +68,8 @@ KINDS: dict[str, type[Transaction]] = {
         UndoJob,
         ReinitialiseTable,
         ChangeSchema,
+        PinFiles,
+        UnpinFiles,
     )
 }
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.deletes import find_key_file, forget_deletes
-from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.fold import Effect, Fold, path_hash
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
     APPLY,
@@ -45,6 +45,8 @@ class CollectFiles(Transaction):
                 continue
             if file.unreferenced is None:
                 return refused(f"file {path} is still referenced")
+            if pin := fold.row("SELECT clone FROM pins WHERE file = ?", (path_hash(path),)):
+                return refused(f"file {path} is needed by clone {pin[0]}")
             if file.unreferenced > self.horizon:
                 return refused(
                     f"file {path} is readable below version {file.unreferenced} (expected a "
