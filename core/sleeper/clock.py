@@ -3,6 +3,7 @@
 A clock is a callable, so tests can replace it.
 """
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,3 +20,19 @@ def iso_time(milliseconds: int) -> str:
     """Returns ISO 8601 text in UTC with milliseconds, such as `2026-01-31T12:00:00.000Z`."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhdw])")
+_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
+
+
+def parse_duration(text: str) -> int | None:
+    """Returns the milliseconds of a number with the unit s, m, h, d or w; None for other text."""
+    found = _DURATION.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNIT_MS[found[2]]
+
+
+def format_duration(milliseconds: int) -> str:
+    """Returns the text of whole seconds, in the largest unit up to days without a rest."""
+    unit = next(u for u in "dhms" if milliseconds % _UNIT_MS[u] == 0)
+    return f"{milliseconds // _UNIT_MS[unit]}{unit}"

@@ -186,8 +186,20 @@ class InstanceMachine(RuleBasedStateMachine):
         strategy=st.sampled_from(["one_file_per_leaf", "one_reference_per_leaf"]),
         threshold=st.integers(5, 60),
         batch=st.integers(2, 4),
+        retention=st.sampled_from(["", "", "90m"]),
+        follower_retention=st.sampled_from(["", "", "3h"]),
     )
-    def make_table(self, points: list[int], strategy: str, threshold: int, batch: int) -> None:
+    def make_table(
+        self,
+        points: list[int],
+        strategy: str,
+        threshold: int,
+        batch: int,
+        retention: str,
+        follower_retention: str,
+    ) -> None:
+        self.retention_ms = 90 * MINUTE_MS if retention else 0
+        self.follower_retention_ms = 180 * MINUTE_MS if follower_retention else None
         self.make = lambda instance: create_table(
             instance,
             NAME,
@@ -197,6 +209,8 @@ class InstanceMachine(RuleBasedStateMachine):
                 "sleeper.table.ingest.file.writing.strategy": strategy,
                 "sleeper.table.compaction.files.batch.size": str(batch),
                 "sleeper.table.gc.delay.minutes": "0",
+                "sleeper.table.history.retention": retention,
+                "sleeper.table.follower.retention": follower_retention,
                 "sleeper.table.parquet.rowgroup.rows.max": "1000",
             },
             points,
@@ -612,7 +626,7 @@ class InstanceMachine(RuleBasedStateMachine):
             (outcome,) = self.state.commit(CreateFollower("f", start))
             assert outcome.refused == (start < self.horizon())
             self.model.follower = None if outcome.refused else start
-        elif stop:
+        elif stop or self.model.follower < self.horizon():
             self.state.commit(DeleteFollower("f"))
             self.model.follower = None
         else:
@@ -641,7 +655,15 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(pick=picks, taken_max=st.none() | st.integers(0, 6), crash_at=crash)
     def copy_changes(self, pick: int, taken_max: int | None, crash_at: int | None) -> None:
         """Follows the feed as a consumer does that stores the number with its rows."""
-        if self.model.copy is None:
+        followers = {f.name: f for f in self.state.followers()}
+        follower = followers.get("copy")
+        if follower is not None and follower.lost:
+            with pytest.raises(InvalidRequestError, match="is past the table's retention"):
+                open_changes(self.raw, NAME, ChangesRequest(follower="copy"))
+            self.state.commit(DeleteFollower("copy"))
+            follower = None
+        known = self.model.copy
+        if known is None or (follower is None and known.number < self.horizon()):
             start = max(self.version(pick), self.horizon())
             self.model.copy = ModelCopy(start, self.model.rows(start))
         copy = self.model.copy
@@ -790,8 +812,22 @@ class InstanceMachine(RuleBasedStateMachine):
         horizon = self.horizon()
         for version, expiry_ms in self.model.holds.values():
             assert expiry_ms <= self.clock() or version >= horizon
-        assert self.model.follower is None or self.model.follower >= horizon
-        assert all(follower.position >= horizon for follower in self.state.followers())
+        passed = 0
+        if self.follower_retention_ms is not None:
+            passed = self.number_at(self.clock() - self.follower_retention_ms)
+        for follower in self.state.followers():
+            assert follower.position >= horizon or follower.position < passed
+            assert follower.lost == max(0, horizon - follower.position)
+
+    @invariant()
+    def retained_versions_can_be_read(self) -> None:
+        if self.retention_ms:
+            assert self.horizon() <= self.number_at(self.clock() - self.retention_ms)
+
+    def number_at(self, time_ms: int) -> int:
+        with self.state.reading() as state:
+            history = state.history.newest(100_000)
+        return max((each.number for each in history if each.time_ms <= time_ms), default=0)
 
     def read_rows(self, path: str) -> list[Row]:
         if path not in self.contents:

@@ -8,9 +8,14 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError
 from sleeper.files import owner_id
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
-from sleeper.properties.table import COLLECTION_DELAY_MINUTES
+from sleeper.properties.table import (
+    COLLECTION_DELAY_MINUTES,
+    FOLLOWER_RETENTION,
+    HISTORY_RETENTION,
+)
 from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.newest_queries import CollectableFile
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.tables import TableId
@@ -18,18 +23,39 @@ from sleeper.tables import TableId
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The limit of the horizon, and `lowest`, the hold or follower that sets it, if any.
+    """The limit of the horizon, and `lowest`, the hold, follower or retention that sets it, if any.
 
-    `cursors` are the followers' positions by cursor key, for the entry that collects.
+    `cursors` are the followers' positions by cursor key, and `passed` the cursor keys of those that
+    may be passed, for the entry that collects.
     """
 
     horizon_max: int
     lowest: str | None
     cursors: tuple[tuple[str, int], ...]
+    passed: tuple[str, ...] = ()
 
 
-def find_claims(store: StateStore, now_ms: int) -> Claims:
-    """Returns the claims of unexpired holds and of followers."""
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long versions stay readable, and how long followers keep changes; None is no limit.
+
+    Without `versions_ms`, only holds and followers keep old versions.
+    """
+
+    versions_ms: int | None = None
+    followers_ms: int | None = None
+
+
+NO_RETENTION = Retention()
+
+
+def find_retention(properties: TableProperties) -> Retention:
+    """Returns the retention of a table."""
+    return Retention(properties.get(HISTORY_RETENTION), properties.get(FOLLOWER_RETENTION))
+
+
+def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENTION) -> Claims:
+    """Returns the claims of unexpired holds, of followers, and of the retention."""
     followers = store.followers()
     with store.reading() as state:
         number = state.number
@@ -39,12 +65,27 @@ def find_claims(store: StateStore, now_ms: int) -> Claims:
             for hold in state.collection.holds()
             if hold.expiry_ms > time_ms
         ]
-    claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
+        if retention.versions_ms is not None:
+            version = _oldest_since(state, now_ms - retention.versions_ms)
+            claims.append((version, f"{HISTORY_RETENTION.name}, which retains version {version}"))
+        floor = 0
+        if retention.followers_ms is not None:
+            floor = _oldest_since(state, now_ms - retention.followers_ms)
+    passed = tuple(f.cursor_key for f in followers if f.position < floor)
+    claims += [
+        (max(f.position, floor), f"follower {f.name} at version {f.position}") for f in followers
+    ]
     cursors = tuple((f.cursor_key, f.position) for f in followers)
     if not claims:
         return Claims(number, None, cursors)
     version, lowest = min(claims)
-    return Claims(min(number, version), lowest, cursors)
+    return Claims(min(number, version), lowest, cursors, passed)
+
+
+def _oldest_since(state: TableState, time_ms: int) -> int:
+    """Returns the version at the time, or the oldest readable one if that is later."""
+    number = state.last_number_at(time_ms)
+    return int(state.horizon) if number is None else number
 
 
 logger = logging.getLogger(__name__)
@@ -62,7 +103,7 @@ class CollectionReport:
     """The results of a collection, or the expected results of a dry run.
 
     `files` and `bytes` count data files, `finished` those of an interrupted earlier collection.
-    `blocker` names the hold or follower that keeps a file whose delay has passed, if any.
+    `blocker` names the hold, follower or retention that keeps a file whose delay has passed.
     `paths` lists the files in a dry run.
     """
 
@@ -94,7 +135,10 @@ def collect_garbage(
         report = CollectionReport(state.horizon, state.horizon)
     delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
     batch = properties.get(COLLECTION_BATCH_SIZE)
-    collector = _Collector(table_id, store, delete, unpin, clock, delay_ms, batch, report)
+    retention = find_retention(properties)
+    collector = _Collector(
+        table_id, store, delete, unpin, clock, delay_ms, batch, report, retention
+    )
     if dry_run:
         collector.preview()
         return report
@@ -115,6 +159,7 @@ class _Collector:
     delay_ms: int
     batch: int
     report: CollectionReport
+    retention: Retention
 
     def finish_earlier(self) -> None:
         """Finishes a collection that was interrupted between its steps."""
@@ -135,7 +180,9 @@ class _Collector:
                 return
             horizon = max(f.unreferenced for f in files)
             paths = tuple(f.path for f in files)
-            (outcome,) = self.store.commit(CollectFiles(paths, horizon, claims.cursors))
+            (outcome,) = self.store.commit(
+                CollectFiles(paths, horizon, claims.cursors, claims.passed)
+            )
             if outcome.refused:
                 # A hold or follower has been created since.
                 refusals += 1
@@ -165,7 +212,7 @@ class _Collector:
 
     def _find_collectable(self, limit: int) -> tuple[Claims, list[CollectableFile]]:
         now_ms = self.clock()
-        claims = find_claims(self.store, now_ms)
+        claims = find_claims(self.store, now_ms, self.retention)
         with self.store.reading() as state:
             waiting = state.collection.unreferenced(now_ms - self.delay_ms, limit)
         files = [f for f in waiting if f.unreferenced <= claims.horizon_max]

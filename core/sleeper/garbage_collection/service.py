@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.garbage_collection.clones import drop_stale_pins, keeps_pinned_files, unpin_files
-from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
+from sleeper.garbage_collection.collection import (
+    CollectionReport,
+    collect_garbage,
+    find_claims,
+    find_retention,
+)
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SNAPSHOT_TRANSACTIONS_MIN
@@ -152,11 +157,15 @@ def snapshot_table(
     instance: Instance, ref: TableRef, always: bool = False
 ) -> SnapshotReport | None:
     """Stores the table's state and trims its log; None if too little happened since the last."""
-    state = OpenTable(instance, ref).state
+    table = OpenTable(instance, ref)
+    state = table.state
     with state.reading() as now:
         number = now.number
     newest = state.newest_snapshot()
     least = instance.properties().get(SNAPSHOT_TRANSACTIONS_MIN)
     if not always and number - (newest or 0) < least:
         return None
-    return SnapshotReport(state.save_snapshot(), state.trim())
+    saved = state.save_snapshot()
+    retention = find_retention(table.properties())
+    claims = find_claims(state, instance.clock(), retention)
+    return SnapshotReport(saved, state.trim(claims.horizon_max))

@@ -23,6 +23,7 @@ from sleeper.properties.value_kind import (
     byte_count,
     choice,
     class_name,
+    duration,
     optional,
     pattern,
     text,
@@ -134,6 +135,8 @@ PAGE_SIZE_BYTES = _inherit("parquet.page.size", byte_count(1024), 131_072, Group
 KEY_FILTER_BITS_PER_ROW = _inherit("key.filter.bits.per.row", whole_number(0, 64), 14, Group.STORAGE, "The bits per distinct row key in the key filter of a data file. More bits avoid more file reads in lookups: with 10 bits a lookup opens 1.3 % of the files without the key, with 14 bits 0.3 %. 0: no filters.")
 KEY_FILTER_BYTES_MAX = _inherit("key.filter.bytes.max", byte_count(1024), 33_554_432, Group.STORAGE, "The maximum size of the key filter of a data file, in bytes. A file has no filter if this leaves less than 3 bits per key.")
 
+HISTORY_RETENTION = _inherit("history.retention", optional(duration()), None, Group.COLLECTION, "How long the versions of the table stay readable, such as 12h or 7d: garbage collection keeps their files and the log its transactions. Unset: until garbage collection deletes files that they need.")
+FOLLOWER_RETENTION = _inherit("follower.retention", optional(duration()), None, Group.COLLECTION, "How long the table keeps changes for a follower that does not read them, such as 7d. A follower that needs older ones is refused. Unset: without limit.")
 COLLECTION_DELAY_MINUTES = _inherit("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "The delay before a file without references is collected, so that running queries can finish.")
 
 SPLIT_THRESHOLD_ROWS = _inherit("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
+from sleeper.clock import format_duration, parse_duration
 from sleeper.processing.model import AgeOff, Aggregation
 from sleeper.processing.restriction import parse_callers
 from sleeper.processing.text import (
@@ -46,6 +47,18 @@ def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
         return int(text)
 
     return ValueKind(f"an integer from {at_least} to {at_most}", parse, str)
+
+
+def duration() -> ValueKind[int]:
+    """Returns the kind of durations: milliseconds, as text such as `12h` or `7d`."""
+
+    def parse(text: str) -> int:
+        milliseconds = parse_duration(text)
+        if not milliseconds:
+            raise ValueError(text)
+        return milliseconds
+
+    return ValueKind("a duration such as 30m, 12h or 7d", parse, format_duration)
 
 
 def number_among(*numbers: int) -> ValueKind[int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from sleeper.compaction.plan import create_rewrite_jobs
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.files import DataFile, FileReference, StoredObject, owner_id
-from sleeper.garbage_collection.collection import find_claims
+from sleeper.garbage_collection.collection import find_claims, find_retention
 from sleeper.garbage_collection.orphans import list_unknown
 from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance, OpenTable
@@ -28,7 +28,7 @@ from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.region import Region, hull, whole_region
 from sleeper.properties.instance import QUERY_TRACKER_DAYS, TRACKER_DAYS
-from sleeper.properties.table import COLLECTION_DELAY_MINUTES
+from sleeper.properties.table import COLLECTION_DELAY_MINUTES, HISTORY_RETENTION
 from sleeper.purging.report import ObjectState, PurgedObject, PurgeReport
 from sleeper.reports.output import pluralize
 from sleeper.runs.commit import has_committer, is_committer_behind
@@ -228,17 +228,25 @@ class _Purge:
     def _find_claim(self, number: int) -> tuple[str | None, int | None]:
         """Returns the lowest claim on a version below the number and the end of all, if known."""
         now_ms = self._now_ms()
-        followers = [f for f in self.table.state.followers() if f.position < number]
+        followers = [f for f in self.table.state.followers() if f.position < number and not f.lost]
         with self.table.state.reading() as state:
             holds = [
                 h for h in state.collection.holds() if h.expiry_ms > now_ms and h.version < number
             ]
         claims = [(h.version, f"hold {h.id} of {h.owner} at version {h.version}") for h in holds]
         claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
+        ends_ms = [h.expiry_ms for h in holds]
+        retained_ms = find_retention(self.table.properties()).versions_ms
+        if retained_ms is not None:
+            with self.table.state.reading() as state:
+                end_ms = state.at(number).version_time_ms + retained_ms
+            if now_ms < end_ms:
+                claims.append((number, HISTORY_RETENTION.name))
+                ends_ms.append(end_ms)
         if not claims:
             return None, None
         more = f" and {len(claims) - 1:,} more" if len(claims) > 1 else ""
-        until_ms = None if followers else max(h.expiry_ms for h in holds)
+        until_ms = None if followers else max(ends_ms)
         return min(claims)[1] + more, until_ms
 
     def _find_clones(self, path: str) -> str:
@@ -294,7 +302,8 @@ class _Purge:
     def _raise_horizon(self, number: int) -> None:
         """Raises the oldest readable version to the number, if no reader may need an older one."""
         store = self.table.state
-        claims = find_claims(store, self.table.instance.clock())
+        retention = find_retention(self.table.properties())
+        claims = find_claims(store, self.table.instance.clock(), retention)
         delay_ms = self.table.properties().get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
         try:
             with store.reading(PointInTime(self._now_ms() - delay_ms, "the delay")) as then:
@@ -302,7 +311,7 @@ class _Purge:
         except InvalidRequestError:
             is_due = False  # the delay began before the oldest readable version
         if is_due and claims.horizon_max >= number:
-            store.commit(CollectFiles((), number, claims.cursors))
+            store.commit(CollectFiles((), number, claims.cursors, claims.passed))
 
     # Unfinished runs
 

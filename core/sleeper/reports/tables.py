@@ -198,6 +198,7 @@ _FOLLOWER_COLUMNS = (
     Column("start", "Start", ColumnKind.COUNT),
     Column("position", "Position", ColumnKind.COUNT),
     Column("lag", "Lag", ColumnKind.COUNT),
+    Column("lost", "Lost", ColumnKind.COUNT),
 )
 
 

@@ -90,11 +90,13 @@ class StateStore:
     def followers(self) -> list[Follower]:
         """Returns every follower with its position and lag."""
         with self.reading() as state:
-            number, starts = state.number, state.collection.follower_starts()
+            number, horizon = state.number, state.horizon
+            starts = state.collection.follower_starts()
         found = []
         for name, cursor_key, start in starts:
             position = max(start, self._log.cursor(cursor_key))
-            found.append(Follower(name, cursor_key, start, position, max(0, number - position)))
+            lag, lost = max(0, number - position), max(0, horizon - position)
+            found.append(Follower(name, cursor_key, start, position, lag, lost))
         return found
 
     def advance_follower(self, name: str, to: int) -> None:
@@ -137,10 +139,11 @@ class StateStore:
         verified = self._need_snapshots().verified(1, self._log.head())
         return verified[0].number if verified else None
 
-    def trim(self) -> int:
-        """Trims the unneeded part of the log. Returns its last number.
+    def trim(self, up_to_max: int | None = None) -> int:
+        """Trims the unneeded part of the log. Returns its last number, at most `up_to_max`.
 
-        The part ends below the last two verified snapshots, unexpired holds, and followers.
+        The part ends below the last two verified snapshots, unexpired holds, and followers
+        that have lost no changes.
         """
         verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT, self._log.head())
         if len(verified) < _SNAPSHOTS_KEPT:
@@ -149,7 +152,9 @@ class StateStore:
         with self.reading() as state:
             now_ms = max(self._clock(), state.time_ms)
             held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
-        up_to: int = min([verified[-1].number, *held, *(f.position for f in followers)])
+        followed = [f.position for f in followers if not f.lost]
+        limits = [verified[-1].number, *held, *followed]
+        up_to: int = min(limits if up_to_max is None else [*limits, up_to_max])
         self._log.trim(up_to)
         return up_to
 

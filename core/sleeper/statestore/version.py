@@ -1,15 +1,12 @@
 """The version of a table that a read selects: a transaction number, or a point in time."""
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sleeper.clock import Clock, system_clock
+from sleeper.clock import Clock, parse_duration, system_clock
 from sleeper.errors import InvalidRequestError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_AGE = re.compile(r"([0-9]{1,9})([smhdw])")
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NUMBER_MAX = 2**63 - 1
 _DIGITS_MAX = 19
 
@@ -54,9 +51,9 @@ def parse_version_text(text: str, clock: Clock = system_clock) -> Version:
 
 
 def _parse_time(text: str, clock: Clock) -> PointInTime | None:
-    age = _AGE.fullmatch(text)
-    if age:
-        return PointInTime(clock() - int(age[1]) * _UNIT_MS[age[2]], text)
+    age_ms = parse_duration(text)
+    if age_ms is not None:
+        return PointInTime(clock() - age_ms, text)
     if text.isdigit():
         return None  # a number as text, not a date without separators
     try:

@@ -128,7 +128,7 @@ def test_constantly_new_claims_end_in_a_conflict(
     hold(table, 1)
     table.clock.pass_minutes(30)
     nobody = Claims(table.number(), None, ())
-    monkeypatch.setattr(collection, "find_claims", lambda store, now_ms: nobody)
+    monkeypatch.setattr(collection, "find_claims", lambda store, now_ms, retention: nobody)
     with pytest.raises(ConflictError, match="keeps version 1"):
         table.collect()
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE

@@ -182,6 +182,20 @@ def test_a_hold_keeps_files_until_it_expires(table: PurgedTable) -> None:
     assert table.remnants() == []
 
 
+def test_the_retention_of_versions_keeps_files(table: PurgedTable) -> None:
+    table.ports.tables.properties.change(
+        table.ports.table("rows").ref.id, {"sleeper.table.history.retention": "1h"}
+    )
+    table.add_person()
+    table.delete_person()
+    report = table.purge()
+    reasons = {(o.reason, o.until_ms) for o in report.objects if o.state is ObjectState.KEPT}
+    assert reasons == {("sleeper.table.history.retention", table.clock() + 60 * MINUTE_MS)}
+    table.clock.now_ms += 60 * MINUTE_MS
+    assert table.purge().is_complete
+    assert table.remnants() == []
+
+
 def test_a_follower_keeps_files_until_it_is_past_them(table: PurgedTable) -> None:
     table.add_person()
     table.state.commit(CreateFollower("copy", table.table.version))

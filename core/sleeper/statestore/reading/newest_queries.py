@@ -112,13 +112,17 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A named reader of changes. It has read to `position` and `lag` transactions follow."""
+    """A named reader of changes. It has read to `position` and `lag` transactions follow.
+
+    Of these, `lost` are no longer kept.
+    """
 
     name: str
     cursor_key: str
     start: int
     position: int
     lag: int
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ class CollectFiles(Transaction):
 
     `horizon` is at least the number at which the last of them lost its last reference.
     `cursors` are the followers' positions by cursor key, as the collector read them; they
-    only move forward, so having read them earlier is safe. After this entry the objects
-    may be deleted; a file stays *collecting* until step two, so that a collector that
+    only move forward, so having read them earlier is safe. `passed` are the cursor keys of
+    followers that keep no changes, because they have not read for too long. After this entry the
+    objects may be deleted; a file stays *collecting* until step two, so that a collector that
     dies in between is followed by one that deletes again. The key files of deletes that no
     readable version needs any more become *collecting* too. Without paths it only raises the
     horizon, so that deletes that no file needs are forgotten.
@@ -34,6 +35,7 @@ class CollectFiles(Transaction):
     paths: tuple[str, ...]
     horizon: int
     cursors: tuple[tuple[str, int], ...] = ()
+    passed: Annotated[tuple[str, ...], Member(optional=True)] = ()
 
     def validate(self, fold: Fold) -> Verdict:
         if self.horizon > fold.number:
@@ -88,7 +90,7 @@ class CollectFiles(Transaction):
         cursors = dict(self.cursors)
         for name, cursor_key, start in fold.rows("SELECT name, cursor_key, start FROM followers"):
             position = max(start, cursors.get(cursor_key, 0))
-            if position < self.horizon:
+            if position < self.horizon and cursor_key not in self.passed:
                 return f"follower {name} is at version {position}, below {self.horizon}"
         return None
 
