@@ -8,12 +8,27 @@ control-plane code imports it: the Python API's names are loaded when first used
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleeper.api import Instance, Rowset, Table, create_instance, open_instance
+    from sleeper.api import (
+        Instance,
+        Rowset,
+        Table,
+        create_instance,
+        open_instance,
+        restore_instance,
+    )
 
 __version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
-__all__ = ["Instance", "Rowset", "Table", "__version__", "create_instance", "open_instance"]
+__all__ = [
+    "Instance",
+    "Rowset",
+    "Table",
+    "__version__",
+    "create_instance",
+    "open_instance",
+    "restore_instance",
+]
 
 
 def __getattr__(name: str) -> Any:

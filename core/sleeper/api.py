@@ -30,6 +30,10 @@ from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
+from sleeper.backup.objects import OnProgress
+from sleeper.backup.place import open_place_to_read
+from sleeper.backup.restore import RestoreResult, instance_values, restore
+from sleeper.backup.run import BackupResult, back_up
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.service import DeleteResult, delete_rows
 from sleeper.errors import InvalidRequestError
@@ -111,6 +115,40 @@ def create_instance(
     """
     opening.create_instance(where, None, properties)
     return open_instance(where)
+
+
+def restore_instance(
+    source: str | os.PathLike[str],
+    where: str | os.PathLike[str] | None = None,
+    at: str | None = None,
+    tables: Sequence[str] = (),
+    on_progress: OnProgress = lambda _done, _total: None,
+) -> RestoreResult:
+    """Restores tables from a backup into a new folder, or into an instance without these tables.
+
+    `source` is the folder or `s3://bucket/prefix` of the backups, and `where` the instance as for
+    `open_instance`. A folder that is no instance becomes one, with the id and the properties of
+    the backup. `at` is the id of a backup or its beginning; the default is the newest. `tables`
+    are names; the default is all tables. The result has `id` of the backup, and for each of
+    `tables` its `name`, `number`, `files`, `rows`, `bytes` and `faults`. `on_progress` receives
+    the number of bytes that were copied or checked, and the total.
+
+    The tables become visible when all of their objects are verified. An interrupted call can be
+    repeated. Raises `NotFoundError` if there is no such backup or table, `ConflictError` if a
+    table exists, and `DataError` if an object of the backup is missing or damaged.
+    """
+    instance = opening.find_instance(where)
+    try:
+        like = None if instance is None else instance.storage.root
+        place = open_place_to_read(os.fspath(source), like)
+        backup_id = place.find(at)
+        if instance is None:
+            opening.create_instance(where, *instance_values(place.read(backup_id)))
+            instance = open_ports(where)
+        return restore(instance, place, backup_id, tables, on_progress)
+    finally:
+        if instance is not None:
+            instance.close()
 
 
 class Rowset:
@@ -629,6 +667,29 @@ class Instance:
         Arguments and errors are those of `sql`.
         """
         return explain_statement(self._ports, statement, parse_as_of(as_of))
+
+    def backup(
+        self,
+        destination: str | os.PathLike[str],
+        tables: Sequence[str] = (),
+        keep: int | None = None,
+        on_progress: OnProgress = lambda _done, _total: None,
+    ) -> BackupResult:
+        """Backs up tables of the instance while it is in use, each at its newest version.
+
+        `destination` is a folder or `s3://bucket/prefix`, which is empty or has earlier backups of
+        the instance: only objects that it lacks are copied. `tables` are names; the default is all
+        tables. `keep` deletes all but that many newest backups. The result has `id` of the
+        backup, and for each of `tables` its `name`, `number`, `files`, `rows`, `bytes`,
+        `copied_objects` and `copied_bytes`. `restore_instance` restores it. `on_progress` receives
+        the number of bytes of data files that are done, and the total.
+
+        Raises `InvalidRequestError` for a destination that is inside the instance or holds other
+        files, `NotFoundError` for an unknown table, `ConflictError` if another backup to the
+        destination runs, and `DataError` for a missing or damaged data file. A call can be
+        repeated after any error.
+        """
+        return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 
 
@@ -21,6 +21,17 @@ def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
     from sleeper.local.instance import open_local_instance
 
     return open_local_instance(Path(name))
+
+
+def find_instance(where: str | os.PathLike[str] | None = None) -> Instance | None:
+    """Opens the instance, or returns None if the folder is not an instance."""
+    name = _instance_name(where)
+    try:
+        return open_instance(name)
+    except NotFoundError:
+        if name.startswith(AWS_PREFIX):
+            raise
+        return None
 
 
 def create_instance(

@@ -49,6 +49,18 @@ def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:
     assert [item.bytes for item in root.list_objects("")] == [sum(map(len, blocks))]
 
 
+def test_an_object_is_read_in_chunks(root: DataRoot) -> None:
+    content = bytes(range(256)) * (40 * 1024)
+    put_object(root, "a", content)
+    put_object(root, "empty", b"")
+    chunks = list(root.stream("a"))
+    assert len(chunks) > 1
+    assert b"".join(chunks) == content
+    assert b"".join(root.stream("empty")) == b""
+    with pytest.raises(NotFoundError, match="object nothing does not exist"):
+        list(root.stream("nothing"))
+
+
 def test_an_existing_name_is_refused_and_keeps_its_content(root: DataRoot) -> None:
     put_object(root, "a", b"first")
     with pytest.raises(UnavailableError, match=r"cannot write .*a\b"):

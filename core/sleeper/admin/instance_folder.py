@@ -82,7 +82,7 @@ def read_instance_folder(
     """
     values: dict[str, str] = {}
     if instance_file is not None:
-        values = _remove_deployed(_read_properties(instance_file))
+        values = remove_deployed(_read_properties(instance_file))
         values = _add_tags(values, instance_file.with_name("tags.properties"))
     with _name_file(instance_file):
         properties = instance_properties({**values, **(overrides or {})})
@@ -138,8 +138,8 @@ def _read_table(folder: Path, instance: InstanceProperties) -> TableDefinition:
     return definition
 
 
-def _remove_deployed(values: Mapping[str, str]) -> dict[str, str]:
-    """Removes properties that a deployment writes: the file may be a copy from a bucket."""
+def remove_deployed(values: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties without those that a deployment writes."""
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
     written |= {name for name, set_by in gchq_names().items() if set_by == SET_BY_DEPLOYMENT}
     written -= {ACCOUNT.name, REGION.name}

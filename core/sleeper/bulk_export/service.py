@@ -29,8 +29,7 @@ from sleeper.reports.access import check_export_access
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, track_run
 from sleeper.statestore.store import StateStore
-from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
-from sleeper.storage.location import DataRoot
+from sleeper.storage.location import DataRoot, open_root
 from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
@@ -185,7 +184,11 @@ def export_table(
     instance.tables.index.find(table_name)
     job = BulkExportJob(export_id or new_job_id(), table_name)
     with record_task(instance, JobKind.BULK_EXPORT) as task:
-        root = instance.storage.exports() if output is None else _open_root(instance, str(output))
+        root = (
+            instance.storage.exports()
+            if output is None
+            else open_root(str(output), instance.storage.root)
+        )
         result = _run(instance, job, root, task.id)
         rows = 0 if result.done_before else result.rows
         task.add_job(rows, rows)
@@ -258,11 +261,3 @@ def _hold_version(
         yield
     finally:
         hold.release()
-
-
-def _open_root(instance: Instance, place: str) -> DataRoot:
-    if not is_s3_url(place):
-        return DataRoot(Path(place).resolve())
-    bucket, prefix = split_s3_url(place)
-    own = next(iter(instance.storage.root.buckets), Bucket(bucket))
-    return DataRoot(replace(own, name=bucket, prefix=prefix.strip("/")))

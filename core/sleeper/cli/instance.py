@@ -1,4 +1,4 @@
-"""Commands on a whole instance: `instance`, `pause`, `resume`, `report` and `code`."""
+"""Commands on a whole instance: `instance`, `backup`, `pause`, `resume`, `report`, `code`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +14,14 @@ from sleeper.cli.arguments import (
     parse_settings,
     use_instance,
 )
-from sleeper.cli.output import instance_command, listing_command, note, print_listings, warn
+from sleeper.cli.output import (
+    instance_command,
+    listing_command,
+    note,
+    print_listings,
+    show_bytes,
+    warn,
+)
 from sleeper.errors import InvalidRequestError
 from sleeper.reports.output import ReportKind, pluralize
 
@@ -138,6 +145,100 @@ def set_properties(
         report = change_instance_properties(instance, changes)
         print_listings([report.listing()], output)
         warn(report.warnings)
+
+
+@commands.command("restore")
+def restore(
+    context: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="Folder or s3://bucket/prefix of the backups.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="BACKUP", help="Id of a backup, or its beginning. Default: the newest."
+        ),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="NAME", help="Only this table. Repeatable."),
+    ] = None,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Restore tables from a backup into a new folder, or into an instance without these tables.
+
+    A folder that is no instance becomes one, with the id and the properties of the backup. All
+    objects are verified before the tables become visible, and all rows are read. Repeat the
+    command after an interruption. The exit status is 1 if a file has faults.
+
+    \b
+    Examples:
+      sleeper --instance ~/flights instance restore /backups/flights
+      sleeper --instance aws:flights instance restore s3://backups/flights --at 20260131T12
+    """
+    from sleeper.api import restore_instance
+    from sleeper.backup.report import describe_faults, describe_restore
+
+    with show_bytes("restore") as on_bytes:
+        result = restore_instance(source, context.obj, at, tables or (), on_bytes)
+    print_listings([describe_restore(result), *describe_faults(result)], output)
+    for name in result.earlier:
+        note(f"table {name} was restored before")
+    if any(table.is_stale for table in result.tables):
+        note("the last commit is more than 30 days old: run `sleeper table accept-time --all`")
+    if any(table.faults for table in result.tables):
+        raise typer.Exit(1)
+
+
+@instance_command
+def backup(
+    instance: "Instance",
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="Folder or s3://bucket/prefix of the backups.")
+    ],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Only this table. Repeatable.",
+            autocompletion=complete_table,
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, metavar="N", help="Delete all but the N newest backups."),
+    ] = None,
+    is_list: Annotated[
+        bool, typer.Option("--list", help="List the backups in DEST, and make none.")
+    ] = False,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Back up the tables of an instance in use, each at its newest version.
+
+    Copies only the data files that DEST lacks. Includes properties and user code. A backup that
+    was interrupted can be repeated.
+
+    \b
+    Examples:
+      sleeper backup /backups/flights
+      sleeper backup s3://backups/flights --table flights --keep 7
+      sleeper backup /backups/flights --list
+    """
+    from sleeper.backup.report import describe_backup, list_backups
+
+    if is_list:
+        if tables or keep is not None:
+            raise InvalidRequestError("--list makes no backup (expected no --table or --keep)")
+        print_listings([list_backups(destination, instance)], output)
+        return
+    from sleeper.backup.run import back_up
+
+    with show_bytes("backup") as on_bytes:
+        result = back_up(instance, destination, tables or (), keep, on_bytes)
+    print_listings([describe_backup(result)], output)
+    if result.dropped:
+        note(f"deleted {pluralize(result.dropped, 'old backup')}")
 
 
 @instance_command

@@ -279,6 +279,28 @@ def show_stages(description: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
+def show_bytes(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Returns a listener of the number of bytes done and the total."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))
+
+
+@contextmanager
 def show_rows(description: str) -> Iterator[Callable[[int, int], None]]:
     """Returns a listener of the number of rows done and the total."""
     if not sys.stderr.isatty():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sleeper.datafiles.verification import ExpectedFile, FileFault, verify_file
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.files import DataFile
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import Partition
 from sleeper.properties.instance import QUERY_HOLD_SECONDS
 from sleeper.query.hold import VersionHold
@@ -53,15 +53,29 @@ def check_table(
     `on_rows` receives the number of rows read and the total.
     """
     table = instance.table(name)
+    with table.state.reading() as state:
+        version = state.version
+    seconds = instance.properties().get(QUERY_HOLD_SECONDS)
+    hold = VersionHold(table.state, version, seconds, instance.clock, f"check {name}")
+    hold.acquire()
+    try:
+        return check_version(table, version, on_rows)
+    finally:
+        hold.release()
+
+
+def check_version(
+    table: OpenTable,
+    version: int,
+    on_rows: Callable[[int, int], None] = lambda _done, _total: None,
+) -> CheckReport:
+    """Checks every data file of a version that stays readable, as `check_table` does."""
     store = table.state
-    with store.reading() as state:
-        version, schema = state.version, state.schema
+    with store.reading(version) as state:
+        schema = state.schema
         # Paths only: a table may have a million files.
         paths = [f.path for f in state.files.all()]
         total = state.files.totals().rows
-    seconds = instance.properties().get(QUERY_HOLD_SECONDS)
-    hold = VersionHold(store, version, seconds, instance.clock, f"check {name}")
-    hold.acquire()
     done = 0
 
     def count(rows: int) -> None:
@@ -70,14 +84,11 @@ def check_table(
         on_rows(done, total)
 
     findings: list[FileFault] = []
-    try:
-        for path in paths:
-            expected = _describe_file(store, version, path)
-            if expected is not None:
-                findings += verify_file(instance.storage.root, schema, expected, count)
-    finally:
-        hold.release()
-    return CheckReport(name, version, len(paths), done, findings)
+    for path in paths:
+        expected = _describe_file(store, version, path)
+        if expected is not None:
+            findings += verify_file(table.instance.storage.root, schema, expected, count)
+    return CheckReport(table.ref.name, version, len(paths), done, findings)
 
 
 def _describe_file(store: StateStore, version: int, path: str) -> ExpectedFile | None:

@@ -15,12 +15,12 @@ from typing import Any
 import obstore
 from obstore.store import LocalStore, S3Store
 
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.files import StoredObject
 from sleeper.properties.deployed import UPLOADS_PREFIX
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties
-from sleeper.storage.bucket import Bucket, open_bucket, split_s3_url
+from sleeper.storage.bucket import Bucket, is_s3_url, open_bucket, split_s3_url
 from sleeper.storage.bucket_folder import (
     ObjectFile,
     S3File,
@@ -32,6 +32,10 @@ from sleeper.storage.bucket_folder import (
     upload_file,
 )
 from sleeper.storage.disk import make_folder, sync_folder
+
+_CHUNK_BYTES = 8 * 1024**2
+UNFINISHED_SUFFIX = ".unfinished"
+"""The end of the names of files that are being written, or that a killed process left."""
 
 
 class DataRoot:
@@ -143,7 +147,7 @@ class DataRoot:
     def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
         """Yields a temporary name beside a file, and the file. Deletes the temporary file."""
         target = Path(self.url_of(path))
-        unfinished = f"{path}.{uuid.uuid4().hex[:16]}.unfinished"
+        unfinished = f"{path}.{uuid.uuid4().hex[:16]}{UNFINISHED_SUFFIX}"
         try:
             yield unfinished, target
             sync_folder(target.parent)
@@ -156,6 +160,22 @@ class DataRoot:
         """Returns the object's content. NotFoundError if it does not exist."""
         with store_errors(path):
             return bytes(obstore.get(self.store, path).bytes())
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Yields the object's content in chunks. NotFoundError if it does not exist."""
+        if isinstance(self.store, S3Store):
+            with store_errors(path):
+                chunks = obstore.get(self.store, path).stream(min_chunk_size=_CHUNK_BYTES)
+                yield from map(bytes, chunks)
+            return
+        try:
+            with open(self.url_of(path), "rb", buffering=0) as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+        except FileNotFoundError as error:
+            raise NotFoundError(f"object {path} does not exist") from error
+        except OSError as error:
+            raise UnavailableError(f"cannot read object {path}: {error}") from error
 
     def open(self, path: str, size: int | None = None) -> Any:
         """Opens the object as a file of Arrow. A known `size` saves a request.
@@ -203,6 +223,18 @@ class DataRoot:
                 Path(self.url_of(path)).unlink(missing_ok=True)
             except OSError as error:
                 raise UnavailableError(f"cannot delete {path}: {error}") from error
+
+
+def open_root(place: str, like: DataRoot | None = None) -> DataRoot:
+    """Opens a local folder, which is created, or `s3://bucket/prefix`.
+
+    Region, endpoint and credentials are those of the bucket of the root `like`, if it is one.
+    """
+    if not is_s3_url(place):
+        return DataRoot(Path(place).resolve())
+    name, prefix = split_s3_url(place)
+    own = next(iter(like.buckets), None) if like is not None else None
+    return DataRoot(replace(own or Bucket(name), name=name, prefix=prefix.strip("/")))
 
 
 LOCAL_SCHEME = "file://"

@@ -126,6 +126,17 @@ class Registry:
             self._store.write(wheel.file_name, content)
         return [wheel for wheel, _ in new]
 
+    def restore(self, file_name: str, content: bytes) -> None:
+        """Stores a wheel of a backup, which need not fit the environment of this process.
+
+        InvalidRequestError if a name, module or project of it is taken.
+        """
+        wheel = read_wheel(file_name, content)
+        present = self.wheels()
+        if wheel not in present:
+            check_conflicts(wheel, present)
+            self._store.write(file_name, content)
+
     def get(self, name: str) -> Wheel:
         """Returns the wheel of that file or project name, or NotFoundError."""
         wheels = self.wheels()

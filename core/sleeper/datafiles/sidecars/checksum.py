@@ -70,6 +70,11 @@ class FileChecksum:
         """Whether it has sections. Earlier versions hashed the whole file."""
         return self.sections[-1].end is not None
 
+    @property
+    def ends(self) -> list[int]:
+        """The known ends of the sections, for `checksum_in_sections`."""
+        return [s.end for s in self.sections if s.end is not None]
+
     def digest_at(self, place: tuple[int, int]) -> str:
         """Returns the digest of the section at these offsets. ValueError if there is none."""
         index = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
@@ -240,16 +245,17 @@ def find_fault(root: DataRoot, path: str) -> str | None:
             if checksum is None:
                 return _fault_of_pages(content)
             size = _OBJECT_READ_BYTES if root.buckets else _READ_BYTES
-            ends = [s.end for s in checksum.sections if s.end is not None]
+            ends = checksum.ends
             parts = iter(lambda: content.read(size), b"")
-            return _compare(checksum, checksum_in_sections(parts, ends))
+            return find_difference(checksum, checksum_in_sections(parts, ends))
     except FileNotFoundError as error:
         raise StateMovedOnError(f"a data file is missing: {root.url_of(path)}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error}") from error
 
 
-def _compare(expected: FileChecksum, actual: FileChecksum) -> str | None:
+def find_difference(expected: FileChecksum, actual: FileChecksum) -> str | None:
+    """Returns how the bytes of a file differ from its checksum, None if they do not."""
     for section, read in zip_longest(expected.sections, actual.sections):
         if section is None:
             return f"it has more than {read.start} bytes"
