@@ -1,8 +1,8 @@
 """The state of one version as the state of a table of its own (clones and backups).
 
 The cut removes what was added after the version, takes back what was removed after it, and forgets
-jobs, holds, followers, and files and key files that the version does not need. The version becomes
-the state's number and horizon, so that a log which begins there continues it.
+jobs, holds, followers, pins, and files and key files that the version does not need. The version
+becomes the state's number and horizon, so that a log which begins there continues it.
 """
 
 import sqlite3
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sleeper.statestore.database import Database
 from sleeper.statestore.deletes import forget_deletes
-from sleeper.statestore.fold import LOG_TABLE_PREFIX, NOT_PINNED, Fold
+from sleeper.statestore.fold import LOG_TABLE_PREFIX, Fold
 from sleeper.statestore.reading.table_state import TableState
 
 
@@ -27,8 +27,7 @@ def copy_version(database: Database, target: Path, version: int, keeps_ids: bool
     """Writes the state of a version to a new file, without its log.
 
     `keeps_ids` keeps the ids of transactions up to the version, so that a repeated job is already
-    done, and the pins of clones with their files. InvalidRequestError if the version is not
-    readable.
+    done. InvalidRequestError if the version is not readable.
     """
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
         _copy_tables(database, copy)
@@ -53,11 +52,10 @@ def _copy_tables(database: Database, copy: sqlite3.Connection) -> None:
 
 
 def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
-    if not keeps_ids:
-        copy.execute("DELETE FROM applied")
-        copy.execute("DELETE FROM pins")
     for statement in _CUT:
         copy.execute(statement, {"n": version})
+    if not keeps_ids:
+        copy.execute("DELETE FROM applied")
     fold = Fold(copy)
     forget_deletes(fold, -1, [])
     copy.execute("DELETE FROM key_files WHERE collecting IS NOT NULL")
@@ -71,17 +69,17 @@ _CUT = (
     "DELETE FROM jobs",
     "DELETE FROM holds",
     "DELETE FROM followers",
+    # Clones of the source have nothing to do with the new table.
+    "DELETE FROM pins",
     "DELETE FROM partitions WHERE added > :n",
     "UPDATE partitions SET split = NULL WHERE split > :n",
     "DELETE FROM unsplittable WHERE judged_at > :n"
     " OR partition NOT IN (SELECT key FROM partitions)",
     "DELETE FROM refs WHERE added > :n OR removed <= :n",
     "UPDATE refs SET removed = NULL, job = NULL WHERE removed IS NOT NULL OR job IS NOT NULL",
-    f"DELETE FROM files WHERE key NOT IN (SELECT file FROM refs) AND (added > :n OR {NOT_PINNED})",
+    "DELETE FROM files WHERE key NOT IN (SELECT file FROM refs)",
     "UPDATE files SET unreferenced = NULL, unreferenced_time = NULL, collecting = NULL,"
     " references_left = (SELECT count(*) FROM refs r WHERE r.file = files.key)",
-    "UPDATE files SET unreferenced = :n, unreferenced_time = (SELECT time FROM position)"
-    " WHERE references_left = 0",
     "DELETE FROM deletes WHERE since > :n OR removed <= :n",
     "UPDATE deletes SET removed = NULL",
     # Entry times keep the time of the version. The log's time never decreases.

@@ -32,7 +32,6 @@ from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance as open_ports
 from sleeper.statestore.state_file import StateFile
 from sleeper.storage.location import DataRoot
-from sleeper.tables import TableId, TableRef
 from tests.unit.backup.conftest import SCHEMA, Kill, Killed, list_keys, rows_of
 
 
@@ -165,15 +164,8 @@ def test_a_table_with_files_of_another_is_restored_alone(
     instance: Instance, place: Path, tmp_path: Path
 ) -> None:
     """A clone reads the files of its source, which may not be in the backup."""
-    ports, source = instance._ports, instance._ports.tables.index.find("a")
-    clone = TableRef(TableId("0000c10e"), "clone")
-    with ports.tables.state(source.id).reading() as state:
-        number = state.number
-    ports.tables.state(source.id).copy_version(number, tmp_path / "state.db")
-    ports.tables.create(clone.id)
-    ports.tables.install(clone.id, tmp_path / "state.db")
-    ports.tables.properties.write(clone.id, ports.tables.properties.read(source.id))
-    ports.tables.index.create(clone)
+    source = instance._ports.tables.index.find("a")
+    instance.clone_table("a", "clone")
     expected = list_keys(instance.table("a"))
     assert list_keys(instance.table("clone")) == expected
     instance.backup(place, tables=["clone"])
