@@ -22,7 +22,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.files import DataFile, FileReference, StoredObject, owner_id
 from sleeper.garbage_collection.collection import find_claims, find_retention
 from sleeper.garbage_collection.orphans import list_unknown
-from sleeper.garbage_collection.service import run_garbage_collection
+from sleeper.garbage_collection.service import run_garbage_collection, run_orphan_collection
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
@@ -316,21 +316,29 @@ class _Purge:
     # Unfinished runs
 
     def _list_unfinished(self) -> list[PurgedObject]:
-        instance, ref = self.table.instance, self.table.ref
-        unknown = list_unknown(
-            ref.id, self.table.state, instance.storage.root.list_objects, self.began_ms + 1
-        )
+        unknown = self._list_unknown()
+        if any(orphan_ms <= self._now_ms() for _, orphan_ms in unknown):
+            run_orphan_collection(self.table.instance, self.table.ref)
+            unknown = self._list_unknown()
         return [
             PurgedObject(
                 each.path,
                 ObjectState.KEPT,
                 None,
                 each.bytes,
-                "a run has not committed it; `sleeper gc --orphans` deletes it if the run died",
+                "a run has not committed it; orphan collection deletes it if the run died",
                 orphan_ms,
             )
             for each, orphan_ms in unknown
         ]
+
+    def _list_unknown(self) -> list[tuple[StoredObject, int]]:
+        root, table_id = self.table.instance.storage.root, self.table.ref.id
+        before_ms = self.began_ms + 1
+        unknown = list_unknown(table_id, self.table.state, root.list_objects, before_ms)
+        for each, _ in unknown:
+            self.found.setdefault(each.path, _Found(each.bytes, ()))
+        return unknown
 
     # Trim
 

@@ -292,6 +292,11 @@ def test_an_object_of_an_unfinished_run_is_kept(table: PurgedTable) -> None:
     (unfinished,) = (o for o in report.objects if o.state is ObjectState.KEPT)
     assert unfinished.until_ms is not None
     assert unfinished.until_ms - table.clock() > 13 * 24 * 60 * MINUTE_MS
+    table.clock.now_ms = unfinished.until_ms + 1
+    report = table.purge()
+    assert report.is_complete
+    assert copy in gone(report)
+    assert table.remnants() == []
 
 
 def test_a_second_purge_finds_nothing_to_do(table: PurgedTable) -> None:
