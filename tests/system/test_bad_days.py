@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
+from sleeper.deletion.service import delete_rows
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -30,6 +32,8 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.partitions.region import key_region
+from sleeper.purging.service import purge_table
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.splitting.service import split_table
@@ -280,6 +284,32 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
     assert len(list_files(instance)) == 1
     assert count_rows(instance) == previous
     assert_nothing_stays(instance)
+    instance.close()
+
+
+def test_a_purge_on_a_full_disk_continues_once_there_is_space(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    create_local_instance(small_disk / "instance", "test", {"sleeper.engine.threads": "1"})
+    clock = FakeClock(system_clock())
+    instance = open_local_instance(small_disk / "instance", clock)
+    make_table(instance)
+    noise = [(os.urandom(20).hex(), i) for i in range(30_000)]
+    ingest_paths(instance, "rows", [str(write(tmp_path / "noise.parquet", noise))])
+    kept = count_rows(instance) - Counter([min(noise)])
+    with instance.table("rows").state.reading() as state:
+        region = key_region(state.schema, [min(noise)[0]])
+    delete_rows(instance, "rows", [region])
+    filler = small_disk / "filler"
+    filler.write_bytes(b"\0" * (shutil.disk_usage(small_disk).free - (1 << 20)))
+    with contextlib.suppress(UnavailableError):
+        assert not purge_table(instance, "rows").is_complete
+    assert query(instance) == kept.total()
+    filler.unlink()
+    # The message returns, and the torn output of the killed job is an orphan.
+    clock.now_ms += 15 * 24 * LEASE_MS
+    assert purge_table(instance, "rows").is_complete
+    assert count_rows(instance) == kept
     instance.close()
 
 

@@ -126,12 +126,9 @@ class _Purge:
             instance.background.recover()
         kept = self._rewrite()
         kept += self._collect()
-        if not kept:
-            kept += self._forget()
-        kept += self._list_unfinished()
-        if not kept:
-            kept += self._trim()
-        return kept
+        kept += [] if kept else self._forget()
+        kept += [] if kept else self._trim()
+        return kept + self._list_unfinished()
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
         """Returns the report; what storage still lists is not gone."""

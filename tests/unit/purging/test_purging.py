@@ -1,5 +1,6 @@
 """Purges: deleted rows are in no object, and the report says what keeps them."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import key_region
@@ -18,7 +19,9 @@ from sleeper.purging.report import ObjectState, PurgeReport, describe_purge
 from sleeper.purging.service import purge_table
 from sleeper.reports.output import json_rows
 from sleeper.splitting.service import split_table
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, DeleteFollower
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.remnants import find_remnants
@@ -48,7 +51,7 @@ class PurgedTable:
         self.others: list[str] = []
 
     @property
-    def state(self) -> sleeper.statestore.store.StateStore:
+    def state(self) -> StateStore:
         return self.ports.table("rows").state
 
     def add_person(self) -> None:
@@ -328,6 +331,51 @@ def test_a_purge_continues_a_collection_that_died(table: PurgedTable) -> None:
     assert table.remnants()
     assert table.purge().is_complete
     assert table.remnants() == []
+
+
+@pytest.mark.parametrize("failing", [1, 3, 5])
+def test_a_purge_continues_after_the_state_store_failed(
+    table: PurgedTable, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    table.add_person()
+    table.delete_person()
+    commit, calls = StateStore.commit, []
+
+    def fail_once(store: StateStore, *transactions: Transaction) -> list[Outcome]:
+        calls.append(transactions)
+        if len(calls) == failing:
+            raise UnavailableError("the state store does not answer")
+        return commit(store, *transactions)
+
+    monkeypatch.setattr(StateStore, "commit", fail_once)
+    for _ in range(10):
+        with contextlib.suppress(UnavailableError):
+            if table.purge().is_complete:
+                break
+        # The message of a failed job returns soon, and its output becomes an orphan.
+        table.clock.now_ms += 2 * 24 * 60 * MINUTE_MS
+    assert len(calls) > failing
+    assert table.remnants() == []
+    assert table.keys() == sorted(table.others)
+
+
+def test_a_purge_continues_after_a_disk_was_full(
+    table: PurgedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.add_person()
+    table.delete_person()
+    for name in ("save_snapshot", "vacuum"):
+        with monkeypatch.context() as patch:
+            patch.setattr(StateStore, name, fail_for_space)
+            with pytest.raises(UnavailableError, match="disk is full"):
+                table.purge()
+        assert table.keys() == sorted(table.others)
+    assert table.purge().is_complete
+    assert table.remnants() == []
+
+
+def fail_for_space(*_: object) -> None:
+    raise UnavailableError("disk is full")
 
 
 def test_split_points_of_a_deleted_region_remain(tmp_path: Path) -> None:
