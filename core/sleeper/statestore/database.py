@@ -15,6 +15,7 @@ from urllib.parse import quote
 from sleeper.errors import DataError, UnavailableError
 
 _BUSY_TIMEOUT_SECONDS = 60.0
+_TRUNCATION_MS_MAX = 200
 _CACHE_KIB = 16_384
 _CHECKPOINT_PAGES = 4_000
 _CACHED_STATEMENTS = 256
@@ -236,16 +237,18 @@ class Database:
 def vacuum(connection: sqlite3.Connection) -> bool:
     """Rewrites a database in WAL mode, which otherwise keeps the bytes of deleted rows.
 
-    Returns False if a reader keeps the old pages in the -wal file.
+    Its -wal file keeps them always, its unused pages unless SQLite overwrites them
+    (`secure_delete`, which depends on the build). Returns False if a reader keeps the -wal file.
     """
     # A copy in memory could be as large as the file.
     connection.execute("PRAGMA temp_store = FILE")
-    connection.execute("PRAGMA secure_delete = ON")
     try:
         connection.execute("VACUUM")
+        # Writers wait meanwhile.
+        connection.execute(f"PRAGMA busy_timeout = {_TRUNCATION_MS_MAX}")
         (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
-        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_SECONDS * 1000:.0f}")
         connection.execute("PRAGMA temp_store = MEMORY")
     return not busy
 
