@@ -8,6 +8,7 @@ import pytest
 
 import sleeper
 from sleeper.aws.clients import aws_client, describe_old_versions
+from sleeper.aws.config_bucket import deployed_value
 from sleeper.committer import commit_messages
 from sleeper.instance import Instance
 from sleeper.jobs.event import new_task_id
@@ -90,7 +91,7 @@ def test_a_purged_row_is_in_no_object_of_the_bucket_and_no_item_of_the_log(
 def test_a_versioned_bucket_is_named_because_it_keeps_old_versions(
     deployed_instance: AwsInstance, instance: Instance
 ) -> None:
-    bucket = instance.properties().get(DATA_BUCKET)
+    bucket = deployed_value(instance.properties(), DATA_BUCKET)
     assert describe_old_versions(bucket) is None
     deployed_instance.s3().put_bucket_versioning(
         Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}

@@ -117,7 +117,7 @@ class _Purge:
     splits: int
     found: dict[str, _Found] = field(default_factory=dict)
     gone: list[PurgedObject] = field(default_factory=list)
-    snapshot_number: int | None = None
+    has_snapshots: bool = False
 
     def advance(self) -> list[PurgedObject]:
         """Takes every step that is possible now. Returns what is kept."""
@@ -341,13 +341,18 @@ class _Purge:
 
     def _trim(self) -> list[PurgedObject]:
         store = self.table.state
-        if self.snapshot_number is None:
-            self.snapshot_number = self._save_snapshots()
-        number = store.trim()
-        if number < self.snapshot_number:
-            reason, until_ms = self._find_claim(self.snapshot_number)
+        with store.reading() as state:
+            number, horizon = state.number, state.horizon
+        if not self.has_snapshots:
+            self._save_snapshots(number)
+            self.has_snapshots = True
+        claims = find_claims(
+            store, self.table.instance.clock(), find_retention(self.table.properties())
+        )
+        number = store.trim(claims.horizon_max)
+        if number < horizon:  # purged rows and deletes are below it
             name = f"log from transaction {number + 1:,} on"
-            return [PurgedObject(name, ObjectState.KEPT, number, None, reason, until_ms)]
+            return [PurgedObject(name, ObjectState.KEPT, horizon, reason="a snapshot is damaged")]
         background = self.table.instance.background
         is_clean = store.vacuum() and (background is None or background.vacuum())
         if not is_clean:
@@ -359,17 +364,12 @@ class _Purge:
         ]
         return []
 
-    def _save_snapshots(self) -> int:
-        """Saves two snapshots, unless there are, because the log is needed from the older on.
-
-        Returns the number of the state that they hold, or of an older one.
-        """
+    def _save_snapshots(self, number: int) -> None:
+        """Saves two snapshots, unless there are, because the log is needed from the older on."""
         store = self.table.state
-        with store.reading() as state:
-            number: int = state.number
-        if store.trim() >= number:
-            return number
         before = store.snapshots()
+        if sum(each.number >= number for each in before) >= _SNAPSHOTS:
+            return
         for _ in range(_SNAPSHOTS):
             store.save_snapshot()
         kept = {each.path for each in store.snapshots()}
@@ -378,7 +378,6 @@ class _Purge:
             for each in before
             if each.path not in kept
         ]
-        return number
 
     @property
     def _state_name(self) -> str:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import islice
 
 from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.key_files import KeyFileCache
+from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.processing import format_key
 from sleeper.errors import InvalidRequestError
@@ -51,11 +53,13 @@ def _undeleted_keys(
     settings: EngineSettings,
 ) -> Iterator[Key]:
     keys_only = replace(schema, sort_keys=(), values=())
-    url_of = table.instance.storage.root.url_of
+    root = table.instance.storage.root
+    key_files = KeyFileCache(settings.key_cache_bytes)
     inputs = []
     for file in files:
-        deleted = tuple(d.region for d in find_deleted(file, deletes) if d.keys is None)
-        inputs.append(MergeInput(url_of(file.path), tuple(regions), file.bytes, deleted))
+        hiding = [(d.region, d.keys) for d in find_deleted(file, deletes)]
+        deleted = open_deleted(keys_only, hiding, root, key_files) if hiding else None
+        inputs.append(MergeInput(root.url_of(file.path), tuple(regions), file.bytes, deleted))
     for rows in merge(MergeRequest(keys_only, tuple(inputs), limit=1), settings):
         for row in rows.to_pylist():
             yield tuple(row.values())
