@@ -299,13 +299,20 @@ class Table:
         """The Arrow schema of the table's rows: row keys, then sort keys, then value fields."""
         return arrow_schema(self.schema)
 
-    def ingest(self, rows: Rows, job_id: str | None = None) -> IngestResult:
+    def ingest(
+        self, rows: Rows, job_id: str | None = None, op_column: str | None = None
+    ) -> IngestResult:
         """Adds rows to the table in one transaction: all of them, or none.
 
         Columns are matched by name, in any order, and cast to the types of the schema. Rows may
         have any order. An iterable may be larger than memory. `job_id` makes the call idempotent:
         a repeated call with the id of an earlier one, within 30 days, changes nothing. The
         default is a random id.
+
+        A table with the property `sleeper.table.rows=latest` keeps the last row of each key.
+        `op_column` names a column beside its fields with the operation of each row: `insert`,
+        `update`, `upsert` or `delete`, or `c`, `r`, `u` or `d` as of Debezium. A row to delete
+        hides the rows of its key, and its values may be null.
 
         Raises `InvalidRequestError` with the file, row and field of a value that does not fit the
         schema, and `UnavailableError` if a resource such as disk space is missing. After
@@ -316,8 +323,9 @@ class Table:
         paths = _list_paths(rows)
         with annotate_errors(chosen, "job_id"):
             if paths is not None:
-                return ingest_paths(self._instance, self.name, paths, chosen)
-            return ingest_rows(self._instance, self.name, _read_batches(rows), chosen)
+                return ingest_paths(self._instance, self.name, paths, chosen, op_column=op_column)
+            batches = _read_batches(rows)
+            return ingest_rows(self._instance, self.name, batches, chosen, op_column=op_column)
 
     def query(
         self,

@@ -54,6 +54,11 @@ class DataFile:
     largest_number: Annotated[int | None, Member(stored=False)] = None
     applied: Annotated[int | None, Member(stored=False)] = None
 
+    @property
+    def number(self) -> int | None:
+        """The number of all rows; None if they have several, or the file is not committed."""
+        return self.smallest_number if self.smallest_number == self.largest_number else None
+
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:

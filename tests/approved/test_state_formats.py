@@ -78,6 +78,7 @@ SIDECARS = replace(FILE, path="t/data/b.parquet", sidecars=(".sketches", ".filte
 TRANSACTIONS = [
     InitialiseTable(schema_to_json(SCHEMA), TREE, '{"filters":"ageOff(n,1)"}', 3, id="i"),
     InitialiseTable(schema_to_json(SCHEMA), TREE[:1], id="i"),
+    InitialiseTable(schema_to_json(SCHEMA), TREE[:1], id="i", rows="latest", latest_by="text"),
     AddFiles("job", 1, (NewFile(FILE, ((LEFT, 3), (RIGHT, 7))), NewFile(SIDECARS, ((ROOT, 10),)))),
     AddFiles("job", 1, (), "request"),
     PushDownReferences((ReferenceMove("a", ROOT, ((LEFT, 3), (RIGHT, 0))),), id="i"),

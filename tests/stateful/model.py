@@ -1,10 +1,14 @@
 """A model of a table in plain Python."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 Row = tuple[int, int, str]
+
+DELETE = "z"
+"""The value of a row that deletes its key, in a table of latest rows."""
 
 
 @dataclass
@@ -74,9 +78,13 @@ class ModelClone:
 
 @dataclass
 class ModelTable:
-    """Jobs, deletes, restores and undos, and the versions that holds and followers rely on."""
+    """Jobs, deletes, restores and undos, and the versions that holds and followers rely on.
+
+    `choice` is the choice of rows: append, latest, or latest by the value.
+    """
 
     id: str
+    choice: str = "append"
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     deletes: dict[str, ModelDelete] = field(default_factory=dict)
     replacements: dict[str, ModelRestore | ModelUndo] = field(default_factory=dict)
@@ -85,8 +93,15 @@ class ModelTable:
     copy: ModelCopy | None = None
 
     def rows(self, version: int | None = None) -> Counter[Row]:
-        """Returns the rows after all changes up to the version."""
-        return Counter(row for _, row in self._content(version))
+        """Returns the rows after all changes up to the version.
+
+        Of a table of latest rows, only the newest of each key, unless it deletes its key.
+        """
+        content = self._content(version)
+        if self.choice == "append":
+            return Counter(row for _, row in content)
+        newest = self.newest((self.jobs[job].number or 0, row) for job, row in content)
+        return Counter(row for _, row in newest if row[2] != DELETE)
 
     def _content(self, version: int | None) -> list[tuple[str, Row]]:
         """Returns each row with its job."""
@@ -111,10 +126,29 @@ class ModelTable:
                     content = [(job, row) for job, row in content if job != change.job_id]
         return content
 
+    def newest(self, numbered: Iterable[tuple[int, Row]]) -> list[tuple[int, Row]]:
+        """Returns the newest row of each key, of rows in the order of their input."""
+        newest: dict[tuple[int, int], tuple[int, Row]] = {}
+        for number, row in numbered:
+            before = newest.get(row[:2])
+            is_older = before is not None and (self._rank(*before) > self._rank(number, row))
+            if not is_older:
+                newest[row[:2]] = (number, row)
+        return list(newest.values())
+
+    def _rank(self, number: int, row: Row) -> tuple[bytes, int]:
+        return (row[2].encode() if self.choice == "latest by" else b"", number)
+
+    def written(self, rows: list[Row]) -> Counter[Row]:
+        """Returns the rows that a job with these rows writes."""
+        if self.choice == "append":
+            return Counter(rows)
+        return Counter(row for _, row in self.newest((0, row) for row in rows))
+
     def rows_between(self, start: int, end: int) -> Counter[Row]:
         """Returns the rows added after one version, up to another, deleted since or not."""
         counts: Counter[Row] = Counter()
         for job in self.jobs.values():
             if job.number is not None and start < job.number <= end:
-                counts.update(job.rows)
+                counts.update(self.written(job.rows))
         return counts

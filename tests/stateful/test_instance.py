@@ -39,6 +39,7 @@ from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
 from sleeper.deletion.service import delete_rows
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.files import DataFile
 from sleeper.garbage_collection.service import (
     collect_table,
     collect_table_orphans,
@@ -78,6 +79,7 @@ from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
 from tests.stateful.model import (
+    DELETE,
     ModelClone,
     ModelCopy,
     ModelDelete,
@@ -108,6 +110,12 @@ PROPERTIES = {
     "sleeper.engine.threads": "1",
 }
 
+CHOICES = {
+    "append": {},
+    "latest": {"sleeper.table.rows": "latest"},
+    "latest by": {"sleeper.table.rows": "latest", "sleeper.table.latest.by": "v"},
+}
+
 keys = st.integers(-20, 20) | st.integers(-(2**31), 2**31 - 1)
 rows = st.lists(st.tuples(keys, st.integers(0, 3), st.text("aéz", max_size=2)), max_size=25)
 crash = st.none() | st.integers(1, 25)
@@ -128,7 +136,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.clock = FakeClock(system_clock())
         self.plan = CrashPlan()
         self.model: ModelTable | None = None
-        self.contents: dict[str, list[Row]] = {}
+        self.contents: dict[str, list[tuple[int | None, Row]]] = {}
         self.collected: set[str] = set()
         self.clones: dict[str, ModelClone] = {}
         self.clones_made = 0
@@ -188,6 +196,7 @@ class InstanceMachine(RuleBasedStateMachine):
         batch=st.integers(2, 4),
         retention=st.sampled_from(["", "", "90m"]),
         follower_retention=st.sampled_from(["", "", "3h"]),
+        choice=st.sampled_from(["append", "latest", "latest by"]),
     )
     def make_table(
         self,
@@ -197,7 +206,9 @@ class InstanceMachine(RuleBasedStateMachine):
         batch: int,
         retention: str,
         follower_retention: str,
+        choice: str,
     ) -> None:
+        self.choice = choice
         self.retention_ms = 90 * MINUTE_MS if retention else 0
         self.follower_retention_ms = 180 * MINUTE_MS if follower_retention else None
         self.make = lambda instance: create_table(
@@ -212,13 +223,22 @@ class InstanceMachine(RuleBasedStateMachine):
                 "sleeper.table.history.retention": retention,
                 "sleeper.table.follower.retention": follower_retention,
                 "sleeper.table.parquet.rowgroup.rows.max": "1000",
+                **CHOICES[choice],
             },
             points,
         )
         self.made(self.make(self.instance))
 
     def made(self, ref: Any) -> None:
-        self.model = ModelTable(ref.id)
+        self.model = ModelTable(ref.id, self.choice)
+
+    @property
+    def op_column(self) -> str | None:
+        return None if self.choice == "append" else "op"
+
+    def table(self, rows: list[Row]) -> pa.Table:
+        table = _table(rows)
+        return table if self.op_column is None else table.append_column("op", [_operations(rows)])
 
     @rule(crash_at=crash, again_at=crash)
     def delete_and_make_again(self, crash_at: int | None, again_at: int | None) -> None:
@@ -240,17 +260,18 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def source(self, rows: list[Row], kind: int) -> str:
         stem = self.folder / uuid.uuid4().hex
+        listed = self.table(rows).to_pylist()
         if kind == 0:
             path = stem.with_suffix(".parquet")
-            pq.write_table(_table(rows), path, row_group_size=7)
+            pq.write_table(self.table(rows), path, row_group_size=7)
         elif kind == 1:
             path = stem.with_suffix(".csv")
-            path.write_text("v,s,k\n" + "".join(f'"{v}",{s},{k}\n' for k, s, v in rows))
+            columns = ["v", "s", "k", *([self.op_column] if self.op_column else [])]
+            lines = (f'"{r["v"]}",' + ",".join(str(r[c]) for c in columns[1:]) for r in listed)
+            path.write_text("\n".join([",".join(columns), *lines, ""]))
         else:
             path = stem.with_suffix(".jsonl")
-            path.write_text(
-                "".join(json.dumps({"k": k, "v": v, "s": s}) + "\n" for k, s, v in rows)
-            )
+            path.write_text("".join(json.dumps(row) + "\n" for row in listed))
         return str(path)
 
     def add_job(self, rows: list[Row], kinds: list[int]) -> str:
@@ -278,25 +299,32 @@ class InstanceMachine(RuleBasedStateMachine):
 
         def overtake(_: int) -> None:
             if overtaken:
-                ingest_paths(self.raw, NAME, files, job_id)
+                ingest_paths(self.raw, NAME, files, job_id, op_column=self.op_column)
 
         progress = IngestProgress(rows_written=overtake)
         result = self.attempt(
-            crash_at, lambda i: ingest_paths(i, NAME, files, job_id, progress=progress)
+            crash_at,
+            lambda i: ingest_paths(
+                i, NAME, files, job_id, progress=progress, op_column=self.op_column
+            ),
         )
         if result is not None:
             # The other run of the job committed while this one wrote its rows.
             is_late = overtaken and bool(rows)
-            assert (result.rows, result.done_before) == (0 if is_late else len(rows), is_late)
+            written = 0 if is_late else self.model.written(rows).total()
+            assert (result.rows, result.done_before) == (written, is_late)
             assert self.model.jobs[job_id].number == result.number
 
     @rule(rows=rows, crash_at=crash)
     def ingest_from_python(self, rows: list[Row], crash_at: int | None) -> None:
         job_id = uuid.uuid4().hex
         self.model.jobs[job_id] = ModelJob(list(rows))
-        batches = _table(rows).to_batches(max_chunksize=5)
-        result = self.attempt(crash_at, lambda i: ingest_rows(i, NAME, batches, job_id))
-        assert result is None or result.rows == len(rows)
+        batches = self.table(rows).to_batches(max_chunksize=5)
+        result = self.attempt(
+            crash_at,
+            lambda i: ingest_rows(i, NAME, batches, job_id, op_column=self.op_column),
+        )
+        assert result is None or result.rows == self.model.written(rows).total()
 
     @rule(pick=picks, crash_at=crash)
     def bring_a_job_again(self, pick: int, crash_at: int | None) -> None:
@@ -305,7 +333,10 @@ class InstanceMachine(RuleBasedStateMachine):
             return
         job = self.model.jobs[job_id]
         was_done = job.number is not None
-        result = self.attempt(crash_at, lambda i: ingest_paths(i, NAME, job.files, job_id))
+        result = self.attempt(
+            crash_at,
+            lambda i: ingest_paths(i, NAME, job.files, job_id, op_column=self.op_column),
+        )
         assert result is None or result.done_before == was_done
 
     @rule(pick=picks)
@@ -352,7 +383,7 @@ class InstanceMachine(RuleBasedStateMachine):
         job_id = self.add_job(rows, [kind])
         files = self.model.jobs[job_id].files
         for _ in range(times):
-            self.attempt(crash_at, lambda i: submit_ingest(i, NAME, files, job_id))
+            self.attempt(crash_at, lambda i: submit_ingest(i, NAME, files, job_id, self.op_column))
         self.work(worker_crash_at, times)
 
     # -- deletes
@@ -753,13 +784,15 @@ class InstanceMachine(RuleBasedStateMachine):
             self.check_version(version)
 
     def check_version(self, version: int) -> None:
-        counts: Counter[Row] = Counter()
+        numbered: list[tuple[int, Row]] = []
         seen: dict[str, list[Any]] = {}
         with self.state.reading(version) as state:
             regions = {p.id: p.region for p in state.partitions.all()}
             deletes = state.deletes.overlapping(whole_region(state.schema))
+            files = {f.path: f for f in state.files.all()}
             deleted = {
-                f.path: [d.region for d in find_deleted(f, deletes)] for f in state.files.all()
+                path: [d.region for d in find_deleted(file, deletes)]
+                for path, file in files.items()
             }
             for reference in state.files.references():
                 region = regions[reference.partition_id]
@@ -769,12 +802,18 @@ class InstanceMachine(RuleBasedStateMachine):
                 path = self.folder / "instance" / reference.path
                 assert path.exists(), "a referenced file is gone"
                 hidden = deleted[reference.path]
-                counts.update(
-                    row
-                    for row in self.read_rows(reference.path)
+                numbered += [
+                    (number, row)
+                    for number, row in self.read_numbered(files[reference.path])
                     if region.contains(row[:1]) and not any(r.contains(row[:1]) for r in hidden)
-                )
-            assert counts == self.model.rows(version)
+                ]
+        rows = [row for _, row in numbered]
+        if self.choice != "append":
+            keys = Counter((number, *row[:2]) for number, row in numbered)
+            assert not keys or max(keys.values()) == 1, "a key is twice in a transaction"
+            newest = [row for _, row in self.model.newest(sorted(numbered))]
+            rows = [row for row in newest if row[2] != DELETE]
+        assert Counter(rows) == self.model.rows(version)
 
     @invariant()
     def numbers_are_dense(self) -> None:
@@ -804,7 +843,7 @@ class InstanceMachine(RuleBasedStateMachine):
         for job_id, job in self.model.jobs.items():
             if job.number is not None:
                 entry = ingests.pop(job.number)
-                assert (entry.job, entry.rows) == (job_id, len(job.rows))
+                assert (entry.job, entry.rows) == (job_id, self.model.written(job.rows).total())
         assert not ingests
 
     @invariant()
@@ -830,9 +869,23 @@ class InstanceMachine(RuleBasedStateMachine):
         return max((each.number for each in history if each.time_ms <= time_ms), default=0)
 
     def read_rows(self, path: str) -> list[Row]:
+        return [row for _, row in self.read_file(path)]
+
+    def read_numbered(self, file: DataFile) -> list[tuple[int, Row]]:
+        """Returns the rows of a file with their numbers, which some files have in a column."""
+        default = file.number or 0
+        return [(number or default, row) for number, row in self.read_file(file.path)]
+
+    def read_file(self, path: str) -> list[tuple[int | None, Row]]:
         if path not in self.contents:
             result = pq.read_table(self.folder / "instance" / path).to_pylist()
-            self.contents[path] = [tuple(row.values()) for row in result]
+            for row in result:
+                assert (row.get("__deleted") or False) == (
+                    self.choice != "append" and row["v"] == DELETE
+                )
+            self.contents[path] = [
+                (row.get("__number"), (row["k"], row["s"], row["v"])) for row in result
+            ]
         return self.contents[path]
 
     # -- the end: whatever happened, all is done once it is let run
@@ -939,6 +992,10 @@ def _picked(candidates: Sequence[T], pick: int) -> T | None:
 
 def _run_one(instance: Instance) -> bool:
     return Worker(instance, "task", threading.Event()).run_one()
+
+
+def _operations(rows: list[Row]) -> pa.Array:
+    return pa.array(["d" if value == DELETE else "u" for _, _, value in rows], pa.string())
 
 
 def _table(rows: list[Row]) -> pa.Table:

@@ -8,13 +8,13 @@ Reading checks every file, so that an invalid folder fails before a deployment c
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sleeper.admin.tables import parse_split_points, read_text
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.processing.model import Processing, check_processing
+from sleeper.processing.model import Processing, check_table_processing
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.deployed import NETWORK_VPC
 from sleeper.properties.instance import (
@@ -28,7 +28,9 @@ from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import (
     AGGREGATIONS,
     FILTERS,
+    LATEST_BY,
     NAME,
+    ROWS,
     SCHEMA,
     SPLITS_BASE64,
     SPLITS_FILE,
@@ -42,7 +44,7 @@ from sleeper.properties.values import (
     instance_properties,
     table_properties,
 )
-from sleeper.schema.model import schema_from_json, schema_to_json
+from sleeper.schema.model import make_latest, schema_from_json, schema_to_json
 from sleeper.tables import check_table_name
 
 _ANY_ID = "00000000"
@@ -113,7 +115,10 @@ def check_table_definition(definition: TableDefinition, instance: InstanceProper
         },
         instance,
     )
-    check_processing(Processing(properties.get(FILTERS), properties.get(AGGREGATIONS)), schema)
+    latest = make_latest(properties.get(ROWS).value, properties.get(LATEST_BY) or None)
+    schema = replace(schema, latest=latest)
+    processing = Processing(properties.get(FILTERS), properties.get(AGGREGATIONS))
+    check_table_processing(processing, schema)
     is_base64 = properties.get(SPLITS_BASE64)
     points = parse_split_points(schema, definition.split_points, "split points", is_base64)
     tree_from_split_points(schema, points)

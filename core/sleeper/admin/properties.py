@@ -14,8 +14,10 @@ from sleeper.properties.table import (
     FILTERS,
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
+    LATEST_BY,
     NAME,
     ONLINE,
+    ROWS,
     SCHEMA,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, declared
@@ -98,6 +100,12 @@ def set_table_properties(
             raise InvalidRequestError(
                 f"property {copy} cannot be set: use `sleeper table rename`, `online`, "
                 "`offline` or `add-field` and other commands for fields"
+            )
+    for fixed in (ROWS.name, LATEST_BY.name):
+        if fixed in changes:
+            raise InvalidRequestError(
+                f"property {fixed} cannot be set: it is chosen when a table is created, because "
+                "compactions may have dropped rows by it"
             )
     table = instance.table(name)
     after = table.properties().with_values(changes)  # rejects invalid values

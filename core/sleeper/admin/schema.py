@@ -1,7 +1,7 @@
 """Changes of a table's schema (design note 13)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.admin.code import check_iterator
 from sleeper.admin.properties import format_processing
@@ -97,7 +97,8 @@ def _publish(table: OpenTable) -> Schema:
     """Writes the newest schema and processing to the table's properties, where users read them."""
     with table.state.reading() as state:
         schema, processing = state.schema, state.processing
+    fields = schema_to_json(replace(schema, latest=None))
     table.instance.tables.properties.change(
-        table.ref.id, {SCHEMA.name: schema_to_json(schema), **format_processing(processing)}
+        table.ref.id, {SCHEMA.name: fields, **format_processing(processing)}
     )
     return schema

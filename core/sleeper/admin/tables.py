@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sleeper.admin.code import check_iterator, check_strategy
@@ -32,20 +33,25 @@ from sleeper.properties.table import (
     FILTERS,
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
+    LATEST_BY,
     NAME,
     ONLINE,
+    ROWS,
     SCHEMA,
     SPLITS_BASE64,
     SPLITS_FILE,
     TABLE_ID,
+    RowChoice,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
 from sleeper.schema.defaults import check_default
 from sleeper.schema.model import (
     INT_RANGES,
+    LATEST,
     KeyValue,
     PrimitiveType,
     Schema,
+    make_latest,
     schema_from_json,
     schema_to_json,
 )
@@ -84,7 +90,7 @@ def create_table(
         check_default(field)
     settings = dict(settings or {})
     check_set_by_user(settings)
-    settings = {**_default_processing(instance), **settings}
+    settings = {**_default_processing(instance), **_describe_latest(schema), **settings}
     partitions = tuple(tree_from_split_points(schema, split_points))
     try:
         instance.tables.index.find(name)
@@ -97,9 +103,12 @@ def create_table(
         **settings,
         NAME.name: name,
         TABLE_ID.name: ref.id,
-        SCHEMA.name: schema_to_json(schema),
+        SCHEMA.name: schema_to_json(replace(schema, latest=None)),
     }
     properties = table_properties(values, instance.properties())
+    rows, by = properties.get(ROWS), properties.get(LATEST_BY) or None
+    is_latest = rows is RowChoice.LATEST
+    schema = replace(schema, latest=make_latest(rows.value, by))
     processing = Processing(
         properties.get(FILTERS),
         properties.get(AGGREGATIONS),
@@ -113,10 +122,12 @@ def create_table(
     instance.tables.create(ref.id)
     instance.tables.state(ref.id).commit_or_raise(
         InitialiseTable(
-            schema_to_json(schema),
+            schema_to_json(replace(schema, latest=None)),
             partitions,
             processing_to_json(processing),
             orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
+            rows=rows.value if is_latest else None,
+            latest_by=by,
         )
     )
     instance.tables.properties.write(ref.id, properties)
@@ -212,6 +223,14 @@ def delete_follower(instance: Instance, table_name: str, follower: str) -> None:
     if follower not in {f.name for f in store.followers()}:
         raise NotFoundError(f"table {table_name!r} has no follower {follower!r}")
     store.commit_or_raise(DeleteFollower(follower))
+
+
+def _describe_latest(schema: Schema) -> dict[str, str]:
+    """Returns the properties of the choice of rows that a schema of another table has."""
+    if schema.latest is None:
+        return {}
+    by = {} if schema.latest.by is None else {LATEST_BY.name: schema.latest.by}
+    return {ROWS.name: LATEST, **by}
 
 
 def _default_processing(instance: Instance) -> dict[str, str]:

@@ -16,6 +16,7 @@ from sleeper.bulk_import.slots import Slot
 from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.latest import keep_first, rank_order, refuse_ties
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
@@ -42,7 +43,10 @@ class SlotTarget:
 def write_slot(
     slot: Slot, batches: Iterator[pa.RecordBatch], target: SlotTarget, engine: EngineSettings
 ) -> Iterator[NewFile]:
-    """Sorts and writes a slot's rows. Yields the files, whose names differ in every run."""
+    """Sorts and writes a slot's rows. Yields the files, whose names differ in every run.
+
+    Of latest rows, the newest of each key. InvalidRequestError if none of them is.
+    """
     write = WriteTarget(
         target.root,
         target.table_id,
@@ -52,7 +56,13 @@ def write_slot(
         target.files,
         engine.threads,
     )
-    ordered = sort_batches(batches, target.schema, engine)
+    schema = target.schema
+    if schema.latest is None:
+        ordered = sort_batches(batches, schema, engine)
+    else:
+        in_order = sort_batches(batches, schema, engine, rank_order(schema, has_number=False))
+        columns = [field.name for field in schema.fields]
+        ordered = keep_first(refuse_ties(in_order, schema), schema, columns)
     for written in write_sorted(ordered, write, FileStrategy.ONE_FILE_PER_LEAF):
         yield NewFile(written.file, tuple((r.partition_id, r.rows) for r in written.references))
 

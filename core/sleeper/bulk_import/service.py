@@ -10,6 +10,7 @@ from sleeper.bulk_import.run import (
     ignore_stage,
     run_bulk_import,
 )
+from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.ingest_job import IngestJob, new_job_id
@@ -58,6 +59,11 @@ def _run(
     table = find_job_table(instance, JobKind.BULK_IMPORT, job)
 
     def work(_: JobRunRef) -> BulkImportResult:
+        if job.op_column is not None:
+            raise InvalidRequestError(
+                f"bulk import job {job.id}: operations in column {job.op_column!r} (expected none: "
+                "only ingests apply them)"
+            )
         files = [instance.storage.sources.open(name) for name in job.files]
         return run_bulk_import(
             _bulk_import_table(table), job.id, files, job.request, cluster, on_stage

@@ -2,7 +2,7 @@
 
 A slot is a range of the first row key field. Adjacent small leaves share a slot, a large leaf is
 cut at the sample's quantiles, and the rows of a single very frequent key are distributed over
-several tasks.
+several tasks, unless the table shows only the latest of them.
 """
 
 from bisect import bisect_left
@@ -44,8 +44,13 @@ class _Stretch:
     rows: float
 
 
-def plan_slots(leaves: Sequence[Partition], sample: KeySample, slot_rows: float) -> list[Slot]:
-    """Returns slots over all leaves, ascending, of about `slot_rows` rows each."""
+def plan_slots(
+    leaves: Sequence[Partition], sample: KeySample, slot_rows: float, distributes: bool = True
+) -> list[Slot]:
+    """Returns slots over all leaves, ascending, of about `slot_rows` rows each.
+
+    `distributes` allows slots of several tasks.
+    """
     first_keys = [key[0] for key, _ in sample.weighted]
     weights = [weight for _, weight in sample.weighted]
     stretches: list[_Stretch] = []
@@ -63,7 +68,8 @@ def plan_slots(leaves: Sequence[Partition], sample: KeySample, slot_rows: float)
         open_leaves = [
             leaf for leaf in open_leaves if leaf.region.ranges[0].overlaps(stretch.within)
         ]
-        count = round(stretch.rows / slot_rows) if stretch.rows > _EXCESS * slot_rows else 1
+        is_frequent = distributes and stretch.rows > _EXCESS * slot_rows
+        count = round(stretch.rows / slot_rows) if is_frequent else 1
         slots.append(Slot(stretch.within, tuple(open_leaves), tasks, count))
         tasks += count
     return slots

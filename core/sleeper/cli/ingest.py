@@ -115,11 +115,21 @@ def ingest(
             "default, one invalid row rejects the job.",
         ),
     ] = None,
+    op_column: Annotated[
+        str | None,
+        typer.Option(
+            "--op-column",
+            metavar="NAME",
+            help="Column with the operation of each row: insert, update, upsert or delete, or c, "
+            "r, u or d. Requires a table with sleeper.table.rows=latest.",
+        ),
+    ] = None,
 ) -> None:
     """Add the rows of files to a table.
 
     All rows are added in one commit. Columns may be in any order. Values are cast to the
-    table's types if the cast is exact.
+    table's types if the cast is exact. A table with the property sleeper.table.rows=latest keeps
+    the last row of each key, in the order of the files.
 
     \b
     Examples:
@@ -129,11 +139,14 @@ def ingest(
       sleeper ingest flights 2013-03.parquet --submit
       sleeper ingest flights s3://arrivals/2013/ --submit
       sleeper ingest flights 2013-03-01T10.parquet --batch
+      sleeper ingest customers changes.jsonl --op-column op
     """
     if rejects is not None and (submit or batch):
         raise typer.BadParameter("--rejects cannot be used with --submit or --batch")
     if batch and (submit or job_id is not None):
         raise typer.BadParameter("--batch cannot be used with --submit or --job-id")
+    if batch and op_column is not None:
+        raise typer.BadParameter("--op-column cannot be used with --batch")
     with use_instance(context) as instance:
         if batch:
             from sleeper.ingest_batcher.service import submit_to_batcher
@@ -144,17 +157,18 @@ def ingest(
         from sleeper.jobs.ingest_job import new_job_id
 
         job_id = job_id or new_job_id()
-        arguments = ["ingest", name, *files]
+        operations = [] if op_column is None else ["--op-column", op_column]
+        arguments = ["ingest", name, *files, *operations]
         if submit:
             from sleeper.ingest.service import submit_ingest
 
             with suggest_retry(context, [*arguments, "--submit"], job_id):
-                typer.echo(submit_ingest(instance, name, files, job_id))
+                typer.echo(submit_ingest(instance, name, files, job_id, op_column))
             return
         if rejects is not None:
             arguments += ["--rejects", str(rejects)]
         retry = suggest_retry(context, arguments, job_id)
-        _ingest_now(instance, name, files, job_id, rejects, retry)
+        _ingest_now(instance, name, files, job_id, rejects, op_column, retry)
 
 
 def _ingest_now(
@@ -163,6 +177,7 @@ def _ingest_now(
     files: list[str],
     job_id: str,
     rejects: Path | None,
+    op_column: str | None,
     retry: AbstractContextManager[None],
 ) -> None:
     instance.table(name)  # fails before the engine takes a second to load
@@ -177,7 +192,7 @@ def _ingest_now(
         show_ingest(f"ingest into {name}") as progress,
     ):
         rejected = Rejects(sink) if sink is not None else None
-        result = ingest_paths(instance, name, files, job_id, rejected, progress)
+        result = ingest_paths(instance, name, files, job_id, rejected, progress, op_column)
     note(summarize_load(result, name, time.monotonic() - start))
     if rejected is not None and rejected.count:
         note(f"{pluralize(rejected.count, 'row')} rejected: see {rejects}")

@@ -1,7 +1,7 @@
 """Runs one compaction job: merges its files into one and commits it in their place."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, system_clock
@@ -9,6 +9,7 @@ from sleeper.compaction.job import CompactionJob, Lease
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped, open_deleted
+from sleeper.datafiles.merge.latest import Stored, with_hidden
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.processing import ProcessingStep, TableIterators, format_key
 from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
@@ -32,6 +33,7 @@ from sleeper.runs.commit import CommitRun, commit_now
 from sleeper.runs.tracking import RunTracker
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ShortenLeases
 from sleeper.statestore.transactions.transaction import check_outcome
@@ -141,7 +143,9 @@ class MergeJob:
 
     `step` is the table's processing at the time of the assignment. No version that sees the
     output is older, so every version filters the rows that are too old then. `deletes` are those
-    at the assignment, up to which the output counts as applied.
+    at the assignment, up to which the output counts as applied. A merge of latest rows applies no
+    processing, or a dropped row would uncover an older one elsewhere. `oldest_beneath` is the
+    oldest row outside of the inputs that a tombstone may hide, None if there is none.
     """
 
     table_id: str
@@ -151,6 +155,7 @@ class MergeJob:
     run_start_ms: int
     step: ProcessingStep
     deletes: tuple[Delete, ...] = ()
+    oldest_beneath: int | None = None
 
     @property
     def row_count(self) -> int | None:
@@ -187,8 +192,31 @@ class MergeJob:
                 deleted = [(d.region, d.keys) for d in self.deletes if d.number >= first]
                 opened[first] = open_deleted(self.schema, deleted, root, key_files)
             rows = None if first is None else opened[first]
-            inputs.append(MergeInput(url, regions, size, rows, file.schema_version))
-        return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
+            version, number = file.schema_version, file.number
+            inputs.append(MergeInput(url, regions, size, rows, version, number))
+        return MergeRequest(self.schema, tuple(inputs), steps=self.steps, stored=self.stored)
+
+    @property
+    def steps(self) -> tuple[ProcessingStep, ...]:
+        """The processing that the merge applies."""
+        return () if self.schema.latest is not None else (self.step,)
+
+    @property
+    def stored(self) -> Stored | None:
+        """The hidden columns of the output. Tombstones that hide no row are dropped."""
+        if self.schema.latest is None:
+            return None
+        numbers = {file.number for file in self.inputs}
+        has_numbers = None in numbers or len(numbers) > 1
+        return Stored(has_numbers, self.oldest_beneath is not None, self.oldest_beneath or 0)
+
+    @property
+    def output_schema(self) -> Schema:
+        """The fields of the output."""
+        stored = self.stored
+        if stored is None:
+            return self.schema
+        return with_hidden(self.schema, stored.has_numbers, stored.has_tombstones)
 
 
 def _plan_merge(
@@ -208,7 +236,35 @@ def _plan_merge(
             raise UserCodeError(str(error)) from error
         step = ProcessingStep(state.processing, held.assigned_time_ms, iterator)
         deletes = tuple(state.deletes.overlapping(partition.region, held.assigned_number))
-        return MergeJob(job.table_id, state.schema, partition, inputs, start_ms, step, deletes)
+        oldest = _find_oldest_beneath(state, partition, inputs)
+        return MergeJob(
+            job.table_id, state.schema, partition, inputs, start_ms, step, deletes, oldest
+        )
+
+
+def _find_oldest_beneath(
+    state: TableState, partition: Partition, inputs: Sequence[DataFile]
+) -> int | None:
+    """Returns the smallest number of a row that a tombstone of the inputs may hide, or None.
+
+    Rows of later commits are newer than the tombstones. By a field they may be older, so that all
+    tombstones are kept. If the partition was split, other files may lie in its leaves.
+    """
+    latest = state.schema.latest
+    if latest is None:
+        return None
+    if latest.by is not None:
+        return 0
+    own = {file.path for file in inputs}
+    return min(
+        (
+            file.smallest_number or 0
+            for leaf in state.partitions.leaves_overlapping([partition.region])
+            for file in state.files.leaf_files(leaf.id, leaf.region)
+            if file.path not in own
+        ),
+        default=None,
+    )
 
 
 def _write(
@@ -250,7 +306,7 @@ def _write(
         damage = find_damage(merge.schema, merge.inputs, root, settings.engine)
         raise damage or DataError(f"partition {merge.partition.id}: {error}") from error
     lease.check()
-    if not merge.step.processing.keeps_rows:
+    if merge.stored is not None or not merge.step.processing.keeps_rows:
         # `rows_read` counts rows after filters and aggregations. It is the only number known if
         # a file is read in part.
         rows_read = merge.row_count or rows_read
@@ -272,7 +328,13 @@ def write_output(
     """
     key_files = KeyFileCache(engine.key_cache_bytes)
     target = WriteTarget(
-        root, job.table_id, job.schema, (job.partition,), job.run_start_ms, settings, threads=1
+        root,
+        job.table_id,
+        job.output_schema,
+        (job.partition,),
+        job.run_start_ms,
+        settings,
+        threads=1,
     )
     try:
         with fetch_inputs(root, job.schema, job.regions(), engine.spill_folder) as extracts:
@@ -285,10 +347,10 @@ def write_output(
 def _check_rows(merge: MergeJob, rows_read: int, rows_deleted: int) -> None:
     """Checks that no row of whole files was lost. Filters and aggregations prevent the check."""
     expected = merge.row_count
-    if expected is None or not merge.step.processing.keeps_rows:
+    if expected is None or not all(step.processing.keeps_rows for step in merge.steps):
         return
     if rows_read + rows_deleted != expected:
-        deleted = f" and {rows_deleted} deleted" if merge.deletes else ""
+        deleted = f" and {rows_deleted} deleted or replaced" if rows_deleted else ""
         raise DataError(f"read {rows_read} rows{deleted} (expected {expected})")
 
 

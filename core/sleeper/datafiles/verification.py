@@ -6,7 +6,7 @@ Memory is bounded by pages. Both checksums are verified, of pages and of section
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from sleeper.errors import (
 )
 from sleeper.files import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
-from sleeper.schema.model import Schema
+from sleeper.schema.model import HIDDEN_COLUMNS, Schema
 from sleeper.storage.location import DataRoot
 
 _BATCH_ROWS = 16_384
@@ -135,6 +135,9 @@ def _check_rows(
 ) -> Iterator[FileFault]:
     path = expected.file.path
     kind = parquet.schema_arrow
+    if schema.latest is not None:
+        columns = [kind.field(name) for name in kind.names if name not in HIDDEN_COLUMNS]
+        kind = pa.schema(columns)
     expected_kind = arrow_schema(schema)
     if [(f.name, f.type) for f in kind] != [(f.name, f.type) for f in expected_kind]:
         yield FileFault(
@@ -231,8 +234,10 @@ def find_damage(
 ) -> DataError | None:
     """Returns the error of the first file that is unreadable or lacks rows, None if all are whole.
 
-    Errors of a merge do not name the file, so each one is verified and read separately.
+    Errors of a merge do not name the file, so each one is verified and read separately, with the
+    rows that newer ones hide.
     """
+    schema = replace(schema, latest=None)
     for file in files:
         url = root.url_of(file.path)
         try:

@@ -5,18 +5,30 @@ all parts under the job's id. Files of repeated parts and of uncommitted jobs ar
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.engine.session import EngineSettings, spill_folder
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.iterate import align_to_groups
+from sleeper.datafiles.merge.latest import tie_error
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import SleeperError
-from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, new_files
+from sleeper.files import DataFile
+from sleeper.ingest.run import (
+    GatheredRows,
+    IngestResult,
+    IngestTable,
+    commit_new_files,
+    make_operations,
+    new_files,
+)
 from sleeper.ingest.service import describe_rows_job, ingest_table
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobStep
@@ -25,7 +37,7 @@ from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.runs.commit import commit_until_known, find_earlier_commit
 from sleeper.runs.engine import engine_settings
 from sleeper.runs.tracking import track_run
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, precedes
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableRef
@@ -37,7 +49,8 @@ logger = logging.getLogger(__name__)
 class PartTarget:
     """The target of every part, which is sent to the writing processes.
 
-    If a leaf is split concurrently, it keeps the files written for it until push down.
+    If a leaf is split concurrently, it keeps the files written for it until push down. `op_column`
+    is the column of the rows' operations.
     """
 
     table_id: str
@@ -46,21 +59,31 @@ class PartTarget:
     run_start_ms: int
     files: FileSettings
     strategy: FileStrategy
+    op_column: str | None = None
 
 
-def begin_parts(table: IngestTable, kind: pa.Schema, name: str) -> PartTarget:
+def begin_parts(
+    table: IngestTable, kind: pa.Schema, name: str, op_column: str | None = None
+) -> PartTarget:
     """Returns the target for rows of this Arrow schema. `name` identifies the rows in errors.
 
     InvalidRequestError if columns are missing or extra, or their types can never fit.
     """
-    checker = RowChecker(table.schema, name, None)
+    operations = make_operations(table.schema, op_column)
+    checker = RowChecker(table.schema, name, None, operations=operations)
     checker.check_columns(kind.names)
     checker.check_types(kind)
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
         leaves = tuple(state.partitions.leaves())
     return PartTarget(
-        table.table_id, table.schema, leaves, run_start_ms, table.files, table.strategy
+        table.table_id,
+        table.schema,
+        leaves,
+        run_start_ms,
+        table.files,
+        table.strategy,
+        op_column,
     )
 
 
@@ -73,24 +96,26 @@ def write_part(
 ) -> tuple[NewFile, ...]:
     """Checks, casts, sorts and writes rows, without a commit.
 
-    InvalidRequestError names the row that does not fit, counted within the part.
+    InvalidRequestError names the row that does not fit, counted within the part, and a key of a
+    table of latest rows that several rows have.
     """
+    operations = make_operations(target.schema, target.op_column)
     with spill_folder(engine, "ingest") as folder:
-        unsorted = UnsortedRows(target.schema, folder)
-        checker = RowChecker(target.schema, name, None)
-        unsorted.add_batches(read_batches(iter(batches), checker))
-        if not unsorted.rows:
+        gathered = GatheredRows(target.schema, folder, has_order=False)
+        checker = RowChecker(target.schema, name, None, operations=operations)
+        gathered.add_batches(read_batches(iter(batches), checker))
+        if not gathered.unsorted.rows:
             return ()
         where = WriteTarget(
             root,
             target.table_id,
-            target.schema,
+            gathered.written,
             target.leaves,
             target.run_start_ms,
             target.files,
             engine.threads,
         )
-        rows = sort(unsorted, replace(engine, spill_folder=folder))
+        rows = gathered.in_order(replace(engine, spill_folder=folder))
         return new_files(write_sorted(rows, where, target.strategy))
 
 
@@ -102,9 +127,11 @@ class BegunIngest:
     target: PartTarget
 
 
-def begin_ingest(table: OpenTable, kind: pa.Schema, name: str) -> BegunIngest:
+def begin_ingest(
+    table: OpenTable, kind: pa.Schema, name: str, op_column: str | None = None
+) -> BegunIngest:
     """Checks that rows of this Arrow schema can fit the table, before rows are read."""
-    return BegunIngest(table.ref, begin_parts(ingest_table(table), kind, name))
+    return BegunIngest(table.ref, begin_parts(ingest_table(table), kind, name, op_column))
 
 
 def write_ingest_part(
@@ -130,13 +157,16 @@ def commit_ingest(
 ) -> IngestResult:
     """Adds the files of all parts to the table in one commit, unless the job was done before.
 
-    StateMovedOnError if the table is gone.
+    StateMovedOnError if the table is gone. InvalidRequestError if several parts have a key of a
+    table of latest rows.
     """
     table = OpenTable(instance, begun.ref)
     request = describe_rows_job(job_id)
     start_ms = begun.target.run_start_ms
     try:
         commit_until_known(table.check_active)
+        if begun.target.schema.latest is not None:
+            _check_ties(begun.target.schema, files, instance)
         result = commit_new_files(ingest_table(table), job_id, start_ms, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))
@@ -144,6 +174,42 @@ def commit_ingest(
     rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
     _record(instance, begun, job_id, (JobStep.FINISHED, rows), (JobStep.COMMITTED, {}))
     return result
+
+
+def _check_ties(schema: Schema, files: Sequence[NewFile], instance: Instance) -> None:
+    """Raises InvalidRequestError if rows of several files have the same key and rank.
+
+    Reads the keys of files with overlapping bounds.
+    """
+    by = None if schema.latest is None else schema.latest.by
+    values = tuple(field for field in schema.values if field.name == by)
+    ranks = replace(schema, values=values, latest=None)
+    names = [field.name for field in ranks.fields]
+    root, engine = instance.storage.root, engine_settings(instance, SORT_MEMORY_BYTES)
+    for group in _overlapping([new.file for new in files]):
+        inputs = tuple(MergeInput(root.url_of(file.path), bytes=file.bytes) for file in group)
+        # Each file has a key once, so a group is no longer than this.
+        rows = merge(MergeRequest(ranks, inputs), engine)
+        keys = [field.name for field in ranks.keys]
+        for batch in align_to_groups(rows, keys, len(group), lambda key: AssertionError(key)):
+            plain = pa.table({name: as_plain(batch.column(name)) for name in names})
+            counts = plain.group_by(names, use_threads=False).aggregate([([], "count_all")])
+            tied = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1)
+            if tied.num_rows:
+                raise tie_error(tied.select(names).to_pylist()[0])
+
+
+def _overlapping(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """Yields groups of files whose bounds of the first key field overlap."""
+    group: list[DataFile] = []
+    for file in sorted(files, key=lambda each: each.smallest_key[0]):
+        if group and precedes(max(f.largest_key[0] for f in group), file.smallest_key[0]):
+            if len(group) > 1:
+                yield group
+            group = []
+        group.append(file)
+    if len(group) > 1:
+        yield group
 
 
 def record_failed_ingest(instance: Instance, begun: BegunIngest, job_id: str, reason: str) -> None:

@@ -1,12 +1,14 @@
 """Runs one ingest: reads and sorts rows, writes data files, commits them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pyarrow as pa
 
 from sleeper.clock import Clock
 from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.files import (
     Rejects,
@@ -16,6 +18,7 @@ from sleeper.datafiles.sources.files import (
     read_batches,
     source_format,
 )
+from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.sources.parquet import (
     is_scannable,
     open_parquet,
@@ -104,13 +107,16 @@ def ingest_files(
     request: str,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
+    op_column: str | None = None,
 ) -> IngestResult:
     """Ingests files, and every file of a known format below directories.
 
     Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job.
+    `op_column` is the column of the rows' operations, for a table of latest rows.
     """
+    operations = make_operations(table.schema, op_column)
 
-    def gather(unsorted: UnsortedRows) -> None:
+    def gather(rows: GatheredRows) -> None:
         if rejects is not None:
             rejects.begin()
         for path in find_source_files(paths):
@@ -120,8 +126,9 @@ def ingest_files(
                 rejects,
                 refuses_extra_columns=table.refuses_extra_columns,
                 line_bytes_max=table.engine.line_bytes_max,
+                operations=operations,
             )
-            _add_source(unsorted, path, checker, progress or _NO_PROGRESS)
+            _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
             rejects.keep()
 
@@ -138,21 +145,57 @@ def ingest_batches(
     batches: Iterable[pa.RecordBatch],
     request: str,
     progress: IngestProgress | None = None,
+    op_column: str | None = None,
 ) -> IngestResult:
     """Ingests Arrow batches, which may exceed memory."""
+    operations = make_operations(table.schema, op_column)
 
-    def gather(unsorted: UnsortedRows) -> None:
-        checker = RowChecker(table.schema, "(in-memory rows)", None)
-        _stage(unsorted, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
+    def gather(rows: GatheredRows) -> None:
+        checker = RowChecker(table.schema, "(in-memory rows)", None, operations=operations)
+        _stage(rows, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
     return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
+
+
+def make_operations(schema: Schema, op_column: str | None) -> Operations | None:
+    """Returns the column of operations, if there is one."""
+    return None if op_column is None else Operations(schema, op_column)
+
+
+class GatheredRows:
+    """The rows of an ingest before they are sorted. Of latest rows, each key is written once."""
+
+    def __init__(self, schema: Schema, folder: Path, has_order: bool = True) -> None:
+        self._schema = schema
+        self._last = None if schema.latest is None else LastRows(schema, has_order)
+        self.unsorted = UnsortedRows(schema if self._last is None else self._last.staged, folder)
+
+    @property
+    def is_scannable(self) -> bool:
+        """Whether files may be added unchanged."""
+        return self._last is None
+
+    @property
+    def written(self) -> Schema:
+        """The fields of the files to write."""
+        return self._schema if self._last is None else self._last.written
+
+    def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Adds checked rows, in the order of the input."""
+        self.unsorted.add_batches(batches if self._last is None else self._last.stage(batches))
+
+    def in_order(self, engine: EngineSettings) -> Iterator[pa.RecordBatch]:
+        """Yields the rows to write."""
+        if self._last is None:
+            return sort(self.unsorted, engine)
+        return self._last.keep(sort(self.unsorted, engine, self._last.order))
 
 
 def _run(
     table: IngestTable,
     job_id: str,
     request: str,
-    gather: Callable[[UnsortedRows], None],
+    gather: Callable[[GatheredRows], None],
     progress: IngestProgress,
 ) -> IngestResult:
     with table.state.reading() as state:
@@ -161,20 +204,20 @@ def _run(
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
     with spill_folder(table.engine, "ingest") as folder:
-        unsorted = UnsortedRows(table.schema, folder)
-        gather(unsorted)
+        gathered = GatheredRows(table.schema, folder)
+        gather(gathered)
         with table.state.reading() as state:
             leaves = list(state.partitions.leaves())
         target = WriteTarget(
             table.root,
             table.table_id,
-            table.schema,
+            gathered.written,
             leaves,
             run_start_ms,
             table.files,
             table.engine.threads,
         )
-        rows = sort(unsorted, table.engine)
+        rows = gathered.in_order(table.engine)
         written = write_sorted(rows, target, table.strategy, progress.rows_written)
     return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
 
@@ -203,7 +246,7 @@ def commit_new_files(
 
 
 def _add_source(
-    unsorted: UnsortedRows, path: SourceFile, checker: RowChecker, progress: IngestProgress
+    rows: GatheredRows, path: SourceFile, checker: RowChecker, progress: IngestProgress
 ) -> None:
     match source_format(path):
         case SourceFormat.PARQUET:
@@ -211,16 +254,16 @@ def _add_source(
             if file is None:
                 return
             warn_of_extra_columns(path, file, checker.schema)
-            if is_scannable(path, file, checker.schema):
+            if rows.is_scannable and is_scannable(path, file, checker.schema):
                 address = str(path if isinstance(path, S3File) else path.resolve())
-                unsorted.add_file(address, file.schema_arrow, file.metadata.num_rows)
+                rows.unsorted.add_file(address, file.schema_arrow, file.metadata.num_rows)
                 progress.rows_read(file.metadata.num_rows)
             else:
-                _stage(unsorted, read_parquet(path, checker), progress)
+                _stage(rows, read_parquet(path, checker), progress)
         case SourceFormat.CSV:
-            _stage(unsorted, read_csv(path, checker), progress)
+            _stage(rows, read_csv(path, checker), progress)
         case SourceFormat.JSON_LINES:
-            _stage(unsorted, read_json_lines(path, checker), progress)
+            _stage(rows, read_json_lines(path, checker), progress)
 
 
 def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
@@ -229,28 +272,27 @@ def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
     Arrow's errors name the row group, so it reads first. It can read some files that the engine
     cannot.
     """
+    schema = replace(table.schema, latest=None)
     for path in find_source_files(paths):
         if source_format(path) is not SourceFormat.PARQUET:
             continue
-        for _ in read_parquet(path, RowChecker(table.schema, str(path), None)):
+        for _ in read_parquet(path, RowChecker(schema, str(path), None)):
             pass
         with spill_folder(table.engine, "ingest") as folder:
-            unsorted = UnsortedRows(table.schema, folder)
-            checker = RowChecker(table.schema, str(path), None)
-            _add_source(unsorted, path, checker, _NO_PROGRESS)
+            rows = GatheredRows(schema, folder)
+            checker = RowChecker(schema, str(path), None)
+            _add_source(rows, path, checker, _NO_PROGRESS)
             try:
-                for _ in sort(unsorted, table.engine):
+                for _ in rows.in_order(table.engine):
                     pass
             except DataError as error:
                 raise InvalidRequestError(f"file {path}: cannot be read: {error}") from error
 
 
-def _stage(
-    unsorted: UnsortedRows, batches: Iterator[pa.RecordBatch], progress: IngestProgress
-) -> None:
+def _stage(rows: GatheredRows, batches: Iterator[pa.RecordBatch], progress: IngestProgress) -> None:
     def count_rows() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             progress.rows_read(batch.num_rows)
             yield batch
 
-    unsorted.add_batches(count_rows())
+    rows.add_batches(count_rows())

@@ -22,6 +22,7 @@ from sleeper.ingest.run import (
     IngestTable,
     ingest_batches,
     ingest_files,
+    make_operations,
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
@@ -46,10 +47,14 @@ def ingest_paths(
     job_id: str | None = None,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
+    op_column: str | None = None,
 ) -> IngestResult:
-    """Ingests files in this process."""
+    """Ingests files in this process. `op_column` is the column of the rows' operations."""
     job = IngestJob(
-        job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
+        job_id or new_job_id(),
+        tuple(map(instance.storage.sources.job_name, paths)),
+        table_name,
+        op_column=op_column,
     )
     with record_task(instance, JobKind.INGEST) as task:
         result = run_ingest_job(instance, job, task.id, rejects, progress)
@@ -76,16 +81,23 @@ def annotate_errors(job_id: str, parameter: str) -> Iterator[None]:
 
 
 def submit_ingest(
-    instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    job_id: str | None = None,
+    op_column: str | None = None,
 ) -> str:
     """Sends a job to the ingest queue and returns its id. The files must exist until it ran."""
     ref = instance.tables.index.find(table_name)
+    with instance.table(table_name).state.reading() as state:
+        make_operations(state.schema, op_column)
     for path in paths:
         instance.storage.sources.check_submitted(path)
     job = IngestJob(
         job_id or new_job_id(),
         tuple(map(instance.storage.sources.job_name, paths)),
         table_id=ref.id,
+        op_column=op_column,
     )
     instance.jobs.queue(QueueName.INGEST).send(INGEST_JOBS.format(job))
     event = JobEvent(
@@ -106,6 +118,7 @@ def ingest_rows(
     batches: Iterable[pa.RecordBatch],
     job_id: str | None = None,
     progress: IngestProgress | None = None,
+    op_column: str | None = None,
 ) -> IngestResult:
     """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
@@ -113,7 +126,12 @@ def ingest_rows(
     with record_task(instance, JobKind.INGEST) as task:
         result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task.id).execute(
             lambda _: ingest_batches(
-                ingest_table(table), chosen, batches, describe_rows_job(chosen), progress
+                ingest_table(table),
+                chosen,
+                batches,
+                describe_rows_job(chosen),
+                progress,
+                op_column,
             ),
             _describe,
         )
@@ -148,7 +166,7 @@ def run_ingest_job(
         place = ingest_table(table)
         if may_queue:
             place = replace(place, commit=partial(choose_commit(table, INGEST_COMMIT_ASYNC), this))
-        return ingest_files(place, job.id, files, job.request, rejects, progress)
+        return ingest_files(place, job.id, files, job.request, rejects, progress, job.op_column)
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)
     return tracker.execute(run, _describe, inputs=len(job.files))

@@ -11,7 +11,14 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
-from sleeper.json_codec import Conversion, JsonCodec, MismatchError, camel_case, parse_object
+from sleeper.json_codec import (
+    Conversion,
+    JsonCodec,
+    Member,
+    MismatchError,
+    camel_case,
+    parse_object,
+)
 from sleeper.lenient_json import LenientText, OptionalText, parse_message_object, to_text
 
 _ID_BYTES_MAX = 500
@@ -112,17 +119,23 @@ MessageId = Annotated[str, Conversion(_to_id)]
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """An ingest of files, maybe none, into the table with `table_name` or `table_id`."""
+    """An ingest of files, maybe none, into the table with `table_name` or `table_id`.
+
+    `op_column` is the column of the rows' operations.
+    """
 
     id: MessageId
     files: tuple[LenientText, ...]
     table_name: OptionalText = None
     table_id: OptionalText = None
+    op_column: Annotated[OptionalText, Member(optional=True)] = None
 
     @property
     def request(self) -> str:
         """The job's request, which a repetition of its id must equal."""
-        return json.dumps(sorted(self.files), separators=(",", ":"))
+        files = sorted(self.files)
+        request = files if self.op_column is None else {"files": files, "op": self.op_column}
+        return json.dumps(request, separators=(",", ":"))
 
 
 INGEST_JOBS = MessageCodec(IngestJob, "ingest message")

@@ -101,6 +101,12 @@ def check_table_processing(processing: Processing, schema: Schema) -> None:
     A filter of a value field before an iterator is invalid: it would see ingested values or the
     output of the iterator, depending on earlier compactions.
     """
+    if schema.latest is not None and processing.aggregations:
+        raise InvalidRequestError(
+            f"aggregations: {len(processing.aggregations)} in a table of the latest rows (expected "
+            "none, or a table of all rows), because a newer row replaces those that it would be "
+            "aggregated with"
+        )
     check_processing(processing, schema)
     for each in processing.filters if processing.iterator is not None else ():
         if schema.field(each.field) in schema.values:

@@ -94,8 +94,10 @@ def visible_columns(
 
 
 def visible_schema(restriction: Restriction, schema: Schema) -> Schema:
-    """Returns the schema without hidden value fields."""
+    """Returns the schema of the rows that a caller sees: without hidden value fields.
+
+    Queries return the latest rows only, so their schema has no `latest`.
+    """
     allowed = restriction.value_fields
-    if allowed is None:
-        return schema
-    return replace(schema, values=tuple(f for f in schema.values if f.name in allowed))
+    fields = tuple(f for f in schema.values if allowed is None or f.name in allowed)
+    return replace(schema, values=fields, latest=None)

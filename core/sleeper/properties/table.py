@@ -29,6 +29,7 @@ from sleeper.properties.value_kind import (
     text,
     whole_number,
 )
+from sleeper.schema.model import LATEST
 
 T = TypeVar("T")
 
@@ -37,6 +38,13 @@ class TableType(Enum):
     """The kind of a table."""
 
     TABLE = "table"
+
+
+class RowChoice(Enum):
+    """The rows with equal keys that a table shows: all of them, or the newest."""
+
+    APPEND = "append"
+    LATEST = LATEST
 
 
 class FileWritingStrategy(Enum):
@@ -118,6 +126,8 @@ NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", 
 TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
 SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log is authoritative.", required=True)
 TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table. It cannot change.")
+ROWS = _declare("rows", choice(RowChoice), RowChoice.APPEND, Group.DEFINITION, "The rows with equal row and sort keys that the table shows: all of them (append), or the newest (latest). It cannot change.")
+LATEST_BY = _declare("latest.by", optional(text(1000)), None, Group.DEFINITION, "The value field whose largest value makes a row the newest of a table with rows=latest; of equal values the later commit. Unset: the later commit. It cannot change.")
 ONLINE = _inherit("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
 FILTERS, DEFAULT_FILTERS = _copy("filters", FILTERS_TEXT, (), Group.DEFINITION, "The filters of rows. A published copy: the table's log is authoritative.")
 AGGREGATIONS, DEFAULT_AGGREGATIONS = _copy("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "The aggregations of rows with equal keys. A published copy: the table's log is authoritative.")

@@ -52,7 +52,7 @@ def _undeleted_keys(
     deletes: Sequence[Delete],
     settings: EngineSettings,
 ) -> Iterator[Key]:
-    keys_only = replace(schema, sort_keys=(), values=())
+    keys_only = replace(schema, sort_keys=(), values=(), latest=None)
     root = table.instance.storage.root
     key_files = KeyFileCache(settings.key_cache_bytes)
     inputs = []

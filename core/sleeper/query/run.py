@@ -228,5 +228,5 @@ def _inputs(
         url = root.url_of(scan.file.path) if extract is None else str(extract.path)
         size = scan.file.bytes if extract is None else extract.bytes
         rows, version = opened.get(id(scan.deleted)), scan.file.schema_version
-        inputs.append(MergeInput(url, scan.regions, size, rows, version))
+        inputs.append(MergeInput(url, scan.regions, size, rows, version, scan.file.number))
     return tuple(inputs)

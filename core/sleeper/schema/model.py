@@ -131,12 +131,52 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestRows:
+    """Of rows with equal keys, a table shows the newest only.
+
+    The newest has the largest value of the field `by`, if there is one, and then the largest
+    transaction number.
+    """
+
+    by: Annotated[str | None, Member(optional=True)] = None
+
+
+LATEST = "latest"
+
+
+def make_latest(rows: str | None, by: str | None) -> LatestRows | None:
+    """Returns the choice of rows by the table properties `rows` and `latest.by`.
+
+    InvalidRequestError if they contradict each other.
+    """
+    if rows == LATEST:
+        return LatestRows(by)
+    if rows not in (None, "append"):
+        raise InvalidRequestError(f"unknown choice of rows: {rows!r} (expected append, {LATEST})")
+    if by is not None:
+        raise InvalidRequestError(
+            f"field {by!r} orders the rows with equal keys of a table that shows all of them "
+            f"(expected a table of {LATEST} rows)"
+        )
+    return None
+
+
+NUMBER_COLUMN = "__number"
+DELETED_COLUMN = "__deleted"
+HIDDEN_COLUMNS = (NUMBER_COLUMN, DELETED_COLUMN)
+"""Columns of data files of tables with `LatestRows`: the transaction number of a row, and whether
+it is a tombstone."""
+
+_LATEST_BY_TYPES = KEY_TYPES | {PrimitiveType.TIMESTAMP, PrimitiveType.DATE}
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """The fields of a table. Raises InvalidRequestError if they form no valid schema.
 
     Fields without ids get the next ones: 1 to n if none has an id. `version` is the number of
     the transaction that set the schema, and `earlier` are the schemas before it, which older
-    files have.
+    files have. `latest` is None if a table shows all rows with equal keys.
     """
 
     row_keys: Annotated[tuple[Field, ...], Member("rowKeyFields")]
@@ -146,6 +186,7 @@ class Schema:
     values: Annotated[tuple[Field, ...], Member("valueFields", optional=True)] = dataclasses.field(
         default_factory=tuple
     )
+    latest: Annotated[LatestRows | None, Member(optional=True)] = None
     version: Annotated[int, Member(stored=False)] = 1
     earlier: Annotated[tuple["Schema", ...], Member(stored=False)] = dataclasses.field(
         default=(), compare=False, repr=False
@@ -172,6 +213,8 @@ class Schema:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
             if field.default is not None:
                 raise InvalidRequestError(f"key field {field.name!r} cannot have a default")
+        if self.latest is not None:
+            _check_latest(self, self.latest)
 
     def _number_fields(self) -> None:
         ids = [field.id for field in self.fields]
@@ -231,6 +274,28 @@ class Schema:
         raise InvalidRequestError(f"no field {name!r} in the schema, which has: {names}")
 
 
+def _check_latest(schema: Schema, latest: LatestRows) -> None:
+    for field in schema.fields:
+        if field.name in HIDDEN_COLUMNS:
+            raise InvalidRequestError(
+                f"field {field.name!r}: the name is reserved in a table of latest rows"
+            )
+    if latest.by is None:
+        return
+    field = schema.field(latest.by)
+    if field in schema.keys:
+        raise InvalidRequestError(
+            f"field {field.name!r} is a key field, so it cannot order rows with equal keys "
+            "(expected a value field)"
+        )
+    if field.type not in _LATEST_BY_TYPES:
+        expected = ", ".join(sorted(each.value for each in _LATEST_BY_TYPES))
+        raise InvalidRequestError(
+            f"field {field.name!r} has type {type_name(field.type)}, which cannot order rows with "
+            f"equal keys (expected {expected})"
+        )
+
+
 _CODEC = JsonCodec(Schema)
 
 
@@ -246,8 +311,8 @@ def schema_to_json(schema: Schema) -> str:
     """
     raw = _CODEC.to_json(schema)
     if all(field.id == number for number, field in enumerate(schema.fields, 1)):
-        for fields in raw.values():
-            for field in fields:
+        for name in ("rowKeyFields", "sortKeyFields", "valueFields"):
+            for field in raw[name]:
                 del field["id"]
     return json.dumps(raw, separators=(",", ":"))
 

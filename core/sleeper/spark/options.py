@@ -31,9 +31,9 @@ _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
 READ_OPTIONS = (*_TABLE, *_ROWS, "asOf")
 FOLLOW_OPTIONS = (*_TABLE, *_ROWS, "startingVersion", "follower", "maxFilesPerTrigger")
-WRITE_OPTIONS = (*_TABLE, "jobId")
+WRITE_OPTIONS = (*_TABLE, "jobId", "opColumn")
 # Spark passes its own option to the sink.
-SINK_OPTIONS = (*_TABLE, "checkpointLocation")
+SINK_OPTIONS = (*_TABLE, "checkpointLocation", "opColumn")
 
 _PARTITION_BYTES = 32 * 1024**2
 _FILES_PER_TRIGGER = 1000

@@ -128,7 +128,8 @@ def _begin(options: Options, schema: StructType, overwrite: bool) -> tuple[str, 
             "outputMode('append'), instead of mode('overwrite')"
         )
     where, name = read_instance(options), read_table_name(options)
-    return where, begin_ingest(cached_instance(where).table(name), to_arrow(schema), _NAME)
+    table, op_column = cached_instance(where).table(name), options.get("opColumn")
+    return where, begin_ingest(table, to_arrow(schema), _NAME, op_column)
 
 
 def _write(

@@ -4,6 +4,7 @@ import errno
 import gc
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.scan import count_scans
 from sleeper.datafiles.engine.session import EngineSettings, open_session
+from sleeper.datafiles.merge.latest import Stored, with_hidden
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
@@ -28,8 +31,9 @@ from sleeper.datafiles.write.partitioned import (
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
 from sleeper.partitions.partition import Partition, split_region, tree_from_split_points
 from sleeper.partitions.region import Range, Region, key_region, whole_region
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, LatestRows, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
+from tests.seeds import choose_seed
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -137,6 +141,62 @@ def test_merge_plan_never_sorts(tmp_path: Path, count: int, partitions: int) -> 
     plan = str(frame.execution_plan())
     assert "SortExec" not in plan
     assert ("SortPreservingMergeExec" in plan) == (count > 1)
+
+
+@pytest.mark.parametrize("by", [None, "v", "w"])
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_merge_plan_of_latest_rows_never_sorts(tmp_path: Path, by: str | None, count: int) -> None:
+    values = (*SCHEMA.values, Field("w", P.TIMESTAMP, nullable=True))
+    latest = replace(SCHEMA, values=values, latest=LatestRows(by))
+    regions = (key_region(SCHEMA, ("a", 1)),)
+    inputs = []
+    for i in range(count):
+        kind = arrow_schema(with_hidden(latest, i % 3 == 2, i % 2 == 1))
+        url = str(tmp_path / f"{i}.parquet")
+        pq.write_table(kind.empty_table(), url)
+        inputs.append(MergeInput(url, regions if i % 2 else None, number=None if i % 3 == 2 else i))
+    session = open_session(engine(tmp_path))
+    stored = [None, Stored(), Stored(False, False), Stored(True, True, 5)]
+    for choice in stored:
+        request = MergeRequest(latest, tuple(inputs), stored=choice)
+        frame, _ = merge_frame(request, session)
+        plan = str(frame.execution_plan())
+        assert "SortExec" not in plan
+        assert count_scans(frame.execution_plan()) == count
+        assert ("first_of_key" in plan) == (count > 1)
+
+
+@pytest.mark.parametrize("files_max", [2, 64])
+@pytest.mark.parametrize("by", [None, "v"])
+def test_merge_of_latest_rows_keeps_the_newest_across_batches_and_passes(
+    tmp_path: Path, by: str | None, files_max: int
+) -> None:
+    chosen = random.Random(f"{choose_seed()} {by} {files_max}")
+    schema = Schema((Field("k", P.STRING),), (), (Field("v", P.LONG),), LatestRows(by))
+    newest: dict[str, tuple[tuple[int, int], int, bool]] = {}
+    inputs = []
+    for number in range(1, 8):
+        keys = sorted(chosen.sample([f"{k:05}" for k in range(12_000)], 9_000))
+        values = [chosen.randrange(5) for _ in keys]
+        deleted = [chosen.random() < 0.3 or None for _ in keys]
+        for key, value, is_deleted in zip(keys, values, deleted, strict=True):
+            rank = (value if by else 0, number)
+            if key not in newest or newest[key][0] < rank:
+                newest[key] = (rank, value, bool(is_deleted))
+        table = pa.table({"k": keys, "v": values, "__deleted": pa.array(deleted, pa.bool_())})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        inputs.append(MergeInput(str(tmp_path / f"{number}.parquet"), number=number))
+    options = replace(engine(tmp_path), merge_files_max=files_max)
+    request = MergeRequest(schema, tuple(inputs))
+    expected = sorted((k, value) for k, (_, value, is_dead) in newest.items() if not is_dead)
+    assert list_rows(merge(request, options)) == expected
+    kept = merge(replace(request, stored=Stored(hiding_from=4)), options)
+    stored = [
+        (k, value, rank[1], is_dead or None)
+        for k, (rank, value, is_dead) in sorted(newest.items())
+        if not is_dead or rank[1] > 4
+    ]
+    assert list_rows(kept) == stored
 
 
 def test_columns_and_limit_are_pushed_down(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Each input is registered with its sort order, so the plan is a SortPreservingMerge over scans: it
 sorts no rows, and its memory is that of the open inputs. Inputs that exceed the settings' memory
 or `merge_files_max` are first merged in passes through local disk, unfiltered. The last merge
-filters and aggregates, and iterators run on its output.
+filters and aggregates, and iterators run on its output. Of a table of latest rows, all of these
+see only the newest row of each key.
 """
 
 import contextlib
@@ -29,6 +30,16 @@ from sleeper.datafiles.engine.session import (
 from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped
 from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
+from sleeper.datafiles.merge.latest import (
+    FirstOfKey,
+    Stored,
+    drop_tombstones,
+    keep_latest,
+    rank_order,
+    select_stored,
+    with_hidden,
+    with_number,
+)
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
@@ -55,7 +66,8 @@ class MergeInput:
 
     `bytes` is the file's size, which determines its memory while open; None if unknown. The
     `deleted` rows are left out. `schema_version` is that of the file, None for the version of the
-    merge.
+    merge. `number` is the transaction number of all rows, None if the file has a column of them;
+    only a table of latest rows needs it.
     """
 
     url: str
@@ -63,6 +75,7 @@ class MergeInput:
     bytes: int | None = None
     deleted: DeletedRows | None = None
     schema_version: int | None = None
+    number: int | None = None
 
     def open_bytes(self, schema: Schema) -> int:
         """Returns the estimated memory of the input in a merge of all inputs."""
@@ -85,7 +98,8 @@ class MergeRequest:
     """A merge. `columns` are field names in result order, None for all.
 
     Rows pass through `steps` in order. With steps, the inputs must hold all rows of each key.
-    Regions are of row keys, so they may be applied first.
+    Regions are of row keys, so they may be applied first. `stored` is set if a merge of latest
+    rows is written to a file for later merges.
     """
 
     schema: Schema
@@ -93,6 +107,7 @@ class MergeRequest:
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     steps: tuple[ProcessingStep, ...] = ()
+    stored: Stored | None = None
 
     @property
     def is_iterated(self) -> bool:
@@ -102,10 +117,11 @@ class MergeRequest:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """A merge of inputs that may all be open at once. It may run several times.
+    """A merge of inputs that may all be open at once. `again` returns the plan of another run.
 
     `frame` is the plan of `request`, up to the first iterator, and `planned` its request. `dropped`
-    has the number of deleted rows of the passes, and receives those of its runs.
+    has the number of rows that the passes left out as deleted or replaced, and receives those of
+    its run.
     """
 
     session: SessionContext
@@ -118,8 +134,8 @@ class MergePlan:
     cleanup: contextlib.ExitStack
 
     def again(self) -> "MergePlan":
-        """Returns the plan of another run, which counts its own deleted rows."""
-        if not any(each.deleted for each in self.inputs):
+        """Returns the plan of another run, which counts its own dropped rows."""
+        if self.request.schema.latest is None and not any(each.deleted for each in self.inputs):
             return self
         dropped = self.dropped[:1]
         frame = _frame_in(self.cleanup, self.planned, self.session, dropped)
@@ -202,7 +218,8 @@ def narrow_columns(request: MergeRequest) -> MergeRequest:
     """Drops unneeded value fields, if each iterator declares its fields."""
     if request.columns is None:
         return request
-    needed = {*request.columns}
+    latest = request.schema.latest
+    needed = {*request.columns, *({latest.by} if latest else ())}
     for step in request.steps:
         needed |= {each.field for each in step.processing.filters}
         if step.iterator is not None:
@@ -219,7 +236,8 @@ def merge_frame(
 ) -> tuple[DataFrame, list[str]]:
     """Returns the plan of a merge without passes, and the tables registered for it.
 
-    `on_dropped` receives numbers of deleted rows, from several threads.
+    `on_dropped` receives numbers of rows that are deleted or replaced, from several threads. A plan
+    of latest rows may be run once.
     """
     order = key_order(request.schema)
     names: list[str] = []
@@ -228,20 +246,12 @@ def merge_frame(
         for each in request.inputs:
             name = new_table_name()
             names.append(name)
-            url = engine_url(each.url)
-            stored = stored_schema(request.schema, each.schema_version)
-            kind = view_schema(stored)
-            session.register_parquet(name, url, schema=kind, file_sort_order=[order])
-            frame = map_fields(session.table(name), stored, request.schema)
-            if each.regions is not None:
-                predicate = regions_predicate(request.schema, each.regions)
-                frame = frame if predicate is None else frame.filter(predicate)
-            if each.deleted is not None:
-                frame = frame.filter(each.deleted.predicate(on_dropped))
-            frames.append(frame)
+            frames.append(_input_frame(request.schema, each, session, name, on_dropped))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
+        if request.schema.latest is not None:
+            whole = _latest_frame(whole, request, on_dropped)
         if any(step.processing.aggregations for step in request.steps):
             # A merge before the aggregation prevents a partial aggregation per file, which
             # reduces nothing because equal keys lie in different files. The sort below is kept.
@@ -252,6 +262,38 @@ def merge_frame(
         if request.limit is not None:
             whole = whole.limit(request.limit)
     return whole, names
+
+
+def _input_frame(
+    schema: Schema, each: MergeInput, session: SessionContext, name: str, on_dropped: OnDropped
+) -> DataFrame:
+    """Returns the scan of an input, registered under the name, with hidden columns if needed."""
+    stored, mapped = stored_schema(schema, each.schema_version), schema
+    order = key_order(schema)
+    if schema.latest is not None:
+        has_numbers = each.number is None
+        order = rank_order(schema, has_numbers)
+        stored = with_hidden(stored, has_numbers, has_tombstones=True)
+        mapped = with_hidden(schema, has_numbers, has_tombstones=True)
+    url = engine_url(each.url)
+    session.register_parquet(name, url, schema=view_schema(stored), file_sort_order=[order])
+    frame = map_fields(session.table(name), stored, mapped)
+    if each.regions is not None:
+        predicate = regions_predicate(schema, each.regions)
+        frame = frame if predicate is None else frame.filter(predicate)
+    if each.deleted is not None:
+        frame = frame.filter(each.deleted.predicate(on_dropped))
+    return frame if schema.latest is None else with_number(frame, schema, each.number)
+
+
+def _latest_frame(whole: DataFrame, request: MergeRequest, on_dropped: OnDropped) -> DataFrame:
+    """Returns the newest row of each key, with the hidden columns only if they are stored."""
+    schema = request.schema
+    if len(request.inputs) > 1:
+        whole = keep_latest(whole.sort(*rank_order(schema)), schema, FirstOfKey(on_dropped))
+    if request.stored is None:
+        return drop_tombstones(whole, schema)
+    return select_stored(whole, schema, request.stored, on_dropped)
 
 
 def _groups(
@@ -285,14 +327,17 @@ def _merge_pass(
 ) -> list[MergeInput]:
     """Merges each group into one local file."""
     merged = []
+    stored = None if schema.latest is None else Stored()
+    written = schema if stored is None else with_hidden(schema, True, True)
     for group in groups:
         path = settings.new_spill_path(f"pass-{uuid.uuid4().hex}.parquet")
         cleanup.callback(path.unlink, missing_ok=True)
-        frame, names = merge_frame(MergeRequest(schema, group), session, on_dropped)
+        request = MergeRequest(schema, group, stored=stored)
+        frame, names = merge_frame(request, session, on_dropped)
         try:
             batches = stream_batches(session, frame, [each.url for each in group], settings.buckets)
             with engine_errors():
-                _write_pass(path, batches, view_schema(schema))
+                _write_pass(path, batches, view_schema(written))
         finally:
             _deregister(session, names)
         merged.append(MergeInput(str(path), bytes=path.stat().st_size))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from datafusion import DataFrame
+from datafusion.expr import SortExpr
 
 from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
@@ -88,10 +89,14 @@ class UnsortedRows:
 
 
 def sort_batches(
-    batches: Iterator[pa.RecordBatch], schema: Schema, settings: EngineSettings
+    batches: Iterator[pa.RecordBatch],
+    schema: Schema,
+    settings: EngineSettings,
+    order: Sequence[SortExpr] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Sorts batches of the table's Arrow schema. Yields batches of the engine's types.
 
+    The default order is that of the keys.
     Batches of up to a quarter of the memory are sorted in memory, more are staged on disk.
     """
     kept: list[pa.RecordBatch] = []
@@ -103,18 +108,23 @@ def sort_batches(
             with spill_folder(settings, "sort") as folder:
                 unsorted = UnsortedRows(schema, folder)
                 unsorted.add_batches(itertools.chain(kept, batches))
-                yield from sort(unsorted, settings)
+                yield from sort(unsorted, settings, order)
             return
     if kept:
         session = open_session(settings)
         # Fewer input batches make fewer runs to merge.
         whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
         frame = _as_views(session.create_dataframe([whole]), schema)
-        yield from stream_batches(session, frame.sort(*key_order(schema)))
+        yield from stream_batches(session, frame.sort(*(order or key_order(schema))))
 
 
-def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
-    """Yields all rows in key order, in batches of the engine's types. Spills to disk."""
+def sort(
+    unsorted: UnsortedRows, settings: EngineSettings, order: Sequence[SortExpr] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yields all rows in order, by default of keys, in batches of the engine's types.
+
+    Spills to disk.
+    """
     session = open_session(settings, partitions=settings.threads)
     frames = []
     for files in unsorted.groups():
@@ -128,7 +138,8 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     if len(frames) > 1:
         whole = whole.repartition(settings.threads)
     sorted_rows = 0
-    for batch in stream_batches(session, whole.sort(*key_order(unsorted.schema))):
+    in_order = whole.sort(*(order or key_order(unsorted.schema)))
+    for batch in stream_batches(session, in_order):
         sorted_rows += batch.num_rows
         yield batch
     if sorted_rows != unsorted.rows:

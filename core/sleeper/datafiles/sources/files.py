@@ -27,6 +27,7 @@ from sleeper.datafiles.arrow import (
     python_value,
 )
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.datafiles.sources.operations import Operations
 from sleeper.errors import (
     InvalidRequestError,
     UnavailableError,
@@ -164,7 +165,8 @@ class RowChecker:
 
     `row` is the number of the file's next row, from 1. `where` adds a place to messages, such as
     the row group. Unknown columns of a Parquet file are ignored unless `refuses_extra_columns`
-    is true. Lines of text longer than `line_bytes_max` are refused.
+    is true. Lines of text longer than `line_bytes_max` are refused. With `operations`, the schema
+    becomes that of the source, and batches have a column of tombstones.
     """
 
     schema: Schema
@@ -174,9 +176,12 @@ class RowChecker:
     where: str = ""
     refuses_extra_columns: bool = False
     line_bytes_max: int = LINE_BYTES_MAX
+    operations: Operations | None = None
     _target: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.operations is not None:
+            self.schema = self.operations.source_schema
         self._target = arrow_schema(self.schema)
 
     def check_columns(self, columns: Iterable[str], *, ignores_extra: bool = False) -> None:
@@ -251,13 +256,18 @@ class RowChecker:
             arrays.append(array)
             for row, reason in faults.items():
                 bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
+        if self.operations is not None:
+            checked = dict(zip(self._target.names, arrays, strict=True))
+            for row, (name, reason) in self.operations.find_faults(checked).items():
+                bad.setdefault(row, f"field {name!r}: {reason}")
         if bad:
             self._set_aside(columns, bad)
             keep = pa.array([i for i in range(count) if i not in bad], pa.int64())
             arrays = [a.take(keep) for a in arrays]
         self.row += count
         arrays = [_without_null_flags(a, f.type) for a, f in zip(arrays, self._target, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        return batch if self.operations is None else self.operations.apply(batch)
 
     def _set_aside(self, columns: Columns, bad: dict[int, str]) -> None:
         for row in sorted(bad):

@@ -29,6 +29,7 @@ from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, engine_url
 from sleeper.datafiles.merge.deletes import OnDropped
+from sleeper.datafiles.merge.latest import NO_LIMIT
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
@@ -47,9 +48,6 @@ from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.disk import sync_folder
 
-# DataFusion moves filters below sorts and merges, where a tap would see the rows of each input
-# separately, but never below a limit. This one has no other effect.
-_NO_LIMIT = 2**62
 _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 
@@ -86,12 +84,15 @@ class KeyTap:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def above(self, frame: DataFrame) -> DataFrame:
-        """Returns the frame with the tap above it."""
+        """Returns the frame with the tap above it.
+
+        The tap must not be moved below the merge, where it would see each input by itself.
+        """
         names = [f.name for f in self._schema.row_keys]
         types = [frame.schema().field(name).type for name in names]
         tap = udf(self._take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
         columns = [column(name) for name in names]
-        return frame.limit(_NO_LIMIT).filter(tap(*columns, hash_expression(columns)))
+        return frame.limit(NO_LIMIT).filter(tap(*columns, hash_expression(columns)))
 
     def _take(self, *columns: pa.Array) -> pa.Array:
         *keys, hashes = columns
@@ -150,7 +151,7 @@ def write_merge(
     receives the number of deleted rows that were left out. A failure deletes the file.
     """
     with merge_plan(request, engine) as plan, contextlib.closing(plan.batches()) as batches:
-        first = _read_first_row_group(batches, request.schema, target.settings)
+        first = _read_first_row_group(batches, target.schema, target.settings)
         is_local = not any(is_s3_url(each.url) for each in plan.inputs)
         if first.is_complete and is_local and not plan.is_iterated and _is_even(plan, first):
             batches.close()

@@ -99,7 +99,7 @@ def read_change(
     for start in range(0, len(planned.regions), _REGIONS_PER_BATCH):
         regions = planned.regions[start : start + _REGIONS_PER_BATCH]
         yield change(Operation.DELETE_REGION, _no_rows(target), regions)
-    keys = replace(schema, sort_keys=(), values=())
+    keys = replace(schema, sort_keys=(), values=(), latest=None)
     for file in planned.key_files:
         for batch in _read(planned.number, (_scan_keys(file),), keys, root, engine):
             yield change(Operation.DELETE, batch)

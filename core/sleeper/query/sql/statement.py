@@ -27,7 +27,7 @@ from sleeper.query.plan import TablePlan, check_size, plan_table
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
 from sleeper.query.run import RESTARTS
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
-from sleeper.query.sql.tables import NEWEST, AsOf, IteratedRows, register_table
+from sleeper.query.sql.tables import NEWEST, AsOf, MergedRows, register_table
 from sleeper.query.sql.text import (
     ALLOWED,
     check_not_explain,
@@ -90,7 +90,8 @@ class StatementRun:
     """An attempt to run a statement: its session, its files, its holds.
 
     `frame` sets, by table, the plan and the needed regions (`None` for all rows). `local_files`
-    contain the rows of tables with an iterator, until `release`.
+    contain the rows of tables of latest rows or with an iterator, until
+    `release`.
     """
 
     def __init__(
@@ -176,13 +177,14 @@ class StatementRun:
             name = each.table.name
             plan = self.plans[name]
             restriction = each.table.restriction
-            if plan.processing.iterator is None and restriction.iterator is None:
+            iterators = (plan.processing.iterator, restriction.iterator)
+            if iterators == (None, None) and plan.schema.latest is None:
                 self._verify(each.table, plan)
                 self._files += register_table(
                     self.session, each.table, plan, each.now_ms, self._engine.key_files
                 )
             else:
-                rows = IteratedRows(each.table, plan, self.needed.get(name), each.now_ms)
+                rows = MergedRows(each.table, plan, self.needed.get(name), each.now_ms)
                 file = rows.write(self._engine, self.limit)
                 self.local_files[file] = name
                 rows.register(self.session, file)

@@ -2,7 +2,7 @@
 
 Files with the same regions share a scan. A table with an iterator, its own or its caller's, is
 merged into a local file first, because the engine may scan a table several times and cannot wait
-for rows from Python.
+for rows from Python. So is a table of latest rows, which are known only in the merge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,8 +98,8 @@ def _no_rows(schema: Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class IteratedRows:
-    """The rows of some regions of a table, `None` for all, after its iterators.
+class MergedRows:
+    """The rows of some regions of a table, `None` for all, after its merge and iterators.
 
     They have the columns that the table's caller may see.
     """

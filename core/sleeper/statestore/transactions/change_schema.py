@@ -1,13 +1,13 @@
 """The change of a table's schema."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.field_changes import StoredChange, TableShape, table_shape
 from sleeper.processing.model import check_table_processing
 from sleeper.processing.text import processing_from_json, processing_to_json
-from sleeper.schema.model import schema_from_json, schema_to_json
+from sleeper.schema.model import Field, Schema, schema_from_json, schema_to_json
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
@@ -57,11 +57,27 @@ class ChangeSchema(Transaction):
 
     def after(self, before: TableShape) -> TableShape:
         """Returns the changed schema and processing. InvalidRequestError if it is invalid."""
-        after = before
+        latest = before.schema.latest
+        # Without the choice of rows, a change does not fail for a field that it renames or drops.
+        after = replace(before, schema=replace(before.schema, latest=None))
         for change in self.changes:
             after = change.apply(after)
+        if latest is not None and latest.by is not None:
+            _check_same(before.schema.field(latest.by), after.schema)
+        after = replace(after, schema=replace(after.schema, latest=latest))
         check_table_processing(after.processing, after.schema)
         return after
+
+
+def _check_same(field: Field, schema: Schema) -> None:
+    if not any(
+        (each.id, each.name, each.type) == (field.id, field.name, field.type)
+        for each in schema.values
+    ):
+        raise InvalidRequestError(
+            f"field {field.name!r} orders the rows with equal keys (sleeper.table.latest.by), so "
+            "it can be neither dropped nor renamed nor widened"
+        )
 
 
 def _current_shape(fold: Fold) -> TableShape:

@@ -1,6 +1,6 @@
 """A table's schema, initial partitions, filters, aggregations, iterator, and time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from sleeper.errors import InvalidRequestError
@@ -16,7 +16,7 @@ from sleeper.processing.text import (
     processing_to_json,
 )
 from sleeper.schema.defaults import check_default
-from sleeper.schema.model import schema_from_json
+from sleeper.schema.model import Schema, make_latest, schema_from_json, schema_to_json
 from sleeper.statestore.fold import DAY_MS, Fold, create_keyed_tables
 from sleeper.statestore.rows import insert_partition
 from sleeper.statestore.transactions.compaction_jobs import forget_job
@@ -35,7 +35,8 @@ ORPHAN_AGE_DAYS = 14
 class InitialiseTable(Transaction):
     """Sets a table's schema and partitions (parents first). Always number 1.
 
-    `processing_json` holds filters, aggregations and an iterator.
+    `processing_json` holds filters, aggregations and an iterator. With `rows` "latest", the table
+    shows the newest of rows with equal keys only; `latest_by` orders them before their numbers.
     """
 
     kind: ClassVar[str] = "initialise_table"
@@ -43,12 +44,14 @@ class InitialiseTable(Transaction):
     partitions: Annotated[tuple[Partition, ...], Member(last=True)]
     processing_json: Annotated[str, Member("processing")] = "{}"
     orphan_age_days: int = ORPHAN_AGE_DAYS
+    rows: Annotated[str | None, Member(optional=True)] = None
+    latest_by: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.initialised:
             return refused("the table is already initialised")
         try:
-            schema = schema_from_json(self.schema_json)
+            schema = self.schema
             for field in schema.fields:
                 check_default(field)
             check_table_processing(processing_from_json(self.processing_json), schema)
@@ -66,11 +69,18 @@ class InitialiseTable(Transaction):
         fault = find_subtree_fault(root.id, root.region, below, levels_max=None)
         return refused(fault) if fault else APPLY
 
+    @property
+    def schema(self) -> Schema:
+        """The schema with the choice of rows. InvalidRequestError if they do not fit."""
+        schema = schema_from_json(self.schema_json)
+        return replace(schema, latest=make_latest(self.rows, self.latest_by))
+
     def apply(self, fold: Fold) -> None:
-        fold.dimensions = len(schema_from_json(self.schema_json).row_keys)
+        fold.dimensions = len(self.schema.row_keys)
         fold.orphan_age_ms = self.orphan_age_days * DAY_MS
         create_keyed_tables(fold.connection, fold.dimensions)
-        fold.run("INSERT INTO schema_versions VALUES (1, ?)", (self.schema_json,))
+        schema_json = self.schema_json if self.rows is None else schema_to_json(self.schema)
+        fold.run("INSERT INTO schema_versions VALUES (1, ?)", (schema_json,))
         fold.run("INSERT INTO processing_versions VALUES (1, ?)", (self.processing_json,))
         keys: dict[str, int] = {}
         for partition in self.partitions:

@@ -1,0 +1,248 @@
+"""The latest rows of equal keys: the order of a merge by key and rank, and what it keeps.
+
+A data file of a table with `LatestRows` has a key at most once. So it is sorted by key and by rank,
+which is the field `by`, if there is one, and then the transaction number of the row, both
+descending. In a merge in this order the first row of each key is the newest, and a filter above
+the merge keeps it. A row that is a *tombstone* hides its key, and is dropped after that.
+
+The rows of a file of one ingest have one number, which is a constant of the plan. Files with rows
+of several numbers, which compactions write, have the column `__number`; files with tombstones have
+`__deleted`, which is null in rows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import DataFrame, lit, udf
+from datafusion.expr import Expr, SortExpr
+
+from sleeper.datafiles.arrow import arrow_schema, as_plain
+from sleeper.datafiles.engine.expression import column, key_order
+from sleeper.datafiles.merge.deletes import OnDropped
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import (
+    DELETED_COLUMN,
+    NUMBER_COLUMN,
+    Field,
+    PrimitiveType,
+    Schema,
+)
+
+# DataFusion moves filters below sorts and merges, and joins neighbouring filters, but never across
+# a limit. This one has no other effect.
+NO_LIMIT = 2**62
+# Ids of the fields of a table are small.
+_NUMBER_FIELD = Field(NUMBER_COLUMN, PrimitiveType.LONG, id=2_000_000_001)
+_DELETED_FIELD = Field(DELETED_COLUMN, PrimitiveType.BOOLEAN, nullable=True, id=2_000_000_002)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a merge of latest rows writes for later merges: hidden columns and tombstones.
+
+    Tombstones with a number of at most `hiding_from` hide nothing and are dropped.
+    """
+
+    has_numbers: bool = True
+    has_tombstones: bool = True
+    hiding_from: int = 0
+
+
+def with_hidden(schema: Schema, has_numbers: bool, has_tombstones: bool) -> Schema:
+    """Returns the fields of a data file of the table, with the hidden columns that it has."""
+    hidden = [_NUMBER_FIELD] * has_numbers + [_DELETED_FIELD] * has_tombstones
+    return replace(schema, values=(*schema.values, *hidden), latest=None)
+
+
+def rank_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
+    """Returns the order of rows by key, and the newest of each key first."""
+    assert schema.latest is not None
+    order = key_order(schema)
+    if schema.latest.by is not None:
+        order.append(column(schema.latest.by).sort(ascending=False, nulls_first=False))
+    if has_number:
+        order.append(column(NUMBER_COLUMN).sort(ascending=False, nulls_first=False))
+    return order
+
+
+def keep_latest(frame: DataFrame, schema: Schema, first: "FirstOfKey") -> DataFrame:
+    """Keeps the first row of each key of a frame in `rank_order`."""
+    names = [field.name for field in schema.keys]
+    types = [frame.schema().field(name).type for name in names]
+    is_first = udf(first.find, types, pa.bool_(), "volatile", "first_of_key")
+    columns = [column(name) for name in names]
+    return frame.limit(NO_LIMIT).filter(is_first(*columns)).limit(NO_LIMIT)
+
+
+def drop_tombstones(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Selects the table's columns of the rows that are no tombstones."""
+    return frame.filter(_is_row()).select(*(column(field.name) for field in schema.fields))
+
+
+def _is_row() -> Expr:
+    deleted = column(DELETED_COLUMN)
+    return deleted.is_null() | ~deleted
+
+
+def select_stored(
+    frame: DataFrame, schema: Schema, stored: Stored, on_dropped: OnDropped
+) -> DataFrame:
+    """Selects the columns of a file that the rows are written to, without useless tombstones."""
+    if stored.hiding_from or not stored.has_tombstones:
+
+        def is_kept(deleted: pa.Array, numbers: pa.Array) -> pa.Array:
+            kept = pc.invert(pc.fill_null(deleted, False))
+            if stored.has_tombstones:
+                kept = pc.or_(kept, pc.greater(numbers, stored.hiding_from))
+            on_dropped(len(kept) - (pc.sum(kept).as_py() or 0))
+            return kept
+
+        kept = udf(is_kept, [pa.bool_(), pa.int64()], pa.bool_(), "volatile", "keep_tombstones")
+        columns = column(DELETED_COLUMN), column(NUMBER_COLUMN)
+        frame = frame.limit(NO_LIMIT).filter(kept(*columns))
+    fields = with_hidden(schema, stored.has_numbers, stored.has_tombstones).fields
+    return frame.select(*(column(field.name) for field in fields))
+
+
+def with_number(frame: DataFrame, schema: Schema, number: int | None) -> DataFrame:
+    """Selects the table's and the hidden columns of a scan. None is the number of each row."""
+    if number is None:
+        return frame
+    constant = lit(pa.scalar(number, pa.int64())).alias(NUMBER_COLUMN)
+    columns = [column(field.name) for field in schema.fields]
+    return frame.select(*columns, constant, column(DELETED_COLUMN))
+
+
+class FirstOfKey:
+    """Finds the first row of each key in rows in key order, batch by batch, once.
+
+    `on_dropped` receives numbers of other rows, and `dropped` is their sum.
+    """
+
+    def __init__(self, on_dropped: OnDropped = lambda _: None) -> None:
+        self._last: tuple[object, ...] | None = None
+        self._on_dropped = on_dropped
+        self.dropped = 0
+
+    def find(self, *keys: pa.Array) -> pa.Array:
+        """Returns whether each row is the first of its key, from its key columns."""
+        rows = len(keys[0])
+        if not rows:
+            return pa.array([], pa.bool_())
+        is_first = np.zeros(rows, np.bool_)
+        for values in map(as_plain, keys):
+            if rows > 1:
+                is_first[1:] |= _differences(values.slice(1), values.slice(0, rows - 1))
+        is_first[0] = self._last is None or self._last != _key_at(keys, 0)
+        self._last = _key_at(keys, rows - 1)
+        dropped = rows - int(np.count_nonzero(is_first))
+        self.dropped += dropped
+        self._on_dropped(dropped)
+        return pa.array(is_first)
+
+
+def _differences(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    differs = pc.not_equal(left, right)
+    if differs.null_count:
+        differs = pc.fill_null(differs, pc.xor(pc.is_null(left), pc.is_null(right)))
+    found: npt.NDArray[np.bool_] = differs.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _key_at(keys: Sequence[pa.Array], row: int) -> tuple[object, ...]:
+    return tuple(values[row].as_py() for values in keys)
+
+
+class LastRows:
+    """Keeps the last row of each key of an ingest: the newest by its field, or by its place.
+
+    Rows are staged with their place in the input, and sorted with the newest of each key first.
+    `staged` are the fields in between. If the input `has_order`, its last row is the newest;
+    otherwise a key may be twice only if the field orders its rows.
+    """
+
+    def __init__(self, schema: Schema, has_order: bool = True) -> None:
+        self._schema = schema
+        self._has_order = has_order
+        self._rows = 0
+        self._has_tombstones = False
+        deleted = with_hidden(schema, has_numbers=False, has_tombstones=True)
+        # No later file has this column, so it may have the name of the number.
+        self.staged = replace(deleted, values=(*deleted.values, _NUMBER_FIELD))
+
+    @property
+    def order(self) -> list[SortExpr]:
+        """The order of the staged rows."""
+        return rank_order(self._schema)
+
+    @property
+    def written(self) -> Schema:
+        """The fields of the files, when all rows are staged."""
+        return with_hidden(self._schema, False, self._has_tombstones)
+
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of the table's fields, maybe with tombstones, as staged rows."""
+        kind = arrow_schema(self.staged)
+        for batch in batches:
+            rows = batch.num_rows
+            fields = batch.columns[: len(self._schema.fields)]
+            deleted = pa.nulls(rows, pa.bool_())
+            if batch.num_columns > len(fields):
+                deleted = batch.column(DELETED_COLUMN)
+                self._has_tombstones |= deleted.null_count < rows
+            places = pa.array(np.arange(self._rows, self._rows + rows))
+            self._rows += rows
+            yield pa.RecordBatch.from_arrays([*fields, deleted, places], schema=kind)
+
+    def keep(self, in_order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the first row of each key, with the columns of the files."""
+        columns = [field.name for field in self.written.fields]
+        if not self._has_order:
+            in_order = refuse_ties(in_order, self._schema)
+        yield from keep_first(in_order, self._schema, columns)
+
+
+def keep_first(
+    in_order: Iterable[pa.RecordBatch], schema: Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the columns of the first row of each key, of rows in key order."""
+    first = FirstOfKey()
+    for batch in in_order:
+        dropped = first.dropped
+        is_first = first.find(*(batch.column(field.name) for field in schema.keys))
+        kept = batch.select(columns)
+        yield kept if first.dropped == dropped else _filter(kept, is_first)
+
+
+def refuse_ties(in_order: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yields rows in the order of keys and rank. InvalidRequestError if two have the same rank."""
+    by = None if schema.latest is None else schema.latest.by
+    names = [*(field.name for field in schema.keys), *([] if by is None else [by])]
+    first = FirstOfKey()
+    for batch in in_order:
+        ranks = batch.select(names)
+        is_first = first.find(*ranks.columns)
+        if first.dropped:
+            row = ranks.slice(pc.index(is_first, False).as_py(), 1).to_pylist()[0]
+            raise tie_error(row)
+        yield batch
+
+
+def tie_error(row: Mapping[str, object]) -> InvalidRequestError:
+    """Returns the error of a key that several rows have, in an order that is not known."""
+    text = ", ".join(f"{name} {value!r}" for name, value in row.items())
+    return InvalidRequestError(
+        f"several rows with {text}: none is the newest, because the rows of this job have no order "
+        "(expected one row of each key, or a table with the property sleeper.table.latest.by and "
+        "different values of that field)"
+    )
+
+
+def _filter(batch: pa.RecordBatch, is_kept: pa.Array) -> pa.RecordBatch:
+    """Filters a batch, of which Arrow has no kernels for views."""
+    columns = [as_plain(each).filter(is_kept) for each in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
