@@ -218,7 +218,9 @@ class Changes:
 
     - `insert`: `rows` is a `pyarrow.RecordBatch` of added rows. The rows of a transaction are in
       key order, and may come as several changes.
-    - `delete`: the rows of smaller numbers with the row keys in `rows` were deleted.
+    - `upsert`: as `insert`, for a table of latest rows: `rows` replace those of smaller numbers
+      with the same row and sort keys.
+    - `delete`: the rows of smaller numbers with the keys in `rows` were deleted.
     - `delete_region`: the rows of smaller numbers in `regions` were deleted, a list of regions as
       for `delete`.
     - `replace`: all rows were removed. The content of the table follows as inserts of the number.

@@ -61,6 +61,17 @@ class ModelCopy:
         """Adds the rows of a change."""
         self.rows.update(rows)
 
+    def upsert(self, rows: list[Row]) -> None:
+        """Replaces the rows of the same keys."""
+        self.remove([row[:2] for row in rows])
+        self.insert(rows)
+
+    def remove(self, keys: list[tuple[int, int]]) -> None:
+        """Removes the rows of the keys."""
+        for row in list(self.rows):
+            if row[:2] in keys:
+                del self.rows[row]
+
     def delete(self, low: int, high: int | None) -> None:
         """Removes the rows with `low <= k < high`."""
         for row in list(self.rows):

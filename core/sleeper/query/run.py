@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
+from sleeper.datafiles.merge.latest import Stored
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.processing import BoundIterator, ProcessingStep, TableIterators
 from sleeper.datafiles.remote.extracts import Extract
@@ -164,8 +165,12 @@ def read_rows(
     target: pa.Schema,
     steps: tuple[ProcessingStep, ...],
     time_limit: TimeLimit,
+    stored: Stored | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of the plan after the steps, with the target schema, leaf after leaf."""
+    """Yields the rows of the plan after the steps, with the target schema, leaf after leaf.
+
+    `stored` requests hidden columns and tombstones of latest rows, as files have them.
+    """
     left = query.limit
     scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
     # With a limit, rows of later leaves may not be needed, so they are not prefetched.
@@ -180,7 +185,7 @@ def read_rows(
                 reads_all = query.limit is None and query.columns is None
                 _verify(leaf, root, engine, extracted, reads_all, time_limit)
                 inputs = _inputs(leaf, plan.schema, root, engine, extracted)
-                request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
+                request = MergeRequest(plan.schema, inputs, query.columns, left, steps, stored)
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
                     if batch.num_rows:

@@ -310,3 +310,36 @@ def test_files_with_hidden_rows_are_whole(instance: sleeper.Instance, table: sle
         files = list(state.files.all())
         settings = engine_settings(ports, SORT_MEMORY_BYTES)
         assert find_damage(state.schema, files, ports.storage.root, settings) is None
+
+
+def test_the_change_feed_has_upserts_and_deletes(table: sleeper.Table) -> None:
+    number = upsert(table, (1, "a"), (2, None, "d"), (3, "b"), (60, "c")).number
+    changes = [(c.number, c.operation, c.rows.to_pydict()) for c in table.changes()]
+    assert [operation for _, operation, _ in changes] == ["upsert", "delete"]
+    assert {each for each, _, _ in changes} == {number}
+    assert changes[0][2]["key"] == [1, 3, 60]
+    assert changes[1][2] == {"key": [2]}
+    listed = pa.Table.from_batches([c.to_arrow() for c in table.changes()]).to_pylist()
+    assert listed[3]["row"] == {"key": 2, "value": None, "at": None, "tags": None}
+
+
+def test_fields_change_below_the_latest_rows(
+    instance: sleeper.Instance, by_time: sleeper.Table
+) -> None:
+    upsert(by_time, (1, "a", "u", 1), (2, "a", "u", 1), (3, "a", "u", 5))
+    upsert(by_time, (2, None, "d", 3))
+    compact(instance)
+    by_time.rename_field("value", "text")
+    by_time.add_field("value", "StringType", default="new")
+    renamed = rows((1, "b", "u", 2)).append_column("text", [["c"]])
+    by_time.ingest(renamed, op_column="op")
+    for _ in range(2):
+        result = by_time.query(columns=["key", "text", "value"]).to_arrow().to_pylist()
+        assert [tuple(row.values()) for row in result] == [(1, "c", "b"), (3, "a", "new")]
+        compact(instance)
+    with pytest.raises(InvalidRequestError, match="field 'at' orders the rows with equal keys"):
+        by_time.drop_field("at")
+    with pytest.raises(InvalidRequestError, match="field 'at' orders the rows with equal keys"):
+        by_time.rename_field("at", "then")
+    with pytest.raises(InvalidRequestError, match="'__deleted': the name is reserved"):
+        by_time.add_field("__deleted", "StringType")

@@ -20,6 +20,7 @@ class Operation(StrEnum):
     """The kind of a change."""
 
     INSERT = "insert"
+    UPSERT = "upsert"
     DELETE = "delete"
     DELETE_REGION = "delete_region"
     REPLACE = "replace"

@@ -6,9 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge.latest import Stored, with_hidden
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.region import Region
@@ -18,7 +20,7 @@ from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import read_rows
-from sleeper.schema.model import Schema
+from sleeper.schema.model import DELETED_COLUMN, Schema
 from sleeper.storage.location import DataRoot
 
 _REGIONS_PER_BATCH = 1_000
@@ -32,8 +34,11 @@ class Change:
     None if an older version of Sleeper committed it. The `operation` is one of:
 
     - `insert`: the `rows`, in key order, were added.
-    - `delete`: the rows of smaller numbers with the keys in `rows`, which has only the row key
-      fields, were deleted.
+    - `upsert`: the `rows`, in key order, were added to a table of latest rows, where they replace
+      the rows of smaller numbers with the same row and sort keys.
+    - `delete`: the rows of smaller numbers with the keys in `rows` were deleted. It has the row key
+      fields, and for a row to delete of a table of latest rows also the sort key fields and the
+      field that orders rows with equal keys.
     - `delete_region`: the rows of smaller numbers in the `deleted` regions were deleted.
     - `replace`: all rows were removed. The rows that the table has then are inserts of the number.
     """
@@ -67,9 +72,12 @@ class Change:
         if self.deleted:
             region = _region_column(self.deleted, region_type)
         elif self.rows.num_rows:
-            # A delete has only the first columns.
-            columns = [*self.rows.columns]
-            columns += [pa.nulls(count, field.type) for field in list(row_type)[len(columns) :]]
+            # A delete has few of the columns.
+            names = set(self.rows.schema.names)
+            columns = [
+                self.rows.column(f.name) if f.name in names else pa.nulls(count, f.type)
+                for f in row_type
+            ]
             row = pa.StructArray.from_arrays(columns, fields=list(row_type))
         values = [self.number, self.time_ms, self.job, self.operation]
         constants = [
@@ -103,8 +111,30 @@ def read_change(
     for file in planned.key_files:
         for batch in _read(planned.number, (_scan_keys(file),), keys, root, engine):
             yield change(Operation.DELETE, batch)
+    if schema.latest is not None and not planned.is_replacement:
+        for operation, batch in _read_upserts(planned, schema, root, engine):
+            yield change(operation, batch)
+        return
     for batch in _read(planned.number, planned.leaves, schema, root, engine):
         yield change(Operation.INSERT, batch)
+
+
+def _read_upserts(
+    planned: PlannedChange, schema: Schema, root: DataRoot, engine: QueryEngine
+) -> Iterator[tuple[Operation, pa.RecordBatch]]:
+    """Yields rows with their operation. Of rows to delete, only the columns that identify them."""
+    stored = Stored(has_numbers=False)
+    names = arrow_schema(schema).names
+    by = schema.latest.by if schema.latest else None
+    identifying = [*names[: len(schema.keys)], *([by] if by else [])]
+    for batch in _read(planned.number, planned.leaves, schema, root, engine, stored):
+        is_deleted = pc.fill_null(batch.column(DELETED_COLUMN), False)
+        rows = batch.filter(pc.invert(is_deleted)).select(names)
+        deleted = batch.filter(is_deleted).select(identifying)
+        if rows.num_rows:
+            yield Operation.UPSERT, rows
+        if deleted.num_rows:
+            yield Operation.DELETE, deleted
 
 
 def _read(
@@ -113,11 +143,15 @@ def _read(
     schema: Schema,
     root: DataRoot,
     engine: QueryEngine,
+    stored: Stored | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if not leaves:
         return iter(())
-    plan, target = QueryPlan(schema, number, leaves), arrow_schema(schema)
-    return read_rows(plan, Query(raw=True), root, engine, target, (), TimeLimit())
+    kept = schema
+    if stored is not None:
+        kept = with_hidden(schema, stored.has_numbers, stored.has_tombstones)
+    plan, target = QueryPlan(schema, number, leaves), arrow_schema(kept)
+    return read_rows(plan, Query(raw=True), root, engine, target, (), TimeLimit(), stored)
 
 
 def _scan_keys(file: KeyFile) -> LeafPlan:
