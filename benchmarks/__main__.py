@@ -29,6 +29,7 @@ NAMES = (
     "query-service",
     "functions",
     "serve",
+    "purge",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

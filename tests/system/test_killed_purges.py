@@ -152,7 +152,7 @@ def test_killed_deletes_and_purges_lose_no_row_and_resurrect_none(tmp_path: Path
     }
     create_table(instance, "rows", SCHEMA, settings)
     run = KilledRun(tmp_path, instance, seed)
-    deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "8"))
+    deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "6"))
     try:
         while time.monotonic() < deadline:
             run.step()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import commits_dynamo, ingest, job_creation, query_service, state
+from benchmarks import commits_dynamo, ingest, job_creation, purge, query_service, state
 from benchmarks.measuring import Watch
 from benchmarks.report import table, write_reports
 from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
@@ -82,3 +82,9 @@ def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) 
 def _about() -> dict[str, object]:
     names = ("date", "processors", "processor", "memory_gib", "system", "python", "libraries")
     return {**dict.fromkeys(names, "?"), "load": 0}
+
+
+def test_a_purge_is_measured_and_every_object_is_searched(tmp_path: Path) -> None:
+    watch = Watch()
+    purge.ours(watch, str(tmp_path / "purge"), rows_each=100)
+    assert watch.seconds > 0
