@@ -114,6 +114,10 @@ class ModelTable:
         newest = self.newest((self.jobs[job].number or 0, row) for job, row in content)
         return Counter(row for _, row in newest if row[2] != DELETE)
 
+    def undeleted(self) -> set[Row]:
+        """Returns the rows that are not deleted, also those that newer rows of their keys hide."""
+        return {row for _, row in self._content(None)}
+
     def _content(self, version: int | None) -> list[tuple[str, Row]]:
         """Returns each row with its job."""
         content: list[tuple[str, Row]] = []

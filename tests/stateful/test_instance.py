@@ -463,7 +463,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.note_commits()
         if report.is_complete:
             if all(each.number is None for each in self.model.replacements.values()):
-                assert self.stored_rows() <= set(self.model.rows())
+                assert self.stored_rows() <= self.model.undeleted()
             with self.state.reading() as state:
                 assert not state.deletes.remembered(whole_region(state.schema), state.number)
         else:
