@@ -51,6 +51,16 @@ class ModelUndo:
 
 
 @dataclass
+class ModelField:
+    """A field was added with a default, or dropped."""
+
+    name: str
+    default: int | None = None
+    is_dropped: bool = False
+    number: int | None = None
+
+
+@dataclass
 class ModelCopy:
     """A copy of the table's rows at `number`, which a consumer of the change feed maintains."""
 
@@ -81,10 +91,11 @@ class ModelCopy:
 
 @dataclass
 class ModelClone:
-    """A clone: the rows of the version that it began with, and of its own jobs."""
+    """A clone: the rows and fields of the version that it began with, and rows of its own jobs."""
 
     id: str
     rows: Counter[Row]
+    fields: dict[str, int | None]
 
 
 @dataclass
@@ -99,6 +110,7 @@ class ModelTable:
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     deletes: dict[str, ModelDelete] = field(default_factory=dict)
     replacements: dict[str, ModelRestore | ModelUndo] = field(default_factory=dict)
+    field_changes: dict[str, ModelField] = field(default_factory=dict)
     holds: dict[str, tuple[int, int]] = field(default_factory=dict)
     follower: int | None = None
     copy: ModelCopy | None = None
@@ -159,6 +171,19 @@ class ModelTable:
         if self.choice == "append":
             return Counter(rows)
         return Counter(row for _, row in self.newest((0, row) for row in rows))
+
+    def added_fields(self, version: int) -> dict[str, int | None]:
+        """Returns the defaults of the fields that the version has beside those of its rows."""
+        fields: dict[str, int | None] = {}
+        committed = [(c.number, c) for c in self.field_changes.values() if c.number is not None]
+        for number, change in sorted(committed, key=itemgetter(0)):
+            if number > version:
+                break
+            if change.is_dropped:
+                del fields[change.name]
+            else:
+                fields[change.name] = change.default
+        return fields
 
     def rows_between(self, start: int, end: int) -> Counter[Row]:
         """Returns the rows added after one version, up to another, deleted since or not."""

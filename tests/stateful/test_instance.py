@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 )
 
 from sleeper.admin.clone import clone_table
+from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
 from sleeper.clock import system_clock
@@ -54,16 +55,19 @@ from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.processing.field_changes import AddField, DropField
 from sleeper.purging.report import ObjectState
 from sleeper.purging.service import purge_table
 from sleeper.query.changes.reader import ChangeReader, ChangesRequest
 from sleeper.query.changes.service import open_changes
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
+from sleeper.schema.model import Field, PrimitiveType
 from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.statestore.reading.delete_queries import find_deleted
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
@@ -83,6 +87,7 @@ from tests.stateful.model import (
     ModelClone,
     ModelCopy,
     ModelDelete,
+    ModelField,
     ModelJob,
     ModelRestore,
     ModelTable,
@@ -172,12 +177,14 @@ class InstanceMachine(RuleBasedStateMachine):
                 if applied is not None:
                     assert job.number in (None, applied.number)
                     job.number, job.committed_ms = applied.number, applied.time_ms
-            for delete_id, delete in self.model.deletes.items():
-                applied = state.jobs.applied(delete_id, DeleteRows.kind)
-                if applied is not None:
-                    delete.number = applied.number
-            for change_id, change in self.model.replacements.items():
-                for kind in (RestoreVersion.kind, UndoJob.kind, ReinitialiseTable.kind):
+            kinds = (RestoreVersion.kind, UndoJob.kind, ReinitialiseTable.kind)
+            changes: list[tuple[str, Any, Sequence[str]]] = [
+                *((i, each, (DeleteRows.kind,)) for i, each in self.model.deletes.items()),
+                *((i, each, (ChangeSchema.kind,)) for i, each in self.model.field_changes.items()),
+                *((i, each, kinds) for i, each in self.model.replacements.items()),
+            ]
+            for change_id, change, its_kinds in changes:
+                for kind in its_kinds:
                     applied = state.jobs.applied(change_id, kind)
                     if applied is not None:
                         change.number = applied.number
@@ -386,6 +393,25 @@ class InstanceMachine(RuleBasedStateMachine):
             self.attempt(crash_at, lambda i: submit_ingest(i, NAME, files, job_id, self.op_column))
         self.work(worker_crash_at, times)
 
+    # -- fields
+
+    @rule(
+        name=st.sampled_from("ab"),
+        default=st.none() | st.integers(0, 3),
+        crash_at=crash,
+        times=st.integers(1, 2),
+    )
+    def add_or_drop_field(
+        self, name: str, default: int | None, crash_at: int | None, times: int
+    ) -> None:
+        is_dropped = name in self.model.added_fields(self.number())
+        new = Field(name, PrimitiveType.INT, default=default)
+        change_id = uuid.uuid4().hex
+        change = DropField(name) if is_dropped else AddField(new)
+        self.model.field_changes[change_id] = ModelField(name, default, is_dropped)
+        for _ in range(times):
+            self.attempt(crash_at, lambda i: change_schema(i, NAME, [change], change_id))
+
     # -- deletes
 
     @rule(low=keys, width=st.none() | st.integers(1, 12), crash_at=crash, times=st.integers(1, 2))
@@ -490,11 +516,12 @@ class InstanceMachine(RuleBasedStateMachine):
                 clone_table(self.instance, NAME, name, version)
             return
         rows = self.clones[source].rows if source else self.model.rows(version)
+        fields = self.added_fields(self.number() if version is None else version, source or NAME)
         for each in (crash_at, again_at, None):
             self.attempt(each, lambda i: clone_table(i, source or NAME, name, version))
             with contextlib.suppress(NotFoundError):
                 ref = self.raw.tables.index.find(name)
-                self.clones[name] = ModelClone(ref.id, Counter(rows))
+                self.clones[name] = ModelClone(ref.id, Counter(rows), fields)
                 return
 
     @rule(pick=picks, rows=rows, crash_at=crash)
@@ -729,7 +756,7 @@ class InstanceMachine(RuleBasedStateMachine):
             for part in parts:
                 if part.operation == "replace":
                     copy.rows.clear()
-                rows = [tuple(row.values()) for row in part.rows.to_pylist()]
+                rows = [_row(row) for row in part.rows.to_pylist()]
                 assert [row[:2] for row in rows] == sorted(row[:2] for row in rows)
                 if part.operation == "upsert":
                     copy.upsert(rows)
@@ -777,10 +804,20 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             return state.horizon
 
+    def added_fields(self, version: int, name: str) -> dict[str, int | None]:
+        is_clone = name in self.clones
+        return self.clones[name].fields if is_clone else self.model.added_fields(version)
+
     def queried(self, version: Version | None, name: str = NAME) -> Counter[Row]:
+        with self.raw.table(name).state.reading(version) as state:
+            fields = self.added_fields(state.version, name)
         with open_query(self.raw, name, Query(version=version)) as result:
-            actual = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
-        return Counter(actual)
+            assert result.schema.names == ["k", "s", "v", *fields]
+            actual = [row for batch in result for row in batch.to_pylist()]
+        for row in actual:
+            # Ingests of JSON lines have null in fields that they lack.
+            assert all(row[each] in (None, default) for each, default in fields.items())
+        return Counter(map(_row, actual))
 
     # -- what must hold after every step
 
@@ -893,9 +930,7 @@ class InstanceMachine(RuleBasedStateMachine):
                 assert (row.get("__deleted") or False) == (
                     self.choice != "append" and row["v"] == DELETE
                 )
-            self.contents[path] = [
-                (row.get("__number"), (row["k"], row["s"], row["v"])) for row in result
-            ]
+            self.contents[path] = [(row.get("__number"), _row(row)) for row in result]
         return self.contents[path]
 
     # -- the end: whatever happened, all is done once it is let run
@@ -1006,6 +1041,11 @@ def _run_one(instance: Instance) -> bool:
 
 def _operations(rows: list[Row]) -> pa.Array:
     return pa.array(["d" if value == DELETE else "u" for _, _, value in rows], pa.string())
+
+
+def _row(row: dict[str, Any]) -> Row:
+    """Returns the fields that the rows of the model have. Deletes by key have fewer."""
+    return tuple(row[name] for name in "ksv" if name in row)  # type: ignore[return-value]
 
 
 def _table(rows: list[Row]) -> pa.Table:

@@ -39,7 +39,7 @@ from tests.seeds import choose_seed
 from tests.unit.deletion.test_deletion import compact
 
 KEYS = 30
-STEPS = 12
+STEPS = 10
 VALUES: dict[FieldType, list[Any]] = {
     PrimitiveType.INT: [-(2**31), 0, 7],
     PrimitiveType.LONG: [-(2**63), 0, 2**40],
@@ -134,8 +134,9 @@ def test_any_changes_show_the_rows_of_the_model(tmp_path: Path, merge_files_max:
         for version in range(1, table.version + 1):
             expected = model.at(version)
             assert _rows(table.query(as_of=version).to_arrow()) == expected, version
-            found = instance.sql("SELECT * FROM rows", as_of=version).to_arrow()
-            assert _rows(found) == expected, version
+            if version % 5 == 0:
+                found = instance.sql("SELECT * FROM rows", as_of=version).to_arrow()
+                assert _rows(found) == expected, version
 
 
 def _check(instance: Any, table: Any, model: _Model, chosen: random.Random) -> None:
