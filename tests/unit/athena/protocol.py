@@ -136,9 +136,10 @@ class Athena:
         columns: Sequence[str] | None = None,
         block_bytes: int = 10**11,
         inline_bytes: int = 10**11,
+        schema: pa.Schema | None = None,
         **constraints: Any,
     ) -> Json:
-        schema = self.schema(table)
+        schema = schema or self.schema(table)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         return self.ask(

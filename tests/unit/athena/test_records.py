@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.athena.connector import SpillBucket
 from sleeper.athena.service import answer
@@ -22,6 +23,7 @@ from sleeper.garbage_collection.service import collect_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.processing.field_changes import DropField, RenameField
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS, FakeClock
@@ -287,6 +289,17 @@ def test_a_split_of_a_collected_version_is_refused(
     reason = r"version \d+ is no longer readable .*hold of 3600 seconds expired; run it again"
     with pytest.raises(StateMovedOnError, match=reason):
         athena.read(table, splits[0])
+
+
+def test_a_split_is_read_with_the_schema_of_its_version(
+    instance: Instance, athena: Athena, table: str
+):
+    old = athena.schema(table)
+    split = athena.splits(table)[0]
+    change_schema(instance, table, [RenameField("v", "w"), DropField("Count")])
+    read = athena.read(table, split, columns=["v", "count"], schema=old)
+    assert [b.num_rows for b in athena.batches(read)] == [100]
+    assert athena.query(table).schema.names == ["id", "w"]
 
 
 def holds(instance: Instance) -> list[Any]:

@@ -15,7 +15,13 @@ import sleeper
 from sleeper.admin.properties import get_table_property, set_table_properties
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
-from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
 from sleeper.ingest.run import IngestProgress
 from sleeper.ingest.service import ingest_paths
@@ -31,6 +37,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from tests.tables.data_table import DataTable, make_engine
+from tests.unit.deletion.test_deletion import compact
 from tests.unit.query.test_extracts import DistantRoot
 
 LONG, STRING = PrimitiveType.LONG, PrimitiveType.STRING
@@ -144,11 +151,35 @@ def test_a_running_compaction_loses_its_files_and_its_work_is_repeated(
     table.ingest(pa.Table.from_pylist(ROWS))
     ports = instance._ports
     compact_table(ports, "rows", True)
-    messages = ports.jobs.queue(QueueName.COMPACTION).receive()
+    queue, messages = ports.jobs.queue(QueueName.COMPACTION), []
+    while received := queue.receive():
+        messages += received
     table.add_field("new", "StringType", "x")
     with pytest.raises(StateMovedOnError):
         run_compaction_message(ports, messages[0].body)
     assert {row["new"] for row in rows(table)} == {"x"}
+    for message in messages:
+        queue.delete(message.receipt)
+    assert compact(instance) == 2
+    with ports.table("rows").state.reading() as state:
+        assert {file.schema_version for file in state.files.all()} == {5}
+    assert {row["new"] for row in rows(table)} == {"x"}
+    assert not check_table(ports, "rows").findings
+
+
+def test_an_error_names_the_damaged_file_among_those_of_earlier_schemas(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    table.rename_field("a", "z")
+    table.ingest(pa.Table.from_pylist([{"key": 0, "time": 0, "z": 1, "b": "x"}]))
+    with instance._ports.table("rows").state.reading() as state:
+        *_, last = state.files.all()
+    path = Path(instance._ports.storage.root.url_of(last.path))
+    content = bytearray(path.read_bytes())
+    content[-100:-50] = bytes(50)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=last.path):
+        rows(table, columns=["z"])
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
