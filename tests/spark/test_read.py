@@ -10,7 +10,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 import sleeper
-from tests.spark.tables import NUMBERS, ingest_numbers, loaded
+from tests.spark.tables import NUMBERS, ingest_numbers, loaded, source_options
 
 
 def test_every_type_maps_to_its_spark_type(spark: SparkSession, instance: sleeper.Instance) -> None:
@@ -89,6 +89,21 @@ def test_a_loaded_table_keeps_its_version(spark: SparkSession, instance: sleeper
     assert frame.count() == frame.join(frame.select("n"), "n").count() == 10
     assert loaded(spark, table).count() == 15
     assert loaded(spark, table, asOf=version).count() == 10
+
+
+def test_fields_of_files_of_earlier_schemas(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", NUMBERS, split_points=[10])
+    ingest_numbers(table, range(20))
+    table.rename_field("text", "name")
+    table.add_field("text", "IntType", 5)
+    new = spark.createDataFrame([(30, "new")], "n long, name string")
+    new.write.format("sleeper").options(**source_options(table)).mode("append").save()
+    frame = loaded(spark, table, partitionBytes=1)
+    rows = frame.filter("n in (7, 30)").orderBy("n").collect()
+    assert rows == [Row(n=7, name="text 7", text=5), Row(n=30, name="new", text=5)]
+    assert loaded(spark, table, asOf=2, keys="[7]").collect() == [Row(n=7, text="text 7")]
 
 
 def test_aggregations_of_the_table_are_applied(

@@ -11,8 +11,11 @@ from datafusion import SessionContext
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings, open_session
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.errors import DataError
+from sleeper.partitions.partition import tree_from_split_points
 from sleeper.partitions.region import key_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
@@ -94,6 +97,31 @@ def test_a_file_of_the_same_schema_is_not_mapped(
 ) -> None:
     frame, _ = merge_frame(MergeRequest(SECOND, (inputs[1],)), session(tmp_path))
     assert "ProjectionExec" not in frame.execution_plan().display_indent()
+
+
+@pytest.mark.parametrize("by_engine", [False, True])
+def test_a_merge_writes_the_new_schema(
+    tmp_path: Path,
+    inputs: tuple[MergeInput, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    by_engine: bool,
+) -> None:
+    if by_engine:
+        monkeypatch.setattr(merged, "write_sorted", None)
+        # One row is a complete row group.
+        monkeypatch.setattr(FileSettings, "row_group_rows", lambda *_: 1)
+    leaves = tree_from_split_points(SECOND, [])
+    target = WriteTarget(DataRoot(tmp_path), "t", SECOND, leaves, 7, FileSettings())
+    engine = EngineSettings(tmp_path)
+    written = merged.write_merge(MergeRequest(SECOND, inputs[:1]), engine, target)
+    assert written is not None
+    assert written.schema_version == 9
+    again = MergeInput(str(tmp_path / written.path), schema_version=9)
+    both = [
+        pa.Table.from_batches(merge(MergeRequest(SECOND, (each,)), engine)).to_pylist()
+        for each in (inputs[0], again)
+    ]
+    assert both[0] == both[1]
 
 
 def test_a_file_of_an_unknown_schema_is_not_read(tmp_path: Path) -> None:
