@@ -265,6 +265,37 @@ def test_fields_that_callers_or_an_iterator_need_are_kept(
         table.rename_field("time", "at")
 
 
+@pytest.mark.parametrize("by", ["", "time"])
+def test_tables_of_latest_rows_keep_the_newest_row_of_each_key(
+    instance: sleeper.Instance, by: str
+) -> None:
+    settings = {"sleeper.table.rows": "latest", "sleeper.table.latest.by": by}
+    table = instance.create_table("latest", SCHEMA, settings)
+    table.ingest(pa.Table.from_pylist(ROWS))
+    table.rename_field("a", "z")
+    table.add_field("new", "LongType", 7, after="key")
+    newer = [{"key": k, "time": 9, "z": 100, "b": "x", "new": k} for k in (1, 2)]
+    table.ingest(pa.Table.from_pylist(newer))
+    table.drop_field("b")
+    old = [{"key": r["key"], "new": 7, "time": r["time"], "z": r["a"]} for r in ROWS]
+    changed = [{"key": r["key"], "new": r["new"], "time": 9, "z": 100} for r in newer]
+    expected = [old[0], *changed, *old[3:]]
+    assert rows(table) == expected
+    assert instance.sql("SELECT * FROM latest ORDER BY key").to_arrow().to_pylist() == expected
+    assert compact(instance, "latest") == 1
+    assert rows(table) == expected
+    table.widen_field("z", "LongType")
+    table.ingest(pa.Table.from_pylist([{"key": 0, "time": 9, "z": 2**40}]))
+    first = {"key": 0, "new": 7, "time": 9, "z": 2**40}
+    assert rows(table) == [first, *expected[1:]]
+    assert not check_table(instance._ports, "latest").findings
+    assert rows(table, as_of=2) == ROWS
+    if by:
+        for change in (lambda: table.drop_field("time"), lambda: table.rename_field("time", "at")):
+            with pytest.raises(InvalidRequestError, match="orders the rows with equal keys"):
+                change()
+
+
 def test_a_dropped_field_does_not_come_back_under_its_name(table: sleeper.Table) -> None:
     table.drop_field("b")
     table.add_field("b", "StringType")
