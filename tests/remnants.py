@@ -1,5 +1,6 @@
 """The search for a value in every object of a folder or bucket, in the forms that it may have."""
 
+import base64
 import gzip
 import io
 from collections.abc import Iterable
@@ -12,14 +13,18 @@ def find_remnants(objects: Iterable[tuple[str, bytes]], value: str | int) -> lis
     """Returns the names of objects that hold the value.
 
     The search reads Parquet, decompresses gzip and Zstandard, and looks at all other bytes, so
-    also at unused pages of databases. Numbers are looked for as text and as eight bytes.
+    also at unused pages of databases. Text is looked for as it is and in base64, as messages have
+    it, and a number as text and as eight bytes.
     """
     return [name for name, content in objects if any(map(_finder(value), _forms(content)))]
 
 
 def _finder(value: str | int) -> "_Finder":
-    forms = [str(value).encode()]
-    if isinstance(value, int):
+    text = str(value).encode()
+    forms = [text]
+    if isinstance(value, str):
+        forms.append(base64.b64encode(text))
+    else:
         forms += [value.to_bytes(8, order, signed=True) for order in ("little", "big")]
     return _Finder(forms)
 

@@ -11,6 +11,7 @@ import pytest
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
+from sleeper.deletion.message import submit_delete
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -376,6 +377,18 @@ def test_a_purge_continues_after_a_disk_was_full(
 
 def fail_for_space(*_: object) -> None:
     raise UnavailableError("disk is full")
+
+
+def test_the_message_of_a_delete_is_gone_from_the_queue(table: PurgedTable) -> None:
+    table.add_person()
+    with table.state.reading() as state:
+        region = key_region(state.schema, [PERSON])
+    submit_delete(table.ports, "rows", [region])
+    assert any("instance.db" in name for name in table.remnants())
+    run_all(table.ports)
+    table.delete_person()
+    assert table.purge().is_complete
+    assert table.remnants() == []
 
 
 def test_split_points_of_a_deleted_region_remain(tmp_path: Path) -> None:
