@@ -425,13 +425,19 @@ class Table:
         """
         return undo_job(self._instance, job_id, self.name)
 
-    def reinitialise(self, request_id: str | None = None) -> VersionChange:
+    def reinitialise(
+        self, request_id: str | None = None, split_points: Sequence[object] = ()
+    ) -> VersionChange:
         """Removes all rows, in one transaction. Schema, properties and partitions stay.
 
-        Garbage collection deletes the files; until then `restore` brings the rows back.
-        `request_id` makes the call idempotent, as `restore_id` of `restore` does.
+        Then leaves are split at those of `split_points` that divide one: values of the first row
+        key field, in ascending order. Garbage collection deletes the files; until then `restore`
+        brings the rows back. `request_id` makes the call idempotent, as `restore_id` of `restore`
+        does.
+
+        Raises `InvalidRequestError` for a split point that is not valid.
         """
-        return reinitialise_table(self._instance, self.name, request_id)
+        return reinitialise_table(self._instance, self.name, request_id, split_points)
 
     def purge(
         self,

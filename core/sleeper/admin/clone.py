@@ -80,9 +80,11 @@ def clone_table(
             _fill(instance, table, ref, version)
             # ConflictError if the name was taken, or if another clone of that name began.
             instance.tables.index.replace(ref, replace(ref, state=TableState.ACTIVE))
-        except BaseException:
+        except BaseException as error:
             with suppress(SleeperError):
                 mark_clone_deleting(instance.tables.index, ref)
+            if isinstance(error, NotFoundError):
+                table.check_active()  # a clearer error if its state is already deleted
             raise
     finally:
         with suppress(SleeperError):  # it expires

@@ -1,5 +1,7 @@
 """Restores old versions of tables, undoes jobs, and empties tables (design note 13)."""
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sleeper.errors import (
@@ -9,17 +11,22 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.instance import Instance, OpenTable
+from sleeper.partitions.partition import subtree, tree_from_split_points
+from sleeper.schema.model import KeyValue, check_key_value
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.partition_split import SPLIT_LEVELS_MAX, SplitPartition
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.transaction import (
     Outcome,
     Status,
     Transaction,
+    check_outcome,
     new_transaction_id,
 )
 from sleeper.statestore.version import Version
 
 _ID_CHARACTERS_MAX = 200
+_SPLIT_POINTS_MAX = 2**SPLIT_LEVELS_MAX - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +74,54 @@ def restore_table(
 
 
 def reinitialise_table(
-    instance: Instance, table_name: str, request_id: str | None = None
+    instance: Instance,
+    table_name: str,
+    request_id: str | None = None,
+    split_points: Sequence[object] = (),
 ) -> VersionChange:
     """Removes all rows of a table in one transaction; partitions, schema and properties stay.
 
-    The version before can be restored while it is readable. Ids, and errors that leave the outcome
-    unknown, are as for `restore_table`.
+    Then leaves are split at those of the split points that divide one. The version before can be
+    restored while it is readable. Ids, and errors that leave the outcome unknown, are as for
+    `restore_table`. InvalidRequestError for split points that are not valid.
     """
     _check_id(request_id)
     table = instance.table(table_name)
+    with table.state.reading() as state:
+        tree_from_split_points(state.schema, split_points)  # checks them
+        field = state.schema.row_keys[0]
     transaction = ReinitialiseTable(id=request_id or new_transaction_id())
     outcome = _commit(table, transaction)
     if outcome.refused:
         raise ConflictError(f"cannot reinitialise table {table_name!r}: {outcome.reason}")
+    _split_leaves(table, [check_key_value(field, point) for point in split_points])
     return _describe(table, transaction, outcome)
+
+
+def _split_leaves(table: OpenTable, points: Sequence[KeyValue]) -> None:
+    """Splits leaves at the points, ascending values of the first row key field. Idempotent."""
+    while True:
+        splits = []
+        with table.state.reading() as state:
+            for leaf in state.partitions.leaves():
+                within = leaf.region.ranges[0]
+                low = bisect_right(points, within.min)
+                high = len(points) if within.max is None else bisect_left(points, within.max)
+                if low < high:
+                    some = _choose_evenly(points[low:high])
+                    splits.append(SplitPartition(leaf.id, tuple(subtree(leaf, 0, some))))
+        if not splits:
+            return
+        for split, outcome in zip(splits, table.state.commit(*splits), strict=True):
+            check_outcome(split, outcome)
+
+
+def _choose_evenly(points: Sequence[KeyValue]) -> Sequence[KeyValue]:
+    """Returns as many of the points as one transaction can split a leaf at."""
+    if len(points) <= _SPLIT_POINTS_MAX:
+        return points
+    parts = _SPLIT_POINTS_MAX + 1
+    return [points[place * len(points) // parts] for place in range(1, parts)]
 
 
 def undo_job(

@@ -1,6 +1,7 @@
 """`sleeper undo`, and `sleeper table restore`, `clone` and `reinitialise`."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from sleeper.cli.output import instance_command, note
 if TYPE_CHECKING:
     from sleeper.admin.versions import VersionChange
     from sleeper.instance import Instance
+    from sleeper.schema.model import KeyValue
 
 
 RequestId = Annotated[
@@ -106,24 +108,41 @@ def clone(
 def reinitialise(
     instance: "Instance",
     name: TableName,
+    split_points: Annotated[
+        Path | None,
+        typer.Option(
+            "--split-points",
+            metavar="FILE",
+            help="Split points to add to the table's partitions, as for `sleeper table create`.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     request_id: RequestId = None,
 ) -> None:
     """Remove all rows of a table, in one transaction.
 
-    Schema, properties and partitions stay. Garbage collection deletes the files; until then
-    `sleeper table restore` brings the rows back. Asks for confirmation on a terminal.
+    Schema, properties and partitions stay; leaves are split at new split points. Garbage collection
+    deletes the files; until then `sleeper table restore` brings the rows back. Asks for
+    confirmation on a terminal.
 
     \b
-    Example:
+    Examples:
       sleeper table reinitialise flights --yes
+      sleeper table reinitialise flights --yes --split-points splits.txt
     """
+    from sleeper.admin.tables import read_split_points
     from sleeper.admin.versions import reinitialise_table
+    from sleeper.properties.table import SPLITS_BASE64
 
-    instance.table(name)
+    table = instance.table(name)
+    points: list[KeyValue] = []
+    if split_points is not None:
+        with table.state.reading() as state:
+            schema = state.schema
+        points = read_split_points(schema, split_points, table.properties().get(SPLITS_BASE64))
     if not yes and sys.stdin.isatty():
         typer.confirm(f"remove all rows of table {name}?", abort=True, err=True)
-    change = reinitialise_table(instance, name, request_id)
+    change = reinitialise_table(instance, name, request_id, points)
     if not _note_done(change, "reinitialisation"):
         note(f"removed all rows of {name}: transaction {change.number}")
 

@@ -321,10 +321,11 @@ def test_a_clone_whose_process_died_anywhere_is_repeated(tables: Tables) -> None
         assert tables.keys("b") == ROWS
         clone = tables.id("b")
         tables.clock.now_ms += 3_600_000  # the hold of the dead process expires
-        tables.compact("a")
+        if crash_at % 6 == 1:
+            tables.compact("a")
         tables.collect()
         assert set(tables.pins("a")) == {clone}
-        assert tables.keys("b") == tables.keys("a") == ROWS
+        assert tables.keys("b") == ROWS
         assert tables.table_folders() == {tables.id("a"), clone}
         delete_table(tables.instance, "b")
         tables.collect()
@@ -388,20 +389,20 @@ def test_a_deletion_of_an_owner_that_dies_is_finished(tables: Tables) -> None:
         assert tables.keys("b") == tables.keys("c") == ROWS
 
 
-def test_a_table_that_is_deleted_meanwhile_is_not_cloned(tables: Tables) -> None:
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_table_that_is_deleted_meanwhile_is_not_cloned(tables: Tables, is_finished: bool) -> None:
     owner = tables.id("a")
-    install = tables.instance.tables.install
     create = tables.instance.tables.create
 
     def delete_then_create(table_id: TableId) -> None:
         delete_table(tables.instance, "a")
-        finish_deletions(tables.instance)
+        if is_finished:
+            finish_deletions(tables.instance)
         create(table_id)
 
     racing = with_ports(tables.instance, tables={"create": delete_then_create})
-    with pytest.raises((StateMovedOnError, NotFoundError)):
+    with pytest.raises(StateMovedOnError, match="was deleted"):
         clone_table(racing, "a", "b")
-    assert install is tables.instance.tables.install
     tables.reopen()
     assert tables.api.tables() == []
     tables.collect()

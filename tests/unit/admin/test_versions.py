@@ -180,3 +180,26 @@ def test_a_reinitialised_table_is_empty_and_keeps_its_partitions(
         assert len(list(state.partitions.leaves())) == 2
     table.restore(number)
     assert keys(table) == list(range(100))
+
+
+def leaf_starts(table: sleeper.Table) -> list[object]:
+    with table._instance.table("rows").state.reading() as state:
+        return [leaf.region.ranges[0].min for leaf in state.partitions.leaves()][1:]
+
+
+def test_split_points_are_added_to_a_reinitialised_table(table: sleeper.Table) -> None:
+    number = ingest(table, range(100))
+    with pytest.raises(InvalidRequestError, match="ascending order: 1 follows 2"):
+        table.reinitialise(split_points=[2, 1])
+    with pytest.raises(InvalidRequestError, match="'x'"):
+        table.reinitialise(split_points=["x"])
+    assert keys(table) == list(range(100))
+    table.reinitialise("e", split_points=[10, 50, 70])
+    assert leaf_starts(table) == [10, 50, 70]
+    table.reinitialise("e", split_points=[10, 50, 80])
+    assert leaf_starts(table) == [10, 50, 70, 80]
+    points = list(range(100, 1_000))
+    table.reinitialise(split_points=points)
+    assert leaf_starts(table) == [10, 50, 70, 80, *points]
+    table.restore(number)
+    assert keys(table) == list(range(100))

@@ -53,6 +53,18 @@ def test_a_table_is_reinitialised(loaded: Sleeper) -> None:
     assert loaded("table", "reinitialise", "none").status == 1
 
 
+def test_a_table_is_reinitialised_with_split_points(loaded: Sleeper, tmp_path: Path) -> None:
+    points = tmp_path / "points.txt"
+    points.write_text("B\nQ\n")
+    options = ("--yes", "--split-points", points)
+    assert loaded("table", "reinitialise", "cities", *options).status == 0
+    (row,) = loaded("table", "list", "--output", "json").rows
+    assert (row["rows"], row["leaves"]) == (0, 4)
+    points.write_text("Q\nB\n")
+    refused = loaded("table", "reinitialise", "cities", *options)
+    assert refused.stderr == "error: split points must be in ascending order: 'B' follows 'Q'\n"
+
+
 def test_a_table_is_cloned(loaded: Sleeper) -> None:
     result = loaded("table", "clone", "cities", "towns", "--as-of", "2")
     assert result.stderr.startswith("cloned version 2 of cities as towns: 1 file, ")

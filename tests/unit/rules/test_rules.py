@@ -63,6 +63,10 @@ Rule 5, nothing referenced or held is deleted
 - claims below the horizon: unit/statestore/test_transactions.py
   `a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept`
 - trimming: contracts/test_state_store.py `trimming_stays_below_...`
+- restored and shared files: unit/statestore/test_restore.py
+  `a_restored_file_is_collected_only_after_it_is_removed_again`; test_pins.py
+  `pinned_files_are_not_collected_until_the_last_pin_is_gone`;
+  unit/admin/test_clone.py `a_deleted_owner_keeps_what_clones_need`
 - queries: unit/query/test_run.py `held_version_is_not_collected`,
   `file_deleted_before_the_first_row_restarts_the_query`
 
