@@ -56,7 +56,7 @@ from sleeper.processing.model import AggregationOp, Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.purging.report import PurgeReport
 from sleeper.purging.service import purge_table
-from sleeper.query.changes.read import Change, feed_schema
+from sleeper.query.changes.read import Change, check_columns, feed_schema
 from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, make_key_regions, make_range_region
@@ -270,7 +270,8 @@ class Changes:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Returns the changes as a stream of rows for other Arrow libraries."""
-        batches = (change.to_arrow() for change in self)
+        schema = self._reader.schema
+        batches = (check_columns(change, schema).to_arrow() for change in self)
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def to_arrow(self) -> pa.Table:

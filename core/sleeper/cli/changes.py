@@ -129,11 +129,19 @@ def _write(reader: "ChangeReader", row_format: RowFormat, output: Path | None) -
 
     with open_row_sink(row_format, output) as sink:
         schema = feed_schema(reader.schema)
-        return ROW_OUTPUTS[row_format](schema, _flushed(reader, sink), sink)
+        is_fixed = row_format is not RowFormat.JSON
+        return ROW_OUTPUTS[row_format](schema, _flushed(reader, sink, is_fixed), sink)
 
 
-def _flushed(reader: "ChangeReader", sink: BinaryIO) -> "Iterator[pa.RecordBatch]":
-    """Yields the changes, each after the one before was written, so that it counts as taken."""
+def _flushed(
+    reader: "ChangeReader", sink: BinaryIO, is_fixed: bool = False
+) -> "Iterator[pa.RecordBatch]":
+    """Yields the changes, each after the one before was written, so that it counts as taken.
+
+    `is_fixed` means that all must have the same columns.
+    """
+    from sleeper.query.changes.read import check_columns
+
     for change in reader:
-        yield change.to_arrow()
+        yield (check_columns(change, reader.schema) if is_fixed else change).to_arrow()
         sink.flush()

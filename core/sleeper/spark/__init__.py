@@ -1,8 +1,8 @@
 """Sleeper tables as Spark DataFrames, and the jobs that run on Spark.
 
-The only package that imports PySpark. `register(spark)` registers the format `sleeper` in a
-session, for `spark.read`, `df.write`, `spark.readStream` and `df.writeStream`. `delete_keys` and
-`delete_where` delete rows of a table.
+The only package that imports PySpark. `register(spark)` registers the formats `sleeper` and
+`sleeper-changes` in a session, for `spark.read`, `df.write`, `spark.readStream` and
+`df.writeStream`. `delete_keys` and `delete_where` delete rows of a table.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import OpenTable
 from sleeper.query.distributed.follow import TableFollower
 from sleeper.query.distributed.read import plan_table_read, read_table_part
 from sleeper.query.request import Query
@@ -53,7 +54,7 @@ from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 
 # All DataFrames of a version share one hold.
 _OWNER = "spark"
-_STREAM_OWNER = "spark stream"
+STREAM_OWNER = "spark stream"
 
 
 class SleeperReader(DataSourceReader):
@@ -98,16 +99,21 @@ Offset = Mapping[str, Any]
 class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read: it plans on the driver, and its copies read on executors."""
 
+    _known_options: tuple[str, ...] = FOLLOW_OPTIONS
+
     def __init__(self, options: Options, declared: StructType) -> None:
-        check_options(options, FOLLOW_OPTIONS)
+        check_options(options, self._known_options)
         self._options = options
         self._where = read_instance(options)
         self._name = read_table_name(options)
-        self._files_max = read_files_per_trigger(options)
+        self._files_max = self._read_limit(options)
         self._declared = declared
         self._query: Query | None = None
         self._follower: TableFollower | None = None
         self._last: int | None = None
+
+    def _read_limit(self, options: Options) -> int:
+        return read_files_per_trigger(options)
 
     def initialOffset(self) -> dict[str, Any]:
         """Returns the start of a stream without a checkpoint."""
@@ -156,8 +162,11 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._follower is None:
             table = cached_instance(self._where).table(self._name)
             name = self._options.get("follower") or None
-            self._follower = TableFollower(table, name, _STREAM_OWNER)
+            self._follower = self._make_follower(table, name)
         return self._follower
+
+    def _make_follower(self, table: OpenTable, name: str | None) -> TableFollower:
+        return TableFollower(table, name, STREAM_OWNER)
 
     def _offset(self, version: int) -> dict[str, Any]:
         return {_VERSION: version, _TABLE: self._open_follower().table_id}
@@ -183,8 +192,11 @@ _NAME = "sleeper"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the format `sleeper` in the session."""
+    """Registers the formats `sleeper` and `sleeper-changes` in the session."""
+    from sleeper.spark.changes import SleeperChangesSource
+
     spark.dataSource.register(SleeperDataSource)
+    spark.dataSource.register(SleeperChangesSource)
 
 
 class SleeperDataSource(DataSource):

@@ -31,12 +31,20 @@ _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
 READ_OPTIONS = (*_TABLE, *_ROWS, "asOf")
 FOLLOW_OPTIONS = (*_TABLE, *_ROWS, "startingVersion", "follower", "maxFilesPerTrigger")
+CHANGES_OPTIONS = (
+    *_TABLE,
+    "startingVersion",
+    "follower",
+    "maxTransactionsPerTrigger",
+    "partitionBytes",
+)
 WRITE_OPTIONS = (*_TABLE, "jobId", "opColumn")
 # Spark passes its own option to the sink.
 SINK_OPTIONS = (*_TABLE, "checkpointLocation", "opColumn")
 
 _PARTITION_BYTES = 32 * 1024**2
 _FILES_PER_TRIGGER = 1000
+_TRANSACTIONS_PER_TRIGGER = 1000
 
 Options = Mapping[str, str]
 
@@ -112,6 +120,11 @@ def read_partition_bytes(options: Options) -> int:
 def read_files_per_trigger(options: Options) -> int:
     """Returns the approximate maximum of files in a micro-batch."""
     return _number(options, "maxFilesPerTrigger", 1) or _FILES_PER_TRIGGER
+
+
+def read_transactions_per_trigger(options: Options) -> int:
+    """Returns the maximum of transactions with changes in a micro-batch."""
+    return _number(options, "maxTransactionsPerTrigger", 1) or _TRANSACTIONS_PER_TRIGGER
 
 
 def read_starting_version(options: Options) -> int | None:

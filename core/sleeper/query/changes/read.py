@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.latest import Stored, with_hidden
+from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.region import Region
@@ -85,6 +86,16 @@ class Change:
             for place, value in enumerate(values)
         ]
         return pa.RecordBatch.from_arrays([*constants, row, region], schema=target)
+
+
+def check_columns(change: Change, schema: Schema) -> Change:
+    """Returns the change. StateMovedOnError if it has another schema, for streams with only one."""
+    if change.schema != schema:
+        raise StateMovedOnError(
+            f"the schema of the table changed while its changes were read: read again, from "
+            f"transaction {change.number} on"
+        )
+    return change
 
 
 def read_change(

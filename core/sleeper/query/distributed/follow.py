@@ -158,12 +158,17 @@ class TableFollower:
         self._claim.keep(start)
         if time.monotonic() - self._idle_since < _SECONDS_BETWEEN_POLLS:
             return start
-        version = next_version(self._table.state, start, files_max, last)
+        version = self._find_next(self._table.state, start, files_max, last)
         if version == start:
             self._idle_since = time.monotonic()
             # A deleted table never has changes, so a reader would wait forever.
             self._table.check_active()
         return version
+
+    def _find_next(
+        self, store: StateStore, start: int, files_max: int | None, last: int | None
+    ) -> int:
+        return next_version(store, start, files_max, last)
 
     def parts(
         self, start: int, end: int, query: Query, part_bytes: int
@@ -210,9 +215,12 @@ def next_version(store: StateStore, start: int, files_max: int | None, last: int
                 end = numbers[-1]
             if not numbers or files_max is not None:
                 break
-    if end == start and newest - start >= _QUIET_TRANSACTIONS:
-        return newest
-    return end
+    return next_quiet_version(start, newest) if end == start else end
+
+
+def next_quiet_version(start: int, newest: int) -> int:
+    """Returns `newest` if so many transactions changed nothing that the reader should advance."""
+    return newest if newest - start >= _QUIET_TRANSACTIONS else start
 
 
 def plan_feed(
