@@ -320,6 +320,25 @@ def test_a_following_reader_is_stopped(
     assert not thread.is_alive()
 
 
+def test_following_ends_at_rows_of_a_later_schema(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sleeper.query.changes.reader._SECONDS_BETWEEN_POLLS", 0.01)
+    ingest(table, 1)
+    with table.changes(follow=True, follower="f") as changes:
+        following = iter(changes)
+        assert keys(next(following)) == [1]
+        table.rename_field("value", "new")
+        table.ingest(pa.table({"key": [2], "new": [""]}))
+        with pytest.raises(
+            StateMovedOnError, match=r"transaction 4 changed the schema .* 5 on again"
+        ):
+            next(following)
+    again = list(table.changes(follower="f"))
+    assert [keys(each) for each in again][-1] == [2]
+    assert again[-1].rows.schema.names == ["key", "new"]
+
+
 def test_following_ends_when_the_table_is_deleted(
     instance: sleeper.Instance, table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +439,10 @@ def test_deleted_keys_of_a_file(table: sleeper.Table, instance: sleeper.Instance
     assert (regions.operation, len(regions.deleted)) == ("delete_region", 1)
     assert (deleted.operation, keys(deleted)) == ("delete", [1, 3])
     assert deleted.rows.column_names == ["key"]
+    table.add_field("new", "LongType")
+    *_, deleted = table.changes(from_number=first + 1)
+    assert keys(deleted) == [1, 3]
+    table.drop_field("new")
     rows = table.changes(from_number=first + 1).to_arrow()["row"].to_pylist()
     assert rows == [None, {"key": 1, "value": None}, {"key": 3, "value": None}]
 

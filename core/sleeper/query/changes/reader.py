@@ -9,7 +9,7 @@ from typing import Self
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.instance import OpenTable
-from sleeper.query.changes.plan import Step, plan_step
+from sleeper.query.changes.plan import PlannedChange, Step, plan_step
 from sleeper.query.changes.read import Change, read_change
 from sleeper.query.distributed.follow import FollowerClaim
 from sleeper.query.hold import VersionHold
@@ -29,8 +29,9 @@ class ChangesRequest:
 
     It begins after the last transaction at or before the time `since`, or with the transaction
     `first`, by default the table's first one. It ends with the transaction `last`, by default the
-    newest at the start. `follow` waits for new transactions. `follower` is a name whose position
-    an earlier read recorded; only a new name begins at the requested start.
+    newest at the start. `follow` waits for new transactions, until rows have a later schema.
+    `follower` is a name whose position an earlier read recorded; only a new name begins at the
+    requested start.
     """
 
     since: PointInTime | None = None
@@ -167,13 +168,25 @@ class ChangeReader:
             if self._claim is None:
                 stack.callback(self._hold(instance.clock, engine.settings.hold_seconds).release)
             for planned in step.changes:
-                for change in self._checked(read_change(planned, step.schema, root, engine)):
+                self._check_schema(planned)
+                for change in self._checked(read_change(planned, self.schema, root, engine)):
                     yield change
                     rows += change.rows.num_rows
                 self.position = planned.number
                 if self._commits and rows >= _ROWS_PER_COMMIT:
                     self.commit()
                     rows = 0
+
+    def _check_schema(self, planned: PlannedChange) -> None:
+        """Checks that the rows have no later schema than the stream."""
+        versions = {scan.file.schema_version for leaf in planned.leaves for scan in leaf.scans}
+        later = versions - {each.version for each in (self.schema, *self.schema.earlier)}
+        if later:
+            raise StateMovedOnError(
+                f"table {self._table.ref.name!r}: transaction {max(later)} changed the schema "
+                f"(expected that of transaction {self.schema.version}): read the changes from "
+                f"transaction {planned.number} on again"
+            )
 
     def _checked(self, changes: Iterator[Change]) -> Iterator[Change]:
         """Yields the changes; explains a file that is missing because it was collected."""
