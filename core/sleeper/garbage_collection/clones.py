@@ -15,7 +15,7 @@ from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.pins import UnpinFiles
 from sleeper.statestore.transactions.table_definition import AcceptTime
-from sleeper.tables import TableId, TableRef
+from sleeper.tables import TableId, TableRef, TableState
 
 logger = logging.getLogger(__name__)
 
@@ -69,14 +69,37 @@ def keeps_pinned_files(instance: Instance, ref: TableRef) -> bool:
     except NotFoundError:
         return False  # never initialised, or its log is already deleted
     except DataError:
-        # An earlier deletion removed the state after the data.
-        if next(iter(instance.storage.root.list_objects(f"{ref.id}/data/")), None) is None:
-            return False
-        raise
+        # The state is damaged, or an earlier deletion removed it after the data.
+        if _has_data(instance, ref.id) and _is_needed(instance, ref.id):
+            raise
+        return False
     if not is_pinned:
         return False
     _delete_unpinned(instance, ref, store)
     return True
+
+
+def _has_data(instance: Instance, table_id: TableId) -> bool:
+    return next(iter(instance.storage.root.list_objects(f"{table_id}/data/")), None) is not None
+
+
+def _is_needed(instance: Instance, owner_id: TableId) -> bool:
+    """Returns whether another table may have files of the owner, whose pins are unreadable."""
+    index = instance.tables.index
+    if index.list(TableState.CREATING):
+        return True
+    others = [ref.id for ref in (*index.list(), *index.list(TableState.DELETING))]
+    return any(_has_files_of(instance, each, owner_id) for each in others if each != owner_id)
+
+
+def _has_files_of(instance: Instance, table_id: TableId, owner_id: TableId) -> bool:
+    try:
+        with instance.tables.state(table_id).reading() as state:
+            return bool(state.files.has_files_of(owner_id))
+    except NotFoundError:
+        return False
+    except DataError:
+        return _has_data(instance, table_id)
 
 
 def _keep_time_current(instance: Instance, store: StateStore) -> None:

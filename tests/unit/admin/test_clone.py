@@ -14,7 +14,13 @@ from sleeper.admin.tables import accept_time, delete_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    StateMovedOnError,
+)
 from sleeper.garbage_collection.service import (
     collect_table,
     collect_table_orphans,
@@ -292,6 +298,27 @@ def test_a_purge_names_what_clones_keep(tables: Tables) -> None:
     assert report.is_complete
     assert kept.keys() <= {o.object for o in report.objects if o.state is ObjectState.GONE}
     assert tables.keys("a") == tables.keys("b") == ROWS
+
+
+@pytest.mark.parametrize("is_cloned", [False, True])
+def test_a_deleted_table_with_a_damaged_state_keeps_what_clones_may_need(
+    tables: Tables, is_cloned: bool
+) -> None:
+    tables.api.clone_table("a", "b") if is_cloned else tables.api.create_table("b", SCHEMA)
+    owner = tables.id("a")
+    delete_table(tables.instance, "a")
+    tables.instance.close()
+    (tables.folder / owner / "state.db").write_bytes(b"damaged" * 1000)
+    tables.open()
+    if is_cloned:
+        with pytest.raises(DataError):
+            finish_deletions(tables.instance)
+        assert tables.keys("b") == ROWS
+        delete_table(tables.instance, "b")
+        with suppress(DataError):  # that of the owner, which is first
+            finish_deletions(tables.instance)
+    finish_deletions(tables.instance)
+    assert owner not in tables.table_folders()
 
 
 # processes that die

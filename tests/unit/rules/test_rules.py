@@ -257,9 +257,9 @@ def opened_at_once(
     inputs: list[int] = []
     plan = merging.merge_frame
 
-    def watch(request: Any, session: Any) -> Any:
+    def watch(request: Any, *more: Any) -> Any:
         inputs.append(len(request.inputs))
-        return plan(request, session)
+        return plan(request, *more)
 
     monkeypatch.setattr(merging, "merge_frame", watch)
     compact_table(instance, "rows", full=True)

@@ -107,6 +107,16 @@ class FileQueries(VersionReader):
         )
         return (path for (path,) in rows)
 
+    def has_files_of(self, owner_id: str) -> bool:
+        """Returns whether the newest state has files that another table owns."""
+        is_owned = "substr(path, 1, length(:prefix)) = :prefix"
+        found = self.row(
+            f"SELECT 1 FROM files WHERE {is_owned} UNION ALL"
+            f" SELECT 1 FROM key_files WHERE {is_owned} LIMIT 1",
+            prefix=f"{owner_id}/",
+        )
+        return found is not None
+
     def get(self, path: str) -> DataFile | None:
         """Returns the file of that path, referenced or not; None if the newest state has none."""
         found = self.row(
