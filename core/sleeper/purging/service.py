@@ -350,9 +350,12 @@ class _Purge:
             store, self.table.instance.clock(), find_retention(self.table.properties())
         )
         number = store.trim(claims.horizon_max)
-        if number < horizon:  # purged rows and deletes are below it
-            name = f"log from transaction {number + 1:,} on"
-            return [PurgedObject(name, ObjectState.KEPT, horizon, reason="a snapshot is damaged")]
+        # Purged rows and deletes are in transactions up to the horizon.
+        if horizon and not store.is_trimmed(horizon):
+            reason, until_ms = self._find_claim(horizon + 1)
+            name = f"log with transaction {horizon:,}"
+            reason = reason or "no two snapshots are valid"
+            return [PurgedObject(name, ObjectState.KEPT, horizon, None, reason, until_ms)]
         background = self.table.instance.background
         is_clean = store.vacuum() and (background is None or background.vacuum())
         if not is_clean:

@@ -157,6 +157,17 @@ class StateStore:
         self._log.trim(up_to)
         return up_to
 
+    def is_trimmed(self, number: int) -> bool:
+        """Returns whether the log no longer has the transaction.
+
+        An entry is trimmed when its last transaction is unneeded.
+        """
+        try:
+            self._log.read(number - 1, limit=1)
+        except NotFoundError:
+            return True
+        return False
+
     def vacuum(self) -> bool:
         """Removes the remains of deleted rows from the file of the state, and of the log in it.
 

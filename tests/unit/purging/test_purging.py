@@ -21,6 +21,7 @@ from sleeper.purging.service import purge_table
 from sleeper.reports.output import json_rows
 from sleeper.splitting.service import split_table
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, DeleteFollower
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.workers.worker import Worker
@@ -207,6 +208,23 @@ def test_a_follower_keeps_files_until_it_is_past_them(table: PurgedTable) -> Non
     report = table.purge()
     assert {r for _, r in kept(report)} == {f"follower copy at version {report.number - 2}"}
     assert table.remnants()
+    table.state.commit(DeleteFollower("copy"))
+    assert table.purge().is_complete
+    assert table.remnants() == []
+
+
+def test_an_entry_of_the_log_with_a_delete_is_kept_for_its_later_transactions(
+    table: PurgedTable,
+) -> None:
+    table.ingest(["a"], ["value"])
+    with table.state.reading() as state:
+        region, number = key_region(state.schema, [PERSON]), state.number + 1
+    follower = CreateFollower("copy", number)
+    outcomes = table.state.commit(DeleteRows((region,)), follower)
+    assert [each.number for each in outcomes] == [number, number + 1]
+    report = table.purge()
+    reason = f"follower copy at version {number}"
+    assert kept(report) == [(f"log with transaction {number}", reason)]
     table.state.commit(DeleteFollower("copy"))
     assert table.purge().is_complete
     assert table.remnants() == []
