@@ -124,6 +124,7 @@ class _Purge:
         instance = self.table.instance
         if instance.background is not None:
             instance.background.recover()
+        self._find_key_files()
         kept = self._rewrite()
         kept += self._collect()
         kept += [] if kept else self._forget()
@@ -134,6 +135,12 @@ class _Purge:
         """Returns the report; what storage still lists is not gone."""
         gone = [*self._list_gone(), *self.gone]
         return PurgeReport(self.table.ref.name, self.number, (*gone, *kept, *self._list_remains()))
+
+    def _find_key_files(self) -> None:
+        for number, delete in self._remembered():
+            if delete.keys is not None:
+                file = delete.keys
+                self.found[file.path] = _Found(file.bytes, file.sidecars, number)
 
     # Rewrite
 
@@ -269,8 +276,6 @@ class _Purge:
         remembered = self._remembered()
         if not remembered:
             return []
-        key_files = [delete.keys for _, delete in remembered if delete.keys is not None]
-        self.found |= {f.path: _Found(f.bytes, f.sidecars) for f in key_files}
         number = max(horizon for horizon, _ in remembered)
         self._raise_horizon(number)
         left = self._remembered()

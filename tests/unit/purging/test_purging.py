@@ -11,11 +11,15 @@ import pytest
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_files import keys_schema
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.deletion.message import submit_delete
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.files import KeyFile, new_key_path
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.partitions.region import key_region
+from sleeper.partitions.region import Range, Region, key_region
 from sleeper.purging.report import ObjectState, PurgeReport, describe_purge
 from sleeper.purging.service import purge_table
 from sleeper.reports.output import json_rows
@@ -395,6 +399,25 @@ def test_a_purge_continues_after_a_disk_was_full(
 
 def fail_for_space(*_: object) -> None:
     raise UnavailableError("disk is full")
+
+
+def test_the_key_file_of_a_delete_is_gone(table: PurgedTable) -> None:
+    table.add_person()
+    names = [PERSON, f"{PERSON}-a", f"{PERSON}-b"]
+    path = new_key_path(table.ports.table("rows").ref.id, table.clock())
+    with table.state.reading() as state:
+        schema = keys_schema(state.schema)
+    writer = DataFileWriter(table.ports.storage.root, path, schema, FileSettings())
+    writer.write([pa.record_batch({"key": names}, schema=arrow_schema(schema))])
+    file = writer.finish()
+    region = Region((Range(PERSON, f"{PERSON}-z"),))
+    key_file = KeyFile(path, file.rows, file.bytes, region, file.sidecars)
+    table.state.commit_or_raise(DeleteRows((), key_file, table.clock(), "request"))
+    report = table.table.purge(ranges=[(PERSON, f"{PERSON}-z")])
+    assert report.is_complete
+    assert path in gone(report)
+    assert table.remnants() == []
+    assert table.keys() == sorted(table.others)
 
 
 def test_the_message_of_a_delete_is_gone_from_the_queue(table: PurgedTable) -> None:
