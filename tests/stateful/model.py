@@ -91,10 +91,13 @@ class ModelCopy:
 
 @dataclass
 class ModelClone:
-    """A clone: the rows and fields of the version that it began with, and rows of its own jobs."""
+    """A clone: the rows and fields of the version that it began with, and rows of its own jobs.
+
+    The rows have their numbers, and include those that newer rows of their keys hide.
+    """
 
     id: str
-    rows: Counter[Row]
+    content: list[tuple[int, Row]]
     fields: dict[str, int | None]
 
 
@@ -120,15 +123,21 @@ class ModelTable:
 
         Of a table of latest rows, only the newest of each key, unless it deletes its key.
         """
-        content = self._content(version)
+        return self.visible(self.numbered(version))
+
+    def visible(self, numbered: list[tuple[int, Row]]) -> Counter[Row]:
+        """Returns the rows that are seen if the table's content is these rows."""
         if self.choice == "append":
-            return Counter(row for _, row in content)
-        newest = self.newest((self.jobs[job].number or 0, row) for job, row in content)
-        return Counter(row for _, row in newest if row[2] != DELETE)
+            return Counter(row for _, row in numbered)
+        return Counter(row for _, row in self.newest(numbered) if row[2] != DELETE)
+
+    def numbered(self, version: int | None = None) -> list[tuple[int, Row]]:
+        """Returns the rows that are not deleted at the version, with their numbers."""
+        return [(self.jobs[job].number or 0, row) for job, row in self._content(version)]
 
     def undeleted(self) -> set[Row]:
         """Returns the rows that are not deleted, also those that newer rows of their keys hide."""
-        return {row for _, row in self._content(None)}
+        return {row for _, row in self.numbered()}
 
     def _content(self, version: int | None) -> list[tuple[str, Row]]:
         """Returns each row with its job."""

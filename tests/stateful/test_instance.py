@@ -515,13 +515,13 @@ class InstanceMachine(RuleBasedStateMachine):
             with pytest.raises(InvalidRequestError, match="oldest readable version"):
                 clone_table(self.instance, NAME, name, version)
             return
-        rows = self.clones[source].rows if source else self.model.rows(version)
+        content = self.clones[source].content if source else self.model.numbered(version)
         fields = self.added_fields(self.number() if version is None else version, source or NAME)
         for each in (crash_at, again_at, None):
             self.attempt(each, lambda i: clone_table(i, source or NAME, name, version))
             with contextlib.suppress(NotFoundError):
                 ref = self.raw.tables.index.find(name)
-                self.clones[name] = ModelClone(ref.id, Counter(rows), fields)
+                self.clones[name] = ModelClone(ref.id, list(content), fields)
                 return
 
     @rule(pick=picks, rows=rows, crash_at=crash)
@@ -529,13 +529,14 @@ class InstanceMachine(RuleBasedStateMachine):
         name = _picked(sorted(self.clones), pick)
         if name is None:
             return
-        ingest_rows(self.raw, name, _table(rows).to_batches(), uuid.uuid4().hex)
-        self.clones[name].rows.update(rows)
+        batches = self.table(rows).to_batches()
+        result = ingest_rows(self.raw, name, batches, uuid.uuid4().hex, op_column=self.op_column)
+        self.clones[name].content += [(result.number or 0, row) for row in rows]
         ref = self.raw.tables.index.find(name)
         self.attempt(crash_at, lambda i: create_table_jobs(i, ref, True))
         self.work(None, 4)
         self.attempt(crash_at, lambda i: collect_table(i, name))
-        assert self.queried(None, name) == self.clones[name].rows
+        assert self.queried(None, name) == self.model.visible(self.clones[name].content)
 
     @rule(pick=picks, crash_at=crash)
     def delete_clone(self, pick: int, crash_at: int | None) -> None:
@@ -1001,7 +1002,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def nothing_is_left_over(self) -> None:
         for name, clone in self.clones.items():
-            assert self.queried(None, name) == clone.rows
+            assert self.queried(None, name) == self.model.visible(clone.content)
             delete_table(self.raw, name)
         finish_deletions(self.raw)
         self.clock.now_ms += 20 * DAY_MS
