@@ -79,7 +79,7 @@ def purge_table(
     purge = _begin(table, tuple(regions))
     pause_seconds = _FIRST_PAUSE_SECONDS
     while True:
-        kept = purge.advance()
+        kept = purge.advance(lists_all=not wait)
         if not kept or not wait:
             return purge.report(kept)
         listener(kept[0], len(kept))
@@ -119,8 +119,12 @@ class _Purge:
     gone: list[PurgedObject] = field(default_factory=list)
     has_snapshots: bool = False
 
-    def advance(self) -> list[PurgedObject]:
-        """Takes every step that is possible now. Returns what is kept."""
+    def advance(self, lists_all: bool) -> list[PurgedObject]:
+        """Takes every step that is possible now.
+
+        Returns what is kept. Objects of unfinished runs, which takes a listing of the table, only
+        with `lists_all` or if nothing else is kept.
+        """
         instance = self.table.instance
         if instance.background is not None:
             instance.background.recover()
@@ -129,7 +133,7 @@ class _Purge:
         kept += self._collect()
         kept += [] if kept else self._forget()
         kept += [] if kept else self._trim()
-        return kept + self._list_unfinished()
+        return kept + self._list_unfinished() if lists_all or not kept else kept
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
         """Returns the report; what storage still lists is not gone."""

@@ -305,6 +305,17 @@ def test_a_purge_of_a_key_leaves_other_deletes_alone(table: PurgedTable) -> None
     assert len(left) == 1
 
 
+def test_a_purge_of_a_key_removes_the_files_of_rows_that_were_taken_back(
+    table: PurgedTable,
+) -> None:
+    table.add_person()
+    table.table.reinitialise()
+    assert table.remnants()
+    report = table.table.purge(keys=[[PERSON]])
+    assert report.is_complete
+    assert table.remnants() == []
+
+
 def test_an_object_of_an_unfinished_run_is_kept(table: PurgedTable) -> None:
     table.add_person()
     table.delete_person()

@@ -67,6 +67,9 @@ Rule 5, nothing referenced or held is deleted
   `a_restored_file_is_collected_only_after_it_is_removed_again`; test_pins.py
   `pinned_files_are_not_collected_until_the_last_pin_is_gone`;
   unit/admin/test_clone.py `a_deleted_owner_keeps_what_clones_need`
+- purges: unit/purging/test_purging.py `a_hold_keeps_files_until_it_expires`,
+  `rows_that_come_after_the_delete_are_kept`;
+  system/test_killed_purges.py `killed_deletes_and_purges_lose_no_row_and_resurrect_none`
 - queries: unit/query/test_run.py `held_version_is_not_collected`,
   `file_deleted_before_the_first_row_restarts_the_query`
 
