@@ -69,18 +69,22 @@ def rank_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
     return order
 
 
-def keep_latest(frame: DataFrame, schema: Schema, first: "FirstOfKey") -> DataFrame:
-    """Keeps the first row of each key of a frame in `rank_order`."""
+def keep_latest(
+    frame: DataFrame, schema: Schema, first: "FirstOfKey", with_tombstones: bool
+) -> DataFrame:
+    """Keeps the first row of each key of a frame in `rank_order`, if it is no tombstone."""
     names = [field.name for field in schema.keys]
     types = [frame.schema().field(name).type for name in names]
-    is_first = udf(first.find, types, pa.bool_(), "volatile", "first_of_key")
-    columns = [column(name) for name in names]
-    return frame.limit(NO_LIMIT).filter(is_first(*columns)).limit(NO_LIMIT)
+    # One filter, because each node of a plan costs a lookup some time.
+    find, of_rows = (first.find, []) if with_tombstones else (first.find_rows, [DELETED_COLUMN])
+    kept = udf(find, [pa.bool_()] * len(of_rows) + types, pa.bool_(), "volatile", "first_of_key")
+    columns = [column(name) for name in (*of_rows, *names)]
+    return frame.limit(NO_LIMIT).filter(kept(*columns))
 
 
-def drop_tombstones(frame: DataFrame, schema: Schema) -> DataFrame:
-    """Selects the table's columns of the rows that are no tombstones."""
-    return frame.filter(_is_row()).select(*(column(field.name) for field in schema.fields))
+def drop_tombstones(frame: DataFrame) -> DataFrame:
+    """Keeps the rows that are no tombstones."""
+    return frame.filter(_is_row())
 
 
 def _is_row() -> Expr:
@@ -127,6 +131,13 @@ class FirstOfKey:
         self._last: tuple[object, ...] | None = None
         self._on_dropped = on_dropped
         self.dropped = 0
+
+    def find_rows(self, deleted: pa.Array, *keys: pa.Array) -> pa.Array:
+        """Returns whether each row is the first of its key, and no tombstone."""
+        is_first = self.find(*keys)
+        if deleted.null_count == len(deleted):
+            return is_first
+        return pc.and_not(is_first, pc.fill_null(deleted, False))
 
     def find(self, *keys: pa.Array) -> pa.Array:
         """Returns whether each row is the first of its key, from its key columns."""

@@ -31,6 +31,7 @@ from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped
 from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
 from sleeper.datafiles.merge.latest import (
+    NO_LIMIT,
     FirstOfKey,
     Stored,
     drop_tombstones,
@@ -256,9 +257,12 @@ def merge_frame(
             # A merge before the aggregation prevents a partial aggregation per file, which
             # reduces nothing because equal keys lie in different files. The sort below is kept.
             whole = whole.sort(*order)
-        whole = apply_steps(whole, request.schema, request.steps).sort(*order)
+        if request.schema.latest is None or request.steps:
+            whole = apply_steps(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
+        elif request.schema.latest is not None and request.stored is None:
+            whole = whole.select(*(column(field.name) for field in request.schema.fields))
         if request.limit is not None:
             whole = whole.limit(request.limit)
     return whole, names
@@ -288,12 +292,15 @@ def _input_frame(
 
 def _latest_frame(whole: DataFrame, request: MergeRequest, on_dropped: OnDropped) -> DataFrame:
     """Returns the newest row of each key, with the hidden columns only if they are stored."""
-    schema = request.schema
+    schema, stored = request.schema, request.stored
     if len(request.inputs) > 1:
-        whole = keep_latest(whole.sort(*rank_order(schema)), schema, FirstOfKey(on_dropped))
-    if request.stored is None:
-        return drop_tombstones(whole, schema)
-    return select_stored(whole, schema, request.stored, on_dropped)
+        in_order = whole.sort(*rank_order(schema))
+        whole = keep_latest(in_order, schema, FirstOfKey(on_dropped), stored is not None)
+    elif stored is None:
+        whole = drop_tombstones(whole)
+    if stored is not None:
+        return select_stored(whole, schema, stored, on_dropped)
+    return whole.limit(NO_LIMIT) if request.steps and len(request.inputs) > 1 else whole
 
 
 def _groups(
