@@ -13,7 +13,7 @@ from benchmarks.rows import random_rows
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.ingest.service import ingest_rows
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import key_region

@@ -35,7 +35,8 @@ from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import RestoreResult, instance_values, restore
 from sleeper.backup.run import BackupResult, back_up
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.deletion.service import DeleteResult, delete_rows
+from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
+from sleeper.deletion.service import DeleteResult
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
@@ -380,10 +381,11 @@ class Table:
 
     def delete(
         self,
-        keys: Iterable[Sequence[object]] = (),
+        keys: Iterable[Sequence[object]] | Rows = (),
         ranges: Iterable[tuple[object | None, object | None]] = (),
         regions: Iterable[Mapping[str, Any]] = (),
         delete_id: str | None = None,
+        keys_from: str | Path | Sequence[str | Path] = (),
     ) -> DeleteResult:
         """Deletes the rows in any of the keys, ranges and regions, in one transaction.
 
@@ -394,11 +396,26 @@ class Table:
         call with the id of an earlier one, within 30 days, changes nothing. The default is a
         random id.
 
+        `keys` may also be Arrow data, a pandas or Polars frame, and `keys_from` names CSV, JSON
+        lines or Parquet files: their columns of the row key fields are used, others are ignored.
+        Both may be larger than memory.
+
         Raises `InvalidRequestError` for a key or value that does not fit the schema, and
         `ConflictError` if the id was used for other rows. After `UnavailableError` the rows may
         or may not be deleted: repeat the call with the id in the error's message.
         """
+        paths = _list_paths(keys_from) if keys_from else None
+        if _is_arrow_data(keys):
+            if paths is not None:
+                raise InvalidRequestError(
+                    "keys as Arrow data beside keys_from (expected one of them)"
+                )
+            others = self._select((), ranges, regions)
+            batches = _read_batches(keys)
+            return delete_key_rows(self._instance, self.name, batches, others, delete_id)
         selected = self._select(keys, ranges, regions)
+        if paths is not None:
+            return delete_keys_from(self._instance, self.name, paths, selected, delete_id)
         return delete_rows(self._instance, self.name, selected, delete_id)
 
     def restore(self, to: AsOf, restore_id: str | None = None) -> VersionChange:
@@ -727,6 +744,15 @@ def _parse_operation(text: str) -> AggregationOp:
             f"unknown aggregation: {text!r} (expected one of {', '.join(known)})"
         )
     return known[text]
+
+
+def _is_arrow_data(keys: object) -> bool:
+    first = keys[0] if isinstance(keys, list | tuple) and keys else keys
+    return (
+        isinstance(first, pa.RecordBatch | pa.Table)
+        or hasattr(keys, "__arrow_c_stream__")
+        or type(keys).__module__.partition(".")[0] == "pandas"
+    )
 
 
 def _list_paths(rows: Rows) -> list[str] | None:

@@ -23,14 +23,17 @@ class ModelJob:
 
 @dataclass
 class ModelDelete:
-    """A delete of the rows with `low <= k < high` that were committed before its transaction."""
+    """A delete of the rows with `low <= k < high`, or one of the keys, from before it."""
 
     low: int
     high: int | None
     number: int | None = None
+    keys: frozenset[int] = frozenset()
 
     def hides(self, key: int) -> bool:
         """Returns whether the delete hides earlier rows of that key."""
+        if key in self.keys:
+            return True
         return self.low <= key and (self.high is None or key < self.high)
 
 
@@ -76,10 +79,10 @@ class ModelCopy:
         self.remove([row[:2] for row in rows])
         self.insert(rows)
 
-    def remove(self, keys: list[tuple[int, int]]) -> None:
-        """Removes the rows of the keys."""
+    def remove(self, keys: list[tuple[int, ...]]) -> None:
+        """Removes the rows of the keys, with or without the sort key."""
         for row in list(self.rows):
-            if row[:2] in keys:
+            if row[:1] in keys or row[:2] in keys:
                 del self.rows[row]
 
     def delete(self, low: int, high: int | None) -> None:

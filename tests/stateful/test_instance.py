@@ -38,7 +38,7 @@ from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_key_rows, delete_rows
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.garbage_collection.service import (
@@ -65,7 +65,7 @@ from sleeper.query.service import open_query
 from sleeper.schema.model import Field, PrimitiveType
 from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
-from sleeper.statestore.reading.delete_queries import find_deleted
+from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.delete_rows import DeleteRows
@@ -424,6 +424,18 @@ class InstanceMachine(RuleBasedStateMachine):
         region = Region((Range(low, high),))
         for _ in range(times):
             result = self.attempt(crash_at, lambda i: delete_rows(i, NAME, [region], delete_id))
+            if result is not None:
+                assert result.number == self.model.deletes[delete_id].number
+
+    @rule(deleted=st.lists(keys, min_size=1, max_size=12), crash_at=crash, times=st.integers(1, 2))
+    def delete_keys(self, deleted: list[int], crash_at: int | None, times: int) -> None:
+        delete_id = uuid.uuid4().hex
+        self.model.deletes[delete_id] = ModelDelete(0, 0, keys=frozenset(deleted))
+        batch = pa.record_batch({"k": pa.array(deleted, pa.int32())})
+        for _ in range(times):
+            result = self.attempt(
+                crash_at, lambda i: delete_key_rows(i, NAME, [batch], delete_id=delete_id)
+            )
             if result is not None:
                 assert result.number == self.model.deletes[delete_id].number
 
@@ -838,10 +850,7 @@ class InstanceMachine(RuleBasedStateMachine):
             regions = {p.id: p.region for p in state.partitions.all()}
             deletes = state.deletes.overlapping(whole_region(state.schema))
             files = {f.path: f for f in state.files.all()}
-            deleted = {
-                path: [d.region for d in find_deleted(file, deletes)]
-                for path, file in files.items()
-            }
+            deleted = {path: find_deleted(file, deletes) for path, file in files.items()}
             for reference in state.files.references():
                 region = regions[reference.partition_id]
                 for other in seen.setdefault(reference.path, []):
@@ -853,7 +862,7 @@ class InstanceMachine(RuleBasedStateMachine):
                 numbered += [
                     (number, row)
                     for number, row in self.read_numbered(files[reference.path])
-                    if region.contains(row[:1]) and not any(r.contains(row[:1]) for r in hidden)
+                    if region.contains(row[:1]) and not any(self.hides(d, row) for d in hidden)
                 ]
         rows = [row for _, row in numbered]
         if self.choice != "append":
@@ -916,8 +925,16 @@ class InstanceMachine(RuleBasedStateMachine):
             history = state.history.newest(100_000)
         return max((each.number for each in history if each.time_ms <= time_ms), default=0)
 
+    def hides(self, delete: Delete, row: Row) -> bool:
+        if delete.keys is not None:
+            return row[0] in self.read_keys(delete.keys.path)
+        return delete.region.contains(row[:1])
+
     def read_rows(self, path: str) -> list[Row]:
         return [row for _, row in self.read_file(path)]
+
+    def read_keys(self, path: str) -> set[int]:
+        return set(pq.read_table(self.folder / "instance" / path)["k"].to_pylist())
 
     def read_numbered(self, file: DataFile) -> list[tuple[int, Row]]:
         """Returns the rows of a file with their numbers, which some files have in a column."""
@@ -1020,6 +1037,9 @@ class InstanceMachine(RuleBasedStateMachine):
             for delete in state.deletes.overlapping(whole_region(state.schema)):
                 is_needed = any(find_deleted(file, [delete]) for file in files)
                 assert is_needed or delete.number > state.horizon, "a delete is not forgotten"
+            for _, delete in state.deletes.remembered(whole_region(state.schema), state.number):
+                if delete.keys is not None:
+                    names |= {delete.keys.path + s for s in ("", *delete.keys.sidecars)}
         data = self.folder / "instance" / self.model.id / "data"
         left = {
             p.relative_to(self.folder / "instance").as_posix()

@@ -17,7 +17,7 @@ from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.errors import (
     ConflictError,
     DataError,

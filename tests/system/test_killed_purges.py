@@ -19,7 +19,7 @@ import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -39,7 +39,7 @@ KEYS = 1_000
 ROWS_PER_INGEST = 300
 DELETE = """
 import sys
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.opening import open_instance
 from sleeper.partitions.region import Range, Region
 low, high = int(sys.argv[3]), int(sys.argv[4])

@@ -13,7 +13,7 @@ import pytest
 from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table
 from sleeper.clock import iso_time
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance

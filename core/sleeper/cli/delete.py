@@ -1,4 +1,4 @@
-"""`sleeper delete`: deletes rows by key, by range or by region."""
+"""`sleeper delete`: deletes rows by key, by keys of files, by range or by region."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +10,16 @@ from sleeper.cli.arguments import (
     RegionsOption,
     TableName,
 )
-from sleeper.cli.output import instance_command, note
+from sleeper.cli.output import instance_command, note, show_ingest
+from sleeper.jobs.process import interrupted_by_sigterm
+from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sleeper.deletion.service import DeleteResult
     from sleeper.instance import Instance
+    from sleeper.partitions.region import Region
 
 
 @instance_command
@@ -23,6 +29,16 @@ def delete(
     keys: KeysOption = None,
     ranges: RangesOption = None,
     regions: RegionsOption = None,
+    keys_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys-from",
+            metavar="FILE",
+            help="Delete the rows with a key in this CSV, JSON lines or Parquet file, directory of "
+            "such files, or s3://bucket/key. Columns that are no row key fields are ignored. May "
+            "be repeated.",
+        ),
+    ] = None,
     every_row: Annotated[bool, typer.Option("--all", help="Delete all rows of the table.")] = False,
     delete_id: Annotated[
         str | None,
@@ -51,31 +67,55 @@ def delete(
     Examples:
       sleeper delete flights --key N14228
       sleeper delete flights --range N10:N11 --key N14228
+      sleeper delete flights --keys-from retired.csv --id retired-2013
       sleeper delete flights --all
       sleeper delete flights --key N14228 --id erase-1 --submit
     """
     instance.table(name)  # fails before the engine takes a second to load
     from sleeper.cli.arguments import parse_selection
+    from sleeper.deletion.keys import delete_rows
     from sleeper.deletion.message import submit_delete
-    from sleeper.deletion.service import delete_rows
     from sleeper.errors import InvalidRequestError
     from sleeper.partitions.region import whole_region
     from sleeper.query.service import read_schema
 
     schema = read_schema(instance, name)
     selected = parse_selection(schema, keys or (), ranges or (), regions or ())
-    if every_row and selected:
-        raise InvalidRequestError("--all deletes all rows (expected no --key, --range or --region)")
-    if not selected and not every_row:
+    if every_row and (selected or keys_from):
         raise InvalidRequestError(
-            "no rows to delete (expected --key, --range or --region, or --all for all rows)"
+            "--all deletes all rows (expected no --key, --keys-from, --range or --region)"
         )
-    deleted = selected or (whole_region(schema),)
-    if submit:
-        typer.echo(submit_delete(instance, name, deleted, delete_id))
-        return
-    result = delete_rows(instance, name, deleted, delete_id)
+    if not selected and not every_row and not keys_from:
+        raise InvalidRequestError(
+            "no rows to delete (expected --key, --keys-from, --range or --region, or --all for all "
+            "rows)"
+        )
+    if keys_from:
+        if submit:
+            raise typer.BadParameter("--keys-from cannot be used with --submit")
+        result = _delete_keys_from(instance, name, keys_from, selected, delete_id)
+    else:
+        deleted = selected or (whole_region(schema),)
+        if submit:
+            typer.echo(submit_delete(instance, name, deleted, delete_id))
+            return
+        result = delete_rows(instance, name, deleted, delete_id)
     if result.already_done:
         note(f"delete {result.id} is already done: transaction {result.number}")
-    else:
-        note(f"deleted rows from {name}: transaction {result.number} (delete {result.id})")
+        return
+    keys_text = f" with {pluralize(result.keys, 'key')}" if keys_from else ""
+    note(f"deleted rows{keys_text} from {name}: transaction {result.number} (delete {result.id})")
+
+
+def _delete_keys_from(
+    instance: "Instance",
+    name: str,
+    files: list[str],
+    regions: "Sequence[Region]",
+    delete_id: str | None,
+) -> "DeleteResult":
+    from sleeper.deletion.keys import DeleteProgress, delete_keys_from
+
+    with interrupted_by_sigterm(), show_ingest(f"delete from {name}") as shown:
+        progress = DeleteProgress(shown.rows_read, shown.rows_written)
+        return delete_keys_from(instance, name, files, regions, delete_id, progress)

@@ -6,7 +6,8 @@ them in a cache of limited size.
 """
 
 import io
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,15 +42,20 @@ _GROUPS_AHEAD = 8
 
 def keys_schema(schema: Schema) -> Schema:
     """Returns the schema with only the row key fields."""
-    return replace(schema, sort_keys=(), values=())
+    return replace(schema, sort_keys=(), values=(), latest=None)
 
 
 def write_key_file(
-    root: DataRoot, path: str, keys: UnsortedRows, engine: EngineSettings, settings: FileSettings
+    root: DataRoot,
+    path: str,
+    keys: UnsortedRows,
+    engine: EngineSettings,
+    settings: FileSettings,
+    on_keys: Callable[[int], object] = lambda _: None,
 ) -> KeyFile | None:
     """Sorts the keys and writes each once, durably. None if there is none.
 
-    `keys` have the schema of `keys_schema`.
+    `keys` have the schema of `keys_schema`. `on_keys` receives numbers of written keys.
     """
     settings = replace(settings, row_group_rows_max=_ROW_GROUP_KEYS, filter_bits_per_key=0)
     batches = _distinct(sort(keys, engine), keys.schema)
@@ -58,9 +64,9 @@ def write_key_file(
         return None
     writer = DataFileWriter(root, path, keys.schema, settings)
     try:
-        writer.write([first])
-        for batch in batches:
+        for batch in itertools.chain((first,), batches):
             writer.write([batch])
+            on_keys(batch.num_rows)
         file = writer.finish()
     except BaseException:
         writer.abandon()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
-from sleeper.instance import Instance, OpenTable
+from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region, disjoint_regions
 from sleeper.processing.restriction import NO_RESTRICTION, find_chain_restriction
 from sleeper.properties.table import QUERY_CALLERS
@@ -19,19 +19,16 @@ _ID_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The transaction that deleted the rows. `already_done`: an earlier call with the id did."""
+    """The transaction that deleted the rows. `already_done`: an earlier call with the id did.
+
+    `keys` is the number of keys in the delete's key file.
+    """
 
     id: str
     number: int | None
     regions: int
     already_done: bool
-
-
-def delete_rows(
-    instance: Instance, table_name: str, regions: Sequence[Region], delete_id: str | None = None
-) -> DeleteResult:
-    """Deletes rows of a table by name, as `delete_table_rows` does."""
-    return delete_table_rows(instance.table(table_name), regions, delete_id)
+    keys: int = 0
 
 
 def delete_table_rows(

@@ -8,8 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from sleeper.deletion.keys import delete_rows
 from sleeper.deletion.message import parse_deleted_regions
-from sleeper.deletion.service import check_delete_access, delete_rows
+from sleeper.deletion.service import check_delete_access
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.json_members import check_members, text_member

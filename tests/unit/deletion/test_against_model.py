@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.deletion.service import delete_rows
+from sleeper.datafiles import key_files
+from sleeper.deletion import keys as deleted_keys
+from sleeper.deletion.keys import delete_rows
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import next_key_value
 from tests.seeds import choose_seed
@@ -59,8 +61,14 @@ class _Model:
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 @pytest.mark.parametrize("merge_files_max", [2, 64])
 def test_any_deletes_leave_the_rows_of_the_model(
-    tmp_path: Path, kinds: tuple[str, ...], merge_files_max: int
+    tmp_path: Path,
+    kinds: tuple[str, ...],
+    merge_files_max: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Some deletes of many keys are key files, of several row groups.
+    monkeypatch.setattr(deleted_keys, "REGION_BYTES_MAX", 300)
+    monkeypatch.setattr(key_files, "_ROW_GROUP_KEYS", 3)
     chosen = random.Random(f"{choose_seed()} {kinds}")
     names = [f"k{i}" for i in range(len(kinds))]
     schema = {

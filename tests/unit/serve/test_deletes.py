@@ -118,7 +118,7 @@ def test_a_repeated_request_with_an_id_changes_nothing(table: Instance) -> None:
         ({"keys": [1], "id": ""}, "invalid id of a delete"),
         ({"keys": [1], "id": "\ud800"}, "invalid id of a delete"),
         ({"keys": [1], "id": "x" * 201}, "invalid id of a delete"),
-        ({"keys": list(range(0, 20_002, 2))}, "10,001 regions to delete"),
+        ({"ranges": [[k, k + 2] for k in range(0, 40_004, 4)]}, "10,001 regions to delete"),
         ([1], "JSON object"),
     ],
 )

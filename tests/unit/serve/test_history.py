@@ -9,7 +9,7 @@ import pytest
 
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
-from sleeper.deletion.service import delete_rows
+from sleeper.deletion.keys import delete_rows
 from sleeper.instance import Instance
 from sleeper.partitions.region import key_region
 from sleeper.query.service import read_schema

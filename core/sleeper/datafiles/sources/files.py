@@ -165,8 +165,9 @@ class RowChecker:
 
     `row` is the number of the file's next row, from 1. `where` adds a place to messages, such as
     the row group. Unknown columns of a Parquet file are ignored unless `refuses_extra_columns`
-    is true. Lines of text longer than `line_bytes_max` are refused. With `operations`, the schema
-    becomes that of the source, and batches have a column of tombstones.
+    is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
+    `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
+    batches have a column of tombstones.
     """
 
     schema: Schema
@@ -176,6 +177,7 @@ class RowChecker:
     where: str = ""
     refuses_extra_columns: bool = False
     line_bytes_max: int = LINE_BYTES_MAX
+    ignores_extra_columns: bool = False
     operations: Operations | None = None
     _target: pa.Schema = field(init=False)
 

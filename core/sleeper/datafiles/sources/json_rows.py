@@ -46,11 +46,14 @@ _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _QUOTED_CONSTANT = re.compile(rb'"(NaN|-?Infinity)"')
 
 
-def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None) -> Columns:
+def parse_lines(
+    lines: Sequence[bytes], schema: Schema, only: str | None = None, ignores_extra: bool = False
+) -> Columns:
     """Returns the schema's columns, or only one of them, none if the lines are blank.
 
     Fields of `TEXT_IN_JSON` are text, all others have their types. Nulls are not checked.
-    Raises one of `NOT_ROWS` if a line is not an object of such members.
+    Raises one of `NOT_ROWS` if a line is not an object of such members, or has other ones unless
+    `ignores_extra`.
     """
     fields = [f for f in schema.fields if only in (None, f.name)]
     rows = [line for line in lines if line.strip()]
@@ -61,7 +64,8 @@ def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None)
     else:
         ended = (row if row.endswith(b"\n") else row + b"\n" for row in rows)
         content = _with_bare_constants(b"".join(ended), fields)
-    read = _read(content, {f.name: _json_type(f.type) for f in fields}, len(rows))
+    kinds = {f.name: _json_type(f.type) for f in fields}
+    read = _read(content, kinds, len(rows), ignores_extra)
     _check_overflow(rows, fields, read)
     return {f.name: _typed(read[f.name], f.type) for f in fields}
 
@@ -90,12 +94,13 @@ def _first_line(error: Exception) -> str:
     return re.sub(r" in row \d+$", "", str(error).splitlines()[0])
 
 
-def _read(content: bytes, kinds: dict[str, pa.DataType], rows: int) -> Columns:
+def _read(content: bytes, kinds: dict[str, pa.DataType], rows: int, ignores_extra: bool) -> Columns:
     table = pj.read_json(
         io.BytesIO(content),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
         parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="error"
+            explicit_schema=pa.schema(list(kinds.items())),
+            unexpected_field_behavior="ignore" if ignores_extra else "error",
         ),
     )
     if table.num_rows != rows:

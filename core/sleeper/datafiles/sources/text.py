@@ -10,7 +10,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 import pyarrow as pa
@@ -40,8 +40,13 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
     short_rows: list[tuple[int, str, str]] = []
     with _opened(path) as stream:
-        reader = _csv_reader(stream, path, checker, short_rows)
-        checker.check_columns(reader.schema.names)
+        texts = [f.name for f in schema.fields]
+        if checker.ignores_extra_columns:
+            # Arrow would guess the types of other columns, and fail on later values.
+            with _opened(path) as head:
+                texts += _csv_reader(head, path, checker, [], texts).schema.names
+        reader = _csv_reader(stream, path, checker, short_rows, texts)
+        checker.check_columns(reader.schema.names, ignores_extra=checker.ignores_extra_columns)
         for batch in _named_errors(reader, path):
             while short_rows:
                 checker.reject_row(*short_rows.pop(0))
@@ -69,6 +74,7 @@ def _csv_reader(
     path: SourceFile,
     checker: RowChecker,
     short_rows: list[tuple[int, str, str]],
+    text_columns: Sequence[str],
 ) -> csv.CSVStreamingReader:
     def on_invalid_row(row: csv.InvalidRow) -> str:
         reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
@@ -86,7 +92,7 @@ def _csv_reader(
                 newlines_in_values=True, invalid_row_handler=on_invalid_row
             ),
             convert_options=csv.ConvertOptions(
-                column_types={f.name: pa.string() for f in checker.schema.fields},
+                column_types=dict.fromkeys(text_columns, pa.string()),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 null_values=[""],
@@ -239,7 +245,7 @@ def _parse_by_halves(
 ) -> Iterator[tuple[int, Columns]]:
     """Yields the columns of runs of valid lines after the place of the run's first line."""
     try:
-        columns = parse_lines(lines, checker.schema)
+        columns = parse_lines(lines, checker.schema, ignores_extra=checker.ignores_extra_columns)
     except NOT_ROWS as error:
         if len(lines) == 1:
             reason = reason_against(lines[0], checker.schema, error)

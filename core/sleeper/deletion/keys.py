@@ -1,0 +1,235 @@
+"""Deletes of many keys: a run writes them to a key file, and commits a delete that names it.
+
+The delete's id identifies the run. A second run is already done before any work, and the key file
+of a run that could not commit is an orphan.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.session import spill_folder
+from sleeper.datafiles.key_files import keys_schema, write_key_file
+from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.sources.files import (
+    RowChecker,
+    SourceFormat,
+    find_source_files,
+    read_batches,
+    source_format,
+)
+from sleeper.datafiles.sources.parquet import read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.deletion.service import (
+    DeleteResult,
+    check_delete_id,
+    check_regions,
+    delete_table_rows,
+)
+from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
+from sleeper.files import new_key_path
+from sleeper.instance import Instance, OpenTable
+from sleeper.partitions.region import Region, key_of_region
+from sleeper.properties.instance import SORT_MEMORY_BYTES
+from sleeper.runs.commit import commit_until_known
+from sleeper.runs.engine import engine_settings, file_settings
+from sleeper.schema.model import Key, Schema
+from sleeper.statestore.transactions.codec import encode, hash_request
+from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.transaction import Status, new_transaction_id
+from sleeper.storage.bucket_folder import SourceFile
+
+REGION_BYTES_MAX = 64 * 1024
+"""The keys of a larger delete are written to a key file."""
+
+_KEYS_PER_BATCH = 50_000
+OnRows = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteProgress:
+    """Callbacks that receive the numbers of rows read and of keys written."""
+
+    rows_read: OnRows = lambda _: None
+    keys_written: OnRows = lambda _: None
+
+
+_NO_PROGRESS = DeleteProgress()
+
+
+def delete_rows(
+    instance: Instance, table_name: str, regions: Sequence[Region], delete_id: str | None = None
+) -> DeleteResult:
+    """Deletes rows of a table by name, as `delete_table_rows` does, with any number of keys.
+
+    More keys than the log should hold are written to a key file.
+    """
+    table = instance.table(table_name)
+    if _estimate_bytes(regions) <= REGION_BYTES_MAX:
+        return delete_table_rows(table, regions, delete_id)
+    with table.state.reading() as state:
+        schema = state.schema
+    keys, others = set[Key](), list[Region]()
+    for region in regions:
+        key = key_of_region(schema, region)
+        if key is None:
+            others.append(region)
+        else:
+            keys.add(key)
+    if not keys:
+        return delete_table_rows(table, regions, delete_id)
+    return _delete_listed_keys(table, sorted(keys), others, delete_id)
+
+
+def _estimate_bytes(regions: Sequence[Region]) -> int:
+    """Returns about the size of the regions in the log."""
+    values = (each.min for region in regions for each in region.ranges)
+    return sum(30 + (2 * len(v) if isinstance(v, str | bytes) else 20) for v in values)
+
+
+def delete_keys_from(
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    regions: Sequence[Region] = (),
+    delete_id: str | None = None,
+    progress: DeleteProgress = _NO_PROGRESS,
+) -> DeleteResult:
+    """Deletes the rows with a key in the files, and those of the regions, in one transaction.
+
+    The files have a column for each row key field, and perhaps others, which are ignored.
+    InvalidRequestError with file, row and field for a key that does not fit the schema, and for
+    files without a key. The other errors are those of `delete_rows`.
+    """
+    table = instance.table(table_name)
+    names = [instance.storage.sources.job_name(path) for path in paths]
+
+    def read(schema: Schema) -> Iterator[pa.RecordBatch]:
+        line_bytes_max = engine_settings(instance, SORT_MEMORY_BYTES).line_bytes_max
+        for path in find_source_files([instance.storage.sources.open(name) for name in names]):
+            checker = RowChecker(
+                schema, str(path), None, ignores_extra_columns=True, line_bytes_max=line_bytes_max
+            )
+            yield from _read_file(path, checker)
+
+    return _Run(table, delete_id, {"keys from": names}, regions).execute(read, progress)
+
+
+def delete_key_rows(
+    instance: Instance,
+    table_name: str,
+    batches: Iterable[pa.RecordBatch],
+    regions: Sequence[Region] = (),
+    delete_id: str | None = None,
+    progress: DeleteProgress = _NO_PROGRESS,
+) -> DeleteResult:
+    """Deletes the rows with a key in the Arrow batches, which may exceed memory.
+
+    As `delete_keys_from`, except that a repeated id is done whatever the batches are.
+    """
+
+    def read(schema: Schema) -> Iterator[pa.RecordBatch]:
+        checker = RowChecker(schema, "(in-memory keys)", None)
+        names = [field.name for field in schema.row_keys]
+
+        def select() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                checker.check_columns(batch.schema.names, ignores_extra=True)
+                yield batch.select(names)
+
+        return read_batches(select(), checker)
+
+    table = instance.table(table_name)
+    return _Run(table, delete_id, "keys in memory", regions).execute(read, progress)
+
+
+def _delete_listed_keys(
+    table: OpenTable, keys: Sequence[Key], regions: Sequence[Region], delete_id: str | None
+) -> DeleteResult:
+    """Deletes the rows with one of the distinct keys, and those of the regions."""
+
+    def read(schema: Schema) -> Iterator[pa.RecordBatch]:
+        kind = arrow_schema(schema)
+        for start in range(0, len(keys), _KEYS_PER_BATCH):
+            columns = zip(*keys[start : start + _KEYS_PER_BATCH], strict=True)
+            arrays = [pa.array(c, t) for c, t in zip(columns, kind.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=kind)
+
+    digest = hash_request(repr(sorted(keys))).hex()
+    return _Run(table, delete_id, {"keys": digest}, regions).execute(read, _NO_PROGRESS)
+
+
+def _read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    match source_format(path):
+        case SourceFormat.PARQUET:
+            return read_parquet(path, checker)
+        case SourceFormat.CSV:
+            return read_csv(path, checker)
+        case SourceFormat.JSON_LINES:
+            return read_json_lines(path, checker)
+
+
+class _Run:
+    """A run of a delete. `source` describes where its keys are from."""
+
+    def __init__(
+        self, table: OpenTable, delete_id: str | None, source: object, regions: Sequence[Region]
+    ) -> None:
+        if delete_id is not None:
+            check_delete_id(delete_id)
+        self._table = table
+        self._id = delete_id or new_transaction_id()
+        self._regions = tuple(check_regions(regions)) if regions else ()
+        boxes = hash_request(encode(DeleteRows(self._regions, id="")).line).hex()
+        self._request = json.dumps({"delete": source, "regions": boxes})
+
+    def execute(
+        self, read: Callable[[Schema], Iterator[pa.RecordBatch]], progress: DeleteProgress
+    ) -> DeleteResult:
+        """Writes the keys and commits the delete, unless an earlier run has."""
+        state, instance = self._table.state, self._table.instance
+        with state.reading() as now:
+            run_start_ms = now.run_start(instance.clock())
+            schema = keys_schema(now.schema)
+            applied = now.jobs.applied(self._id, DeleteRows.kind)
+        if applied is not None:
+            if applied.fingerprint != hash_request(self._request):
+                raise ConflictError(
+                    f"cannot delete from table {self._table.ref.name!r}: the id {self._id} was "
+                    f"used by transaction {applied.number} for other rows"
+                )
+            return DeleteResult(self._id, applied.number, len(self._regions), True)
+        engine = engine_settings(instance, SORT_MEMORY_BYTES)
+        with spill_folder(engine, "delete") as folder:
+            keys = UnsortedRows(schema, folder)
+            keys.add_batches(_counted(read(schema), progress.rows_read))
+            path = new_key_path(self._table.ref.id, run_start_ms)
+            settings = file_settings(self._table.properties())
+            root = instance.storage.root
+            file = write_key_file(root, path, keys, engine, settings, progress.keys_written)
+        if file is None and not self._regions:
+            raise InvalidRequestError("no rows to delete (expected at least one key)")
+        delete = DeleteRows(self._regions, file, run_start_ms, self._request, id=self._id)
+        try:
+            (outcome,) = commit_until_known(lambda: state.commit(delete))
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"{error}; delete not confirmed: repeating it with the id {self._id!r} deletes no "
+                "row twice"
+            ) from error
+        if outcome.refused:
+            raise ConflictError(
+                f"cannot delete from table {self._table.ref.name!r}: {outcome.reason}"
+            )
+        done = outcome.status is Status.ALREADY_DONE
+        count = 0 if file is None or done else file.keys
+        return DeleteResult(self._id, outcome.number, len(self._regions), done, count)
+
+
+def _counted(batches: Iterator[pa.RecordBatch], count: OnRows) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        count(batch.num_rows)
+        yield batch
