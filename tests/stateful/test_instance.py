@@ -35,6 +35,9 @@ from sleeper.admin.clone import clone_table
 from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
+from sleeper.backup.place import open_place_to_read
+from sleeper.backup.restore import restore
+from sleeper.backup.run import back_up
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
@@ -657,6 +660,31 @@ class InstanceMachine(RuleBasedStateMachine):
         self.raw.close()
         self.open()
 
+    # -- backup
+
+    @rule(crash_at=crash, is_all=st.booleans())
+    def back_up_and_restore(self, crash_at: int | None, is_all: bool) -> None:
+        place = str(self.folder / "backups")
+        names = () if is_all else (NAME,)
+        result = self.attempt(crash_at, lambda i: back_up(i, place, names, keep=2))
+        if result is None:
+            return
+        target = self.folder / uuid.uuid4().hex
+        create_local_instance(target, "stateful", PROPERTIES)
+        restored = open_local_instance(target, self.clock)
+        try:
+            done = restore(restored, open_place_to_read(place), result.id)
+            assert not [fault for table in done.tables for fault in table.faults]
+            for table in result.tables:
+                rows = self.queried(table.number, table.name, restored)
+                if table.name == NAME:
+                    assert rows == self.model.rows(table.number)
+                else:
+                    assert rows == self.queried(table.number, table.name)
+        finally:
+            restored.close()
+            shutil.rmtree(target)
+
     # -- readers
 
     def number(self) -> int:
@@ -821,10 +849,13 @@ class InstanceMachine(RuleBasedStateMachine):
         is_clone = name in self.clones
         return self.clones[name].fields if is_clone else self.model.added_fields(version)
 
-    def queried(self, version: Version | None, name: str = NAME) -> Counter[Row]:
-        with self.raw.table(name).state.reading(version) as state:
+    def queried(
+        self, version: Version | None, name: str = NAME, other: Instance | None = None
+    ) -> Counter[Row]:
+        instance = other or self.raw
+        with instance.table(name).state.reading(version) as state:
             fields = self.added_fields(state.version, name)
-        with open_query(self.raw, name, Query(version=version)) as result:
+        with open_query(instance, name, Query(version=version)) as result:
             assert result.schema.names == ["k", "s", "v", *fields]
             actual = [row for batch in result for row in batch.to_pylist()]
         for row in actual:
