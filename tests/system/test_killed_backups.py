@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,6 +37,10 @@ def count_objects(folder: Path) -> int:
     return sum(1 for _ in folder.rglob("*.parquet*"))
 
 
+def has_more_objects(folder: Path, count: int) -> bool:
+    return count_objects(folder) > count
+
+
 def test_killed_backups_and_restores_are_repeated(tmp_path: Path) -> None:
     chosen = random.Random(choose_seed())
     source, place, target = tmp_path / "source", tmp_path / "place", tmp_path / "target"
@@ -46,12 +51,12 @@ def test_killed_backups_and_restores_are_repeated(tmp_path: Path) -> None:
         table = instance.create_table("rows", SCHEMA, properties, points)
         table.ingest(pa.table({"k": keys, "v": [str(key) for key in keys]}))
     for limit in sorted(chosen.sample(range(3 * LEAVES), 2)):
-        run_killed(BACK_UP, source, place, lambda least=limit: count_objects(place) > least)
+        run_killed(BACK_UP, source, place, partial(has_more_objects, place, limit))
     run_killed(BACK_UP, source, place, lambda: False)
     assert count_objects(place) == 4 * LEAVES
     for limit in sorted(chosen.sample(range(3 * LEAVES), 2)):
         if not _is_complete(target):
-            run_killed(RESTORE, target, place, lambda least=limit: count_objects(target) > least)
+            run_killed(RESTORE, target, place, partial(has_more_objects, target, limit))
     if not _is_complete(target):
         run_killed(RESTORE, target, place, lambda: False)
     with sleeper.open_instance(target) as restored:

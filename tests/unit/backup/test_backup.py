@@ -8,9 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.admin.code import add_wheels
+from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import rename, set_online
 from sleeper.api import Instance
 from sleeper.backup.lock import lock_root
@@ -18,6 +21,11 @@ from sleeper.backup.place import open_place_to_read
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.key_files import keys_schema, write_key_file
+from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -26,13 +34,16 @@ from sleeper.errors import (
     SleeperError,
     UnavailableError,
 )
+from sleeper.files import new_key_path
 from sleeper.garbage_collection.service import collect_table
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance as open_ports
 from sleeper.statestore.state_file import StateFile
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.storage.location import DataRoot
 from tests.unit.backup.conftest import SCHEMA, Kill, Killed, list_keys, rows_of
+from tests.wheels import make_wheel
 
 
 def objects(place: Path, kind: str = "*.parquet") -> set[str]:
@@ -158,6 +169,38 @@ def test_properties_and_state_of_tables_are_restored(
             assert new.tables.properties.read(ref.id).values == properties.values
     finally:
         new.close()
+
+
+def test_wheels_and_key_files_are_restored(instance: Instance, place: Path, tmp_path: Path) -> None:
+    ports, table = instance._ports, instance.table("a")
+    wheel = make_wheel(tmp_path, iterators={"Whole": "my_code:Whole"})
+    add_wheels(ports, [wheel])
+    change_table_properties(ports, "a", {"sleeper.table.iterator.class.name": "Whole"})
+    delete_by_key_file(ports, tmp_path, [1, 13])
+    before = list_keys(table)
+    assert 13 not in before
+    result = instance.backup(place)
+    assert result.tables[0].copied_objects == 2 * 4 + 3
+    assert restored(place, tmp_path / "new")["a"] == before
+    new = open_ports(tmp_path / "new")
+    try:
+        assert new.code.registry.get("my_code").bytes == wheel.stat().st_size
+    finally:
+        new.close()
+    assert instance.backup(place).tables[0].copied_objects == 0
+
+
+def delete_by_key_file(ports: Ports, folder: Path, keys: list[int]) -> None:
+    ref = ports.tables.index.find("a")
+    store = ports.tables.state(ref.id)
+    with store.reading() as state:
+        schema = keys_schema(state.schema)
+    rows = UnsortedRows(schema, folder)
+    rows.add_batches([pa.record_batch([pa.array(keys, pa.int64())], schema=arrow_schema(schema))])
+    path = new_key_path(ref.id, system_clock())
+    root = ports.storage.root
+    file = write_key_file(root, path, rows, EngineSettings(folder), FileSettings())
+    store.commit_or_raise(DeleteRows((), file, system_clock(), "keys", id="by-file"))
 
 
 def test_a_table_with_files_of_another_is_restored_alone(
