@@ -3,15 +3,14 @@
 Each step is idempotent and durable, so an interrupted purge is simply repeated:
 
 1. *Rewrite.* Files that may hold deleted rows, by their key bounds, are replaced in all partitions
-   that refer to them. The replaced file of a job that was assigned before a delete is hidden
-   again, so this repeats until no such file has a reference.
+   that refer to them. The output of a job that was assigned before a delete may hold its rows
+   too, so this repeats until no such file has a reference.
 2. *Collect.* The replaced files are deleted when no hold, follower or running query needs them.
 3. *Forget.* The horizon passes the deletes, so that the state forgets their regions.
 4. *Trim.* New snapshots replace the older ones, the log is trimmed, and the state's file is
    rewritten, because they hold regions of deletes and key bounds of files.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,8 +40,6 @@ from sleeper.statestore.transactions.collection import CollectFiles
 from sleeper.statestore.version import PointInTime
 from sleeper.tables import TableId
 from sleeper.workers.worker import Worker, WorkerSettings
-
-logger = logging.getLogger(__name__)
 
 _MINUTE_MS = 60_000
 _FIRST_PAUSE_SECONDS = 0.1
@@ -118,6 +115,7 @@ class _Purge:
     found: dict[str, _Found] = field(default_factory=dict)
     gone: list[PurgedObject] = field(default_factory=list)
     has_snapshots: bool = False
+    is_trimmed: bool = False
 
     def advance(self, lists_all: bool) -> list[PurgedObject]:
         """Takes every step that is possible now.
@@ -132,7 +130,7 @@ class _Purge:
         kept = self._rewrite()
         kept += self._collect()
         kept += [] if kept else self._forget()
-        kept += [] if kept else self._trim()
+        kept += [] if kept or self.is_trimmed else self._trim()
         return kept + self._list_unfinished() if lists_all or not kept else kept
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
@@ -374,6 +372,7 @@ class _Purge:
             PurgedObject(f"log up to transaction {number:,}", ObjectState.GONE, number),
             PurgedObject(f"{self._state_name}: deleted rows", ObjectState.GONE, number),
         ]
+        self.is_trimmed = True
         return []
 
     def _save_snapshots(self, number: int) -> None:
