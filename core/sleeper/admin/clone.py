@@ -110,7 +110,7 @@ def _fill(instance: Instance, table: OpenTable, ref: TableRef, version: int) -> 
             {
                 NAME.name: ref.name,
                 TABLE_ID.name: ref.id,
-                SCHEMA.name: schema_to_json(state.schema),
+                SCHEMA.name: schema_to_json(replace(state.schema, latest=None)),
                 **format_processing(state.processing),
             }
         )

@@ -147,6 +147,21 @@ def test_a_clone_of_an_old_version_begins_there(tables: Tables) -> None:
         tables.keys("b", 1)
 
 
+def test_a_clone_shows_the_latest_rows_as_its_source(tables: Tables) -> None:
+    tables.api.create_table("latest", SCHEMA, {**PROPERTIES, "sleeper.table.rows": "latest"})
+    for _ in range(2):
+        tables.ingest("latest", range(3))
+    tables.api.clone_table("latest", "b")
+    tables.ingest("b", range(2, 4))
+    assert tables.keys("b") == [0, 1, 2, 3]
+    tables.compact("b")
+    assert tables.keys("b") == [0, 1, 2, 3]
+    values = [tables.instance.table(name).properties().values for name in ("b", "latest")]
+    assert {
+        name for name in values[0].keys() | values[1] if values[0].get(name) != values[1].get(name)
+    } == {"sleeper.table.name", "sleeper.table.id"}
+
+
 def test_a_clone_has_the_properties_and_processing_of_the_version(tables: Tables) -> None:
     version = tables.api.table("a").version
     change_table_properties(

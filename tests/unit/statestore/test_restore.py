@@ -1,17 +1,21 @@
 """Restored versions, undone jobs and emptied tables, as transactions on a state."""
 
+from pathlib import Path
+
 import pytest
 
-from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.partition import PartitionId, tree_from_split_points
 from sleeper.partitions.region import Range, Region
-from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.schema.model import schema_to_json
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Status
-from tests.tables.state_table import ROOT, StateTable, data_file, read_tables
+from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file, read_tables
 
 LEFT, RIGHT = PartitionId("left"), PartitionId("right")
 REGION = Region((Range(0, 5),))
@@ -234,6 +238,24 @@ def test_a_file_that_was_compacted_alone_is_taken_back(table: StateTable) -> Non
     compact(table, "job", "a", "b", output="ab")
     assert table.commit(UndoJob("load")).status is Status.APPLIED
     assert table.leaf_paths("root") == ["c"]
+
+
+@pytest.mark.parametrize(("rows", "status"), [(None, Status.APPLIED), ("latest", Status.REFUSED)])
+def test_a_compaction_that_leaves_no_row_merges_only_latest_rows(
+    tmp_path: Path, rows: str | None, status: Status
+) -> None:
+    table = StateTable(tmp_path, "embedded")
+    tree = tuple(tree_from_split_points(SCHEMA, [5]))
+    table.commit(InitialiseTable(schema_to_json(SCHEMA), tree, rows=rows))
+    left, right = tree[1].id, tree[2].id
+    new = NewFile(data_file("a"), ((left, 5), (right, 5)))
+    table.commit(AddFiles("load", table.clock.now_ms, (new,)))
+    table.ingest("b", partition=left, keys=(0, 4))
+    table.assign("job", "a", "b", partition=left)
+    table.commit(CommitCompaction("job", left, ("a", "b"), None, table.clock.now_ms))
+    outcome = table.commit(UndoJob("load"))
+    assert outcome.status is status
+    assert table.leaf_paths(right) == ([] if rows is None else ["a"])
 
 
 def test_a_collected_file_is_not_overlooked(table: StateTable) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
+from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import remove_reference
 from sleeper.statestore.transactions.add_files import AddFiles
@@ -144,7 +145,10 @@ def _trace_job(fold: Fold, number: int) -> _Trace:
     seen, waiting = set(files), list(files)
     while waiting:
         for partition, removed, kind, outputs in fold.rows(_REMOVALS, {"file": waiting.pop()}):
-            if kind in REPLACING_KINDS or (kind == CommitCompaction.kind and outputs == 0):
+            if kind in REPLACING_KINDS:
+                continue
+            if kind == CommitCompaction.kind and outputs == 0:
+                found.is_merged |= _has_hidden_others(fold, partition, removed, found.files)
                 continue
             output = fold.row(_FIND_OUTPUT, (partition, removed))
             if output is None or kind is None:
@@ -158,6 +162,20 @@ def _trace_job(fold: Fold, number: int) -> _Trace:
                 elif is_read:
                     found.is_merged = True
     return found
+
+
+def _has_hidden_others(fold: Fold, partition: int, removed: int, files: list[int]) -> bool:
+    """Returns whether a compaction without output removed rows of other jobs because of the job's.
+
+    It does in a table of latest rows, where a row with the operation *delete* hides an older one.
+    """
+    (schema,) = fold.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
+    if schema_from_json(schema).latest is None:
+        return False
+    inputs = fold.rows(
+        "SELECT file FROM refs WHERE partition = ? AND removed = ?", (partition, removed)
+    )
+    return any(file not in files for (file,) in inputs)
 
 
 def _added_files(fold: Fold, number: int) -> list[int]:
