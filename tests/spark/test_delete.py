@@ -29,7 +29,7 @@ def test_the_keys_of_a_frame_are_deleted_once(
     # Read from the table itself: a second call would find no such rows.
     even = loaded(spark, table).filter("n % 2 = 0").select("n")
     deleted = sleeper.spark.delete_keys(even, "t", where, delete_id="even")
-    assert (deleted.regions, deleted.already_done) == (50, False)
+    assert (deleted.keys, deleted.already_done) == (50, False)
     assert numbers_in(table) == [*range(1, 100, 2)]
     assert loaded(spark, table).count() == 50
     ingest_numbers(table, [2, 4])
@@ -39,7 +39,7 @@ def test_the_keys_of_a_frame_are_deleted_once(
     assert numbers_in(table)[:5] == [1, 2, 3, 4, 5]
 
     few = spark.createDataFrame([(1,), (1,), (3,)], "n int")  # duplicates, and a smaller type
-    assert sleeper.spark.delete_keys(few, "t", where).regions == 2
+    assert sleeper.spark.delete_keys(few, "t", where).keys == 2
     assert numbers_in(table)[:3] == [2, 4, 5]
 
 
@@ -65,10 +65,9 @@ def test_frames_that_are_no_keys_delete_nothing(
     for frame, reason in (
         (loaded(spark, table), "columns of the DataFrame: n, text (expected the row key fields n)"),
         (spark.range(3), "columns of the DataFrame: id (expected the row key fields n)"),
-        (spark.sql("SELECT CAST(NULL AS LONG) AS n"), "keys in the DataFrame: field 'n' is Long"),
-        (spark.sql("SELECT 1.5D AS n"), "float 1.5 does not fit"),
-        (spark.range(0).withColumnRenamed("id", "n"), "no keys in the DataFrame"),
-        (spark.range(20_000).withColumnRenamed("id", "n"), "more than 10,000 keys"),
+        (spark.sql("SELECT CAST(NULL AS LONG) AS n"), "null"),
+        (spark.sql("SELECT 1.5D AS n"), "1.5"),
+        (spark.range(0).withColumnRenamed("id", "n"), "no rows to delete"),
     ):
         with pytest.raises(InvalidRequestError) as refusal:
             sleeper.spark.delete_keys(frame, "t", table._instance.where)

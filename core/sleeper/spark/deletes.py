@@ -4,17 +4,19 @@ They are functions, because Spark has no `DELETE FROM` for Python data sources: 
 makes of them can be read, written and truncated, and nothing else.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sleeper.deletion.service import REGIONS_MAX, DeleteResult, check_delete_id, delete_table_rows
+import pyarrow as pa
+
+from sleeper.deletion.keys import delete_key_rows, delete_rows
+from sleeper.deletion.service import DeleteResult
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import OpenTable
 from sleeper.partitions.condition import parse_condition
-from sleeper.query.request import make_key_regions
 from sleeper.query.service import read_schema
 from sleeper.schema.model import Schema
 from sleeper.spark.options import cached_instance, read_instance
-from sleeper.statestore.transactions.delete_rows import DeleteRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,35 +27,22 @@ def delete_keys(
 ) -> DeleteResult:
     """Deletes the rows with the keys of a DataFrame from a table, in one transaction.
 
-    The DataFrame has a column for each row key field and no others, with at most 10,000 distinct
-    keys. Rows that are written later are kept. `instance` is a folder or `aws:INSTANCE_ID`, by
-    default SLEEPER_INSTANCE. `delete_id` makes the call idempotent: after a delete of the table
-    under the id, within 30 days, a call changes nothing and does not compute the DataFrame. The
-    default is a random id.
+    The DataFrame has a column for each row key field and no others. It may have any number of keys:
+    they go through the driver in batches, which sorts them in limited memory and writes them to a
+    file. Rows that are written later are kept. `instance` is a folder or `aws:INSTANCE_ID`, by
+    default SLEEPER_INSTANCE. `delete_id` makes the call idempotent: a repeated call with the id of
+    an earlier one, within 30 days, changes nothing and does not compute the DataFrame. The default
+    is a random id.
 
     Raises `InvalidRequestError` for wrong columns, for a value that does not fit its field, and for
-    a DataFrame without rows or with too many. After `UnavailableError` the rows may or may not be
-    deleted: repeat the call with the id in the error's message.
+    a DataFrame without rows; `ConflictError` if the id was used for another kind of delete. After
+    `UnavailableError` the rows may or may not be deleted: repeat the call with the id in the
+    error's message.
     """
     opened = _open_table(table, instance)
-    schema = _schema(opened)
-    names = [field.name for field in schema.row_keys]
+    names = [field.name for field in _schema(opened).row_keys]
     _check_columns(keys.columns, names)
-    earlier = _find_earlier(opened, delete_id)
-    if earlier is not None:
-        return earlier
-    found = keys.select(*map(_quote, names)).distinct().limit(REGIONS_MAX + 1).collect()
-    if len(found) > REGIONS_MAX:
-        raise InvalidRequestError(
-            f"more than {REGIONS_MAX:,} keys in the DataFrame (expected at most {REGIONS_MAX:,})"
-        )
-    if not found:
-        raise InvalidRequestError("no keys in the DataFrame (expected at least one)")
-    try:
-        regions = make_key_regions(schema, found)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"keys in the DataFrame: {error}") from error
-    return delete_table_rows(opened, regions, delete_id)
+    return delete_key_rows(opened.instance, table, _batches(keys, names), delete_id=delete_id)
 
 
 def delete_where(
@@ -75,7 +64,7 @@ def delete_where(
     regions = parse_condition(_schema(opened), condition)
     if not regions:
         raise InvalidRequestError(f"no key fulfils the condition {condition!r:.200}")
-    return delete_table_rows(opened, regions, delete_id)
+    return delete_rows(opened.instance, table, regions, delete_id)
 
 
 def _open_table(table: str, instance: str | None) -> OpenTable:
@@ -100,13 +89,22 @@ def _check_columns(columns: list[str], names: list[str]) -> None:
         )
 
 
-def _find_earlier(table: OpenTable, delete_id: str | None) -> DeleteResult | None:
-    """Returns the delete that used the id. The DataFrame may depend on the rows that it deleted."""
-    if delete_id is None:
-        return None
-    check_delete_id(delete_id)
-    with table.state.reading() as state:
-        applied = state.jobs.applied(delete_id, DeleteRows.kind)
-    if applied is None:
-        return None
-    return DeleteResult(delete_id, applied.number, 0, already_done=True)
+def _batches(frame: "DataFrame", names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of the DataFrame, a partition at a time."""
+    packed = frame.select(*map(_quote, names)).mapInArrow(_pack, "batch binary")
+    for row in packed.toLocalIterator():
+        with pa.ipc.open_stream(row.batch) as stream:
+            yield from stream
+
+
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields a row for each batch, with the batch in Arrow's stream format.
+
+    Spark's other ways to the driver return the whole DataFrame, or a Python object per row.
+    """
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        yield pa.RecordBatch.from_arrays([content], ["batch"])
