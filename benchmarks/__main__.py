@@ -30,6 +30,7 @@ NAMES = (
     "functions",
     "serve",
     "purge",
+    "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import commits_dynamo, ingest, job_creation, purge, query_service, state
+from benchmarks import changes, commits_dynamo, ingest, job_creation, purge, query_service, state
 from benchmarks.measuring import Watch
 from benchmarks.report import table, write_reports
 from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
@@ -63,6 +63,13 @@ def test_a_compaction_job_is_created_for_every_partition(tmp_path: Path) -> None
 def test_a_query_over_many_leaves_is_planned_recorded_and_sent(tmp_path: Path) -> None:
     result = query_service.fan_out(Watch(), str(tmp_path / "queries"), leaves=30)
     assert result.keys() >= {"plan", "plan_cpu", "record", "send"}
+
+
+def test_a_follower_reads_every_row_of_the_ingests(tmp_path: Path) -> None:
+    place = str(tmp_path / "changes")
+    changes.ingest(Watch(), place, ingests=3)
+    with pytest.raises(CheckFailedError, match="30000 rows were read of 40000"):
+        changes.ours(Watch(), place, ingests=4)
 
 
 def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:
