@@ -154,8 +154,7 @@ def _mark(instance: Instance, backup_id: str, tables: Sequence[TableBackup]) -> 
     if found != marker:
         raise ConflictError(
             f"{instance.where} has an unfinished restore of backup {found.backup}, of "
-            f"{len(found.tables)} tables: finish it with the same arguments, or delete "
-            f"{root.url_of(MARKER)}"
+            f"{len(found.tables)} tables (expected it to be finished first)"
         )
 
 
