@@ -167,8 +167,8 @@ def test_unconfirmed_ingest_names_its_job_id(
 ) -> None:
     """The commit was applied, and the tracker does not answer."""
 
-    def lose_response(*arguments: Any) -> None:
-        ingest_rows(*arguments)
+    def lose_response(*arguments: Any, **options: Any) -> None:
+        ingest_rows(*arguments, **options)
         raise UnavailableError("no answer")
 
     with monkeypatch.context() as patch:
@@ -185,7 +185,7 @@ def test_unconfirmed_ingest_names_its_job_id(
 def test_interrupted_ingest_names_its_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sleeper.api.ingest_rows", interrupt)

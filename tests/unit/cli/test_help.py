@@ -1,5 +1,6 @@
 """The help of every command has valid examples."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -30,11 +31,10 @@ def _examples(help_text: str) -> list[str]:
 
 
 def _arguments(example: str) -> list[str]:
-    """Returns the arguments of `sleeper` in the example, up to a pipe."""
+    """Returns the arguments of `sleeper` in the example, up to a pipe or a redirection."""
     words = shlex.split(example.replace("|", " | "))
     start = words.index("sleeper") + 1
-    stop = words.index("|", start) if "|" in words[start:] else len(words)
-    return words[start:stop]
+    return list(itertools.takewhile(lambda word: word not in ("|", ">"), words[start:]))
 
 
 def _parse(arguments: list[str]) -> tuple[str, ...]:
