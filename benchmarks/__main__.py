@@ -29,6 +29,7 @@ NAMES = (
     "query-service",
     "functions",
     "serve",
+    "deletes",
     "purge",
     "changes",
 )

@@ -1,13 +1,14 @@
 """Deletes of rows in the fold: their rows, and when they are forgotten."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from sleeper.files import KeyFile
 from sleeper.partitions.region import Region
 from sleeper.statestore.fold import NOT_PINNED, Fold, path_hash
-from sleeper.statestore.rows import insert_row, region_columns
+from sleeper.statestore.rows import insert_row
 
 
 def region_kinds(fold: Fold) -> list[type]:
@@ -21,13 +22,26 @@ def _root_mins_sql(dimensions: int) -> str:
     return f"SELECT {columns} FROM partitions WHERE parent IS NULL"
 
 
-def insert_delete(fold: Fold, region: Region, key_file: int | None = None) -> None:
-    """Adds a delete of the rows in the region, active from the transaction being applied on.
+def insert_deletes(fold: Fold, regions: Sequence[Region], key_file: int | None = None) -> None:
+    """Adds deletes of the rows in the regions, active from the transaction being applied on.
 
     With the key of a key file, only rows with one of its keys are deleted.
     """
-    row = {"number": fold.next_number, "since": fold.next_number, "key_file": key_file}
-    insert_row(fold, "deletes", row | region_columns(region))
+    number = fold.next_number
+    fold.run_many(
+        _insert_delete_sql(fold.dimensions),
+        [
+            (number, number, key_file, *(v for each in region.ranges for v in (each.min, each.max)))
+            for region in regions
+        ],
+    )
+
+
+@cache
+def _insert_delete_sql(dimensions: int) -> str:
+    columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    places = ", ".join("?" * (3 + 2 * dimensions))
+    return f"INSERT INTO deletes (number, since, key_file, {columns}) VALUES ({places})"
 
 
 def insert_key_file(fold: Fold, file: KeyFile) -> int:

@@ -10,7 +10,7 @@ query needs one.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -275,6 +275,13 @@ class Fold:
         """Runs a statement that changes the state."""
         try:
             return self.connection.execute(sql, parameters)
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidRequestError(f"a value does not fit the state store: {error}") from error
+
+    def run_many(self, sql: str, rows: Sequence[Any]) -> None:
+        """Runs a statement that changes the state with each of the parameters."""
+        try:
+            self.connection.executemany(sql, rows)
         except (OverflowError, UnicodeEncodeError) as error:
             raise InvalidRequestError(f"a value does not fit the state store: {error}") from error
 

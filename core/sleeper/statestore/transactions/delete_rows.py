@@ -7,7 +7,7 @@ from sleeper.files import KeyFile
 from sleeper.json_codec import Member
 from sleeper.partitions.region import Region
 from sleeper.schema.model import precedes
-from sleeper.statestore.deletes import insert_delete, insert_key_file, region_kinds
+from sleeper.statestore.deletes import insert_deletes, insert_key_file, region_kinds
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.add_files import find_run_fault
 from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
@@ -48,10 +48,9 @@ class DeleteRows(Transaction):
         return Effect(self.id)
 
     def apply(self, fold: Fold) -> None:
-        for region in self.regions:
-            insert_delete(fold, region)
+        insert_deletes(fold, self.regions)
         if self.keys is not None:
-            insert_delete(fold, self.keys.region, insert_key_file(fold, self.keys))
+            insert_deletes(fold, [self.keys.region], insert_key_file(fold, self.keys))
 
 
 def _find_key_file_fault(file: KeyFile) -> str | None:
