@@ -89,7 +89,7 @@ def changes(
       sleeper changes flights --from 4 --to 6
       sleeper changes flights --since 2d --output changes.parquet
       sleeper changes flights --follow --follower to-archive | ./load.sh
-      sleeper changes flights --output arrow > changes.arrow
+      sleeper changes flights --from 4 --output changes.arrow
     """
     instance.table(name)  # fails before the engine takes a second to load
     from sleeper.query.changes.service import make_changes_request, open_changes
