@@ -31,6 +31,7 @@ NAMES = (
     "serve",
     "deletes",
     "purge",
+    "upserts",
     "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,8 @@
 """DuckDB: sorts and groups into one Parquet file, and looks keys up in the product's own files."""
 
+import shutil
 import warnings
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -22,6 +24,22 @@ def aggregate(watch: Watch, inputs: list[str], output: str, **bounds: Any) -> No
     values = "sum(total)::BIGINT AS total, min(least) AS least, max(greatest) AS greatest"
     rows = f"SELECT key, sort, {values} FROM read_parquet({inputs}) GROUP BY key, sort {_ORDER}"
     _copy(watch, rows, output, **bounds)
+
+
+def upsert(watch: Watch, rows: str, changes: str, home: str, threads: int) -> dict[str, int]:
+    shutil.rmtree(home, ignore_errors=True)
+    Path(home).mkdir(parents=True)
+    session = duckdb.connect(f"{home}/rows.db")
+    session.execute(f"SET threads = {threads}")
+    session.execute("CREATE TABLE rows (key BIGINT PRIMARY KEY, value BIGINT, text VARCHAR)")
+    session.execute(f"INSERT INTO rows SELECT * FROM read_parquet('{rows}')")
+    session.execute("CHECKPOINT")
+    with watch:
+        session.execute(f"INSERT OR REPLACE INTO rows SELECT * FROM read_parquet('{changes}')")
+    count, total = session.execute("SELECT count(*), sum(value) FROM rows").fetchall()[0]
+    session.close()
+    shutil.rmtree(home)
+    return {"rows": count, "sum": int(total)}
 
 
 def lookup(watch: Watch, files: list[str], questions: str, threads: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Peer:
 DUCKDB = Peer("DuckDB", "duckdb", "duckdb")
 CHDB = Peer("chDB", "chdb", "chdb")
 LANCE = Peer("Lance", "lance", "pylance")
+DELTA = Peer("delta-rs", "delta", "deltalake")
 SLATEDB = Peer("SlateDB", "slatedb", "slatedb")
 
 

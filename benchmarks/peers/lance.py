@@ -6,6 +6,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import Watch
@@ -37,3 +38,16 @@ def lookup(watch: Watch, home: str, questions: str, threads: int) -> dict[str, A
         return dataset.to_table(filter=f"key IN ({listing})")
 
     return ask(watch, questions, answer)
+
+
+def upsert(watch: Watch, rows: str, changes: str, home: str, threads: int) -> dict[str, int]:
+    pa.set_cpu_count(threads)
+    shutil.rmtree(home, ignore_errors=True)
+    dataset = lance.write_dataset(pq.read_table(rows), home)
+    dataset.create_scalar_index("key", "BTREE")
+    with watch:
+        merge = dataset.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(pq.read_table(changes))
+    values = lance.dataset(home).to_table(columns=["value"])["value"]
+    shutil.rmtree(home)
+    return {"rows": len(values), "sum": pc.sum(values).as_py()}

@@ -1,11 +1,22 @@
 """The benchmarks' own checks fail when what came out is wrong, and their figures add up."""
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import changes, commits_dynamo, ingest, job_creation, purge, query_service, state
+from benchmarks import (
+    changes,
+    commits_dynamo,
+    deletes,
+    ingest,
+    job_creation,
+    purge,
+    query_service,
+    state,
+    upserts,
+)
 from benchmarks.measuring import Watch
 from benchmarks.report import table, write_reports
 from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
@@ -95,3 +106,21 @@ def test_a_purge_is_measured_and_every_object_is_searched(tmp_path: Path) -> Non
     watch = Watch()
     purge.ours(watch, str(tmp_path / "purge"), rows_each=100)
     assert watch.seconds > 0
+
+
+def test_deletes_are_measured_and_rows_are_counted(tmp_path: Path) -> None:
+    result = deletes.measure(Settings(tmp_path, 12_000, 1))
+    assert all(each.value > 0 for each in result.figures)
+
+
+def test_upserts_leave_the_rows_that_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upserts, "_LOOKUPS", 5)
+    files = upserts.make_files(tmp_path, 1_000, 100)
+    arguments = {name: str(files / f"{name}.parquet") for name in ("rows", "changes")}
+    found = upserts.ours(Watch(), **arguments, home=str(tmp_path / "table"))
+    assert found == json.loads((files / "expected.json").read_text())
+    assert found["rows"] == 1_010
+    reads = upserts.reads(Watch(), **arguments, home=str(tmp_path / "table"))
+    assert len(reads["scan"]) == len(reads["lookup"]) == 3
