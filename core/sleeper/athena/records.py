@@ -21,7 +21,7 @@ from sleeper.athena.split import SpillLocation, Split
 from sleeper.athena.splits import check_version_is_kept, constraints_by_field
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
-from sleeper.processing.restriction import visible_schema
+from sleeper.processing.restriction import restrict_version, visible_schema
 from sleeper.query.engine import QueryTable
 from sleeper.query.hold import renew_hold
 from sleeper.query.request import Query
@@ -87,7 +87,9 @@ def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
     seconds = connector.settings.hold_seconds
     with table.store.reading() as state:
         check_version_is_kept(split.version, state.oldest_version, connector)
-        schema = visible_schema(table.restriction, state.schema_at(split.version))
+        at = state.schema_at(split.version)
+        restriction = restrict_version(table.restriction, at, state.newest_schema)
+        schema = visible_schema(restriction, at)
         now_ms = state.moment(connector.engine().clock())
         expiries = [h.expiry_ms for h in state.collection.holds() if h.id == split.hold_id]
     # Renews only after half of the time, or each of thousands of splits would.

@@ -20,7 +20,7 @@ from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region, hull, whole_region
-from sleeper.processing.restriction import visible_schema
+from sleeper.processing.restriction import restrict_version, visible_schema
 from sleeper.query.distributed.plan import divide_region, group_small, leaves_with_files
 from sleeper.query.engine import QueryTable
 from sleeper.query.hold import create_hold
@@ -72,7 +72,9 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     page = _page_of(request.continuation) or _pin(table, query_id, connector)
     with table.store.reading() as state:
         check_version_is_kept(page.version, state.oldest_version, connector)
-        schema = visible_schema(table.restriction, state.schema_at(page.version))
+        at = state.schema_at(page.version)
+        restriction = restrict_version(table.restriction, at, state.newest_schema)
+        schema = visible_schema(restriction, at)
     regions = _key_regions(schema, request.constraints)
     splits: list[Split] = []
     size = 0

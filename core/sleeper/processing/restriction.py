@@ -1,8 +1,8 @@
 """The columns and rows of a table that a caller may query.
 
 The table property `sleeper.table.query.callers` declares them as JSON: an object with one
-member per caller, and `*` for all others. A restriction applies before the query, so no query
-can bypass it.
+member per caller, and `*` for all others. It names fields of the newest schema. A restriction
+applies before the query, so no query can bypass it.
 """
 
 from collections.abc import Sequence
@@ -72,6 +72,29 @@ def parse_callers(text: str) -> dict[str, Restriction]:
         caller: NO_RESTRICTION if each is None else _CODEC.from_json(each, f"caller {caller!r}")
         for caller, each in raw.items()
     }
+
+
+def restrict_version(restriction: Restriction, schema: Schema, newest: Schema) -> Restriction:
+    """Returns the restriction for a version with that schema, whose fields may have other names.
+
+    InvalidRequestError if the restriction's iterator would read another field under a name.
+    """
+    if restriction == NO_RESTRICTION or schema.version == newest.version:
+        return restriction
+    ids = {field.name: field.id for field in newest.values}
+    if restriction.iterator is not None:
+        for field in schema.values:
+            if ids.get(field.name, field.id) != field.id:
+                raise InvalidRequestError(
+                    f"field {field.name!r} was another field at this version: the caller's "
+                    f"iterator {restriction.iterator.name} cannot read it (expected a newer "
+                    "version)"
+                )
+    if restriction.value_fields is None:
+        return restriction
+    allowed = {ids[name] for name in restriction.value_fields if name in ids}
+    names = tuple(field.name for field in schema.values if field.id in allowed)
+    return replace(restriction, value_fields=names)
 
 
 def visible_columns(

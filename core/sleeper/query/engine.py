@@ -16,10 +16,11 @@ from sleeper.datafiles.merge.processing import TableIterators
 from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.checksum import VerifiedFiles
 from sleeper.errors import UnavailableError
-from sleeper.processing.restriction import NO_RESTRICTION, Restriction
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restrict_version
 from sleeper.properties import instance as engine_properties
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
+from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
@@ -34,6 +35,13 @@ class QueryTable:
     root: DataRoot
     iterators: TableIterators = field(default_factory=TableIterators)
     restriction: Restriction = NO_RESTRICTION
+
+    def restriction_at(self, schema: Schema) -> Restriction:
+        """Returns the restriction for rows of an older schema."""
+        if self.restriction == NO_RESTRICTION:
+            return self.restriction
+        with self.store.reading() as state:
+            return restrict_version(self.restriction, schema, state.newest_schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,11 +90,12 @@ def _start(
     settings = engine.settings
     plan = plan_with_filters(query, table, engine)
     check_size(total_bytes(plan.files), settings.bytes_max)
-    columns = visible_columns(table.restriction, plan.schema, query.columns)
+    restriction = table.restriction_at(plan.schema)
+    columns = visible_columns(restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
     target = result_schema(plan.schema, columns)
     now_ms = query_time(plan, query, engine)
-    steps = make_steps(plan, query, table.iterators, now_ms, table.restriction)
+    steps = make_steps(plan, query, table.iterators, now_ms, restriction)
     limit = limit or TimeLimit.from_now(settings.seconds_max)
     owner = f"query {table.name}"
     hold = VersionHold(table.store, plan.version, settings.hold_seconds, engine.clock, owner)

@@ -12,7 +12,7 @@ from sleeper.jobs.query_tracker import (
     QueryTracker,
     SendFrame,
 )
-from sleeper.processing.restriction import Restriction, visible_columns
+from sleeper.processing.restriction import Restriction, restrict_version, visible_columns
 from sleeper.query.hold import create_hold
 from sleeper.query.messages.destination import ResultsDestination
 from sleeper.query.messages.query import (
@@ -127,10 +127,11 @@ def _pin(
     with table.store.reading(message.version(dispatcher.clock)) as state:
         schema = state.schema
         now_ms = max(dispatcher.clock(), state.version_time_ms)
+        restriction = restrict_version(table.restriction, schema, state.newest_schema)
         pin = QueryPin(fingerprint, table.id, state.version, now_ms)
     query = make_query(message, schema)
     check_query(query, schema)
-    visible_columns(table.restriction, schema, query.columns)
+    visible_columns(restriction, schema, query.columns)
     for call in (message.iterator, table.restriction.iterator):
         if call is not None:
             dispatcher.check_iterator(call.name)

@@ -7,16 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.processing.field_changes import AddField, RenameField
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.request import Query
+from sleeper.query.request import Query, make_key_regions
 from sleeper.query.service import open_query, open_sql
+from sleeper.query.sql.tables import AsOf
+from sleeper.schema.model import Field, PrimitiveType, schema_from_json
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"IntType"}],
  "valueFields":[{"name":"label","type":"StringType"},{"name":"v","type":"LongType"},
@@ -152,3 +156,56 @@ def test_query_iterator_runs_after_the_caller_s_restriction(instance: Instance) 
     assert result.column("k").to_pylist() == [1, 2, 3, 4, 5]
     with pytest.raises(InvalidRequestError, match="'hidden' is not visible"):
         open_query(instance, "t", Query(columns=("k", "hidden"), version=2), caller="both")
+
+
+def as_of_both(instance: Instance, caller: str, version: int) -> list[list[dict[str, object]]]:
+    """Returns the rows of key 11 at the version, by SQL and by key."""
+    regions = make_key_regions(schema_from_json(SCHEMA), [[11]])
+    statement = "SELECT * FROM t WHERE k = 11"
+    by_sql = open_sql(instance, statement, caller=caller, as_of=AsOf(version))
+    by_key = open_query(instance, "t", Query(tuple(regions), version=version), caller=caller)
+    return [by_sql.read_all().to_pylist(), by_key.read_all().to_pylist()]
+
+
+def test_hidden_field_stays_hidden_at_a_version_where_a_visible_one_has_its_name(
+    instance: Instance,
+) -> None:
+    table = instance.table("t")
+    change_callers(instance, {})
+    with table.state.reading() as state:
+        old = state.number
+    changes = (
+        RenameField("hidden", "h"),
+        RenameField("v", "hidden"),
+        AddField(Field("v", PrimitiveType.LONG, nullable=True, default=5)),
+    )
+    change_schema(instance, "t", changes)
+    change_callers(instance, {"a": {"valueFields": ["hidden", "v"]}, "b": {"valueFields": ["v"]}})
+    assert as_of_both(instance, "a", old) == [[{"k": 11, "v": 11}]] * 2
+    assert as_of_both(instance, "b", old) == [[{"k": 11}]] * 2
+    newest = {"k": 11, "hidden": 11, "v": 5}
+    assert sql(instance, "a", "SELECT k, hidden, v FROM t WHERE k = 11") == [newest]
+
+
+def test_caller_s_iterator_does_not_read_another_field_of_an_old_version(
+    instance: Instance,
+) -> None:
+    table = instance.table("t")
+    change_callers(instance, {})
+    with table.state.reading() as state:
+        old = state.number
+    changes = (
+        RenameField("label", "l"),
+        AddField(Field("label", PrimitiveType.STRING, nullable=True)),
+    )
+    change_schema(instance, "t", changes)
+    change_callers(instance, {"rows": {"iterator": "RowSecurity", "config": "label,public"}})
+    with pytest.raises(InvalidRequestError, match="'label' was another field at this version"):
+        as_of_both(instance, "rows", old)
+    with pytest.raises(InvalidRequestError, match="'label' was another field at this version"):
+        open_query(instance, "t", Query(version=old), caller="rows")
+
+
+def change_callers(instance: Instance, callers: dict[str, object]) -> None:
+    values = {QUERY_CALLERS.name: json.dumps(callers)}
+    instance.tables.properties.change(instance.table("t").ref.id, values)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.processing.restriction import NO_RESTRICTION
+from sleeper.processing.restriction import NO_RESTRICTION, restrict_version
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -210,7 +210,7 @@ class StatementRun:
         """Returns the versions of the tables that are not read at their newest."""
         if self._as_of == NEWEST:
             return {}
-        empty = [(each, _read_schema(each, self._as_of.find(each.name))) for each in opened]
+        empty = [_at_version(each, self._as_of.find(each.name)) for each in opened]
         self._plan_empty(empty, tables)
         named = [each[0].name for each in empty if self._is_named(each, empty, tables)]
         return self._as_of.versions(named)
@@ -242,7 +242,10 @@ class StatementRun:
         now_ms = self._start_ms if version is None else 0
         try:
             with table.store.reading(version) as state:
-                pinned = _Pinned(table, state.schema, state.version, now_ms)
+                schema = state.schema
+                restriction = restrict_version(table.restriction, schema, state.newest_schema)
+                restricted = replace(table, restriction=restriction)
+                pinned = _Pinned(restricted, schema, state.version, now_ms)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"table {table.name!r}: {error}") from error
         engine = self._engine
@@ -318,14 +321,15 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _read_schema(table: QueryTable, version: Version | None) -> Schema:
-    """Returns the schema at the version, or the newest if the table has no such version."""
+def _at_version(table: QueryTable, version: Version | None) -> "_EmptyTable":
+    """Returns the table as of the version, or its newest one if it has no such version."""
     try:
         with table.store.reading(version) as state:
-            return state.schema
+            schema = state.schema
     except InvalidRequestError:
         with table.store.reading() as state:
-            return state.schema
+            schema = state.schema
+    return replace(table, restriction=table.restriction_at(schema)), schema
 
 
 def _open_table(tables: TableOpeners, name: str) -> QueryTable | None:

@@ -150,6 +150,11 @@ class TableState:
         """The schema at the version, with the earlier ones, which older files have."""
         return self.schema_at(self.version)
 
+    @property
+    def newest_schema(self) -> Schema:
+        """The schema of the newest transaction."""
+        return self.schema_at(self.number)
+
     def schema_at(self, version: int) -> Schema:
         """Returns the schema at another version, at most the newest."""
         found = self._reader.rows(
