@@ -165,7 +165,9 @@ def _check_absent(instance: Instance, tables: Sequence[TableBackup]) -> None:
         if table.id in rows:
             ref = rows[table.id]
             state = "" if ref.state is TableState.ACTIVE else f" ({ref.state.value})"
-            raise ConflictError(f"table {ref.name!r} with id {ref.id} exists{state}")
+            raise ConflictError(
+                f"table {ref.name!r} with id {ref.id} already exists in {instance.where}{state}"
+            )
         for found in instance.storage.root.list_objects(f"{table.id}/"):
             raise ConflictError(
                 f"{instance.where} has objects of table {table.id} that the table index does not "

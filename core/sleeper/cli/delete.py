@@ -35,8 +35,8 @@ def delete(
             "--keys-from",
             metavar="FILE",
             help="Delete the rows with a key in this CSV, JSON lines or Parquet file, directory of "
-            "such files, or s3://bucket/key. Columns that are no row key fields are ignored. May "
-            "be repeated.",
+            "such files, or s3://bucket/key. Columns that are no row key fields are ignored. "
+            "Repeatable.",
         ),
     ] = None,
     every_row: Annotated[bool, typer.Option("--all", help="Delete all rows of the table.")] = False,

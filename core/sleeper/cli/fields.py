@@ -16,7 +16,7 @@ FieldName = Annotated[str, typer.Argument(metavar="FIELD", help="Name of the fie
 TypeName = Annotated[
     str,
     typer.Argument(
-        metavar="TYPE", help="Type of the field, such as LongType or DecimalType\\(9,2)."
+        metavar="TYPE", help="Type of the field, such as LongType or 'DecimalType(9,2)'."
     ),
 ]
 ChangeId = Annotated[

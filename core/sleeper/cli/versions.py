@@ -156,7 +156,7 @@ def undo(
         typer.Option(
             "--table",
             metavar="NAME",
-            help="Table of the job. By default it is looked for in all tables.",
+            help="Table of the job. Default: all tables are searched.",
             autocompletion=complete_table,
         ),
     ] = None,

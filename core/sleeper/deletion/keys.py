@@ -198,8 +198,8 @@ class _Run:
         if applied is not None:
             if applied.fingerprint != hash_request(self._request):
                 raise ConflictError(
-                    f"cannot delete from table {self._table.ref.name!r}: the id {self._id} was "
-                    f"used by transaction {applied.number} for other rows"
+                    f"cannot delete from table {self._table.ref.name!r}: id {self._id} was used "
+                    f"by transaction {applied.number} with other content"
                 )
             return DeleteResult(self._id, applied.number, len(self._regions), True)
         engine = engine_settings(instance, SORT_MEMORY_BYTES)

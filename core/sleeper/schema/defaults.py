@@ -64,7 +64,7 @@ def default_value(field: Field) -> DefaultValue:
         return _value(field.type, raw)
     except (ValueError, OverflowError, InvalidOperation, TypeError) as error:
         raise InvalidRequestError(
-            f"field {field.name!r}: default {raw!r} does not fit {type_name(field.type)}: {error}"
+            f"field {field.name!r}: default {raw!r} does not fit {type_name(field.type)} ({error})"
         ) from error
 
 
@@ -83,7 +83,7 @@ def _value(kind: FieldType, raw: Default | None) -> DefaultValue:
     value = _from_text(kind, raw) if isinstance(raw, str) else None
     if value is None:
         expected = _EXPECTED.get(kind) if isinstance(kind, PrimitiveType) else None
-        raise ValueError(f"expected {expected or 'none: lists and maps have no default'}")
+        raise ValueError(f"expected {expected or 'none, because lists and maps have no default'}")
     return value
 
 

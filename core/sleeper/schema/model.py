@@ -155,8 +155,8 @@ def make_latest(rows: str | None, by: str | None) -> LatestRows | None:
         raise InvalidRequestError(f"unknown choice of rows: {rows!r} (expected append, {LATEST})")
     if by is not None:
         raise InvalidRequestError(
-            f"field {by!r} orders the rows with equal keys of a table that shows all of them "
-            f"(expected a table of {LATEST} rows)"
+            f"property sleeper.table.latest.by is {by!r}, but the table shows all rows (expected "
+            f"sleeper.table.rows={LATEST})"
         )
     return None
 

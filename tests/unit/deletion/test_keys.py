@@ -81,7 +81,7 @@ def test_the_keys_of_files_are_deleted(
     assert len(key_files(instance)) == 1
     compact(instance)
     assert keys(table) == sorted([*expected, *range(14)])
-    with pytest.raises(ConflictError, match="the id once was used by transaction 3"):
+    with pytest.raises(ConflictError, match="id once was used by transaction 3"):
         table.delete(keys_from=path, delete_id="once")
 
 

@@ -285,7 +285,7 @@ def test_the_choice_of_rows_is_checked_and_final(
         "no field 'x'": LATEST | {by: "x"},
         "'key' is a key field": LATEST | {by: "key"},
         r"'tags' has type ListType\(StringType\)": LATEST | {by: "tags"},
-        "shows all of them": {by: "value"},
+        "the table shows all rows": {by: "value"},
         "aggregations: 1 in a table of the latest": LATEST
         | {"sleeper.table.aggregations": "max(value)"},
     }
