@@ -22,7 +22,8 @@ from sleeper.admin.properties import format_processing
 from sleeper.errors import ConflictError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.files import owner_id
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.table import NAME, SCHEMA, TABLE_ID
+from sleeper.processing.restriction import restrict_callers
+from sleeper.properties.table import NAME, QUERY_CALLERS, SCHEMA, TABLE_ID
 from sleeper.schema.model import schema_to_json
 from sleeper.statestore.snapshots import temporary_folder
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
@@ -106,8 +107,12 @@ def _fill(instance: Instance, table: OpenTable, ref: TableRef, version: int) -> 
     with table.state.reading(version) as state:
         for owner, paths in _group_by_owner(state.files.paths()):
             _pin(instance, owner, ref.id, paths)
-        properties = table.properties().with_values(
+        properties = table.properties()
+        callers = properties.get(QUERY_CALLERS)
+        mapped = callers and restrict_callers(callers, state.schema, state.newest_schema)
+        properties = properties.with_values(
             {
+                **({QUERY_CALLERS.name: mapped} if mapped and mapped != callers else {}),
                 NAME.name: ref.name,
                 TABLE_ID.name: ref.id,
                 SCHEMA.name: schema_to_json(replace(state.schema, latest=None)),

@@ -5,6 +5,7 @@ member per caller, and `*` for all others. It names fields of the newest schema.
 applies before the query, so no query can bypass it.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -95,6 +96,15 @@ def restrict_version(restriction: Restriction, schema: Schema, newest: Schema) -
     allowed = {ids[name] for name in restriction.value_fields if name in ids}
     names = tuple(field.name for field in schema.values if field.id in allowed)
     return replace(restriction, value_fields=names)
+
+
+def restrict_callers(callers: str, schema: Schema, newest: Schema) -> str:
+    """Returns the property of callers for a clone, which begins with an older schema."""
+    known = parse_callers(callers)
+    mapped = {name: restrict_version(each, schema, newest) for name, each in known.items()}
+    if mapped == known:
+        return callers
+    return json.dumps({name: _CODEC.to_json(each) for name, each in mapped.items()})
 
 
 def visible_columns(

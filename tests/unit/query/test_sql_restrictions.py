@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.clone import clone_table
 from sleeper.admin.schema import change_schema
 from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
@@ -183,6 +184,10 @@ def test_hidden_field_stays_hidden_at_a_version_where_a_visible_one_has_its_name
     change_callers(instance, {"a": {"valueFields": ["hidden", "v"]}, "b": {"valueFields": ["v"]}})
     assert as_of_both(instance, "a", old) == [[{"k": 11, "v": 11}]] * 2
     assert as_of_both(instance, "b", old) == [[{"k": 11}]] * 2
+    clone_table(instance, "t", "clone", old)
+    of_clone = "SELECT * FROM clone WHERE k = 11"
+    assert sql(instance, "a", of_clone) == [{"k": 11, "v": 11}]
+    assert sql(instance, "b", of_clone) == [{"k": 11}]
     newest = {"k": 11, "hidden": 11, "v": 5}
     assert sql(instance, "a", "SELECT k, hidden, v FROM t WHERE k = 11") == [newest]
 
