@@ -85,6 +85,10 @@ def delete(
         raise InvalidRequestError(
             "--all deletes all rows (expected no --key, --keys-from, --range or --region)"
         )
+    if whole_region(schema) in selected:
+        raise InvalidRequestError(
+            "a range or region without bounds selects all rows (expected --all)"
+        )
     if not selected and not every_row and not keys_from:
         raise InvalidRequestError(
             "no rows to delete (expected --key, --keys-from, --range or --region, or --all for all "

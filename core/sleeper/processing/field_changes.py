@@ -70,6 +70,11 @@ class AddField(FieldChange):
         schema, name = shape.schema, self.field.name
         _check_name_free(schema, name)
         aggregations = shape.processing.aggregations
+        if self.aggregation is not None and schema.values and not aggregations:
+            raise InvalidRequestError(
+                f"field {name!r} cannot have the aggregation {self.aggregation.value}: the table "
+                "does not aggregate (expected none)"
+            )
         if self.aggregation is not None:
             aggregations += (Aggregation(self.aggregation, name),)
         if aggregations and self.field.default is not None:

@@ -11,10 +11,15 @@ _EXAMPLES = "LongType, DecimalType(9,2), ListType(StringType) or MapType(StringT
 
 def parse_type(text: str) -> FieldType:
     """Returns the type of a text. InvalidRequestError if it is none."""
+    raw = _to_json(text.strip())
     try:
-        kind = field_type_from_json(_to_json(text.strip()))
+        kind = field_type_from_json(raw)
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"type {text!r}: {error} (for example {_EXAMPLES})") from error
+        if isinstance(raw, str):
+            raise InvalidRequestError(
+                f"unknown type {text!r} (expected a type such as {_EXAMPLES})"
+            ) from error
+        raise InvalidRequestError(f"type {text!r}: {error}") from error
     return kind
 
 

@@ -27,5 +27,7 @@ def test_keys_from_files_are_refused_with_place_and_reason(cities: Sleeper, tmp_
     assert refused.status == 1
     assert f"file {keys}, row 2: field 'city'" in refused.stderr
     assert "expected no --key" in cities("delete", "cities", "--all", "--keys-from", keys).stderr
+    assert "expected --all" in cities("delete", "cities", "--region", "{}").stderr
+    assert "expected --all" in cities("delete", "cities", "--range", ":").stderr
     submitted = cities("delete", "cities", "--submit", "--keys-from", keys)
     assert (submitted.status, "--submit" in submitted.stderr) == (2, True)

@@ -96,6 +96,7 @@ def test_a_table_that_aggregates_gets_a_field_with_its_operation() -> None:
         (SHAPE, AddField(Field("x", LONG), "y"), "no field 'y' in the schema"),
         (SHAPE, AddField(Field("x", INT, default="a")), "default 'a' does not fit IntType"),
         (SUMMED, AddField(Field("x", INT, default=1)), "in a table that aggregates"),
+        (SHAPE, AddField(Field("x", INT), None, AggregationOp.SUM), "the table does not aggregate"),
         (SHAPE, DropField("k"), "'k' cannot be dropped: it is a key field"),
         (SHAPE, DropField("x"), "no field 'x' in the schema"),
         (FILTERED, DropField("time"), r"filter ageOff\(time\) needs it"),

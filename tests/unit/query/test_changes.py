@@ -183,6 +183,7 @@ def test_a_part_of_the_feed_is_selected_by_number_and_time(
         ({"since": "soon"}, "'soon': expected"),
         ({"since": "0s", "to_number": 1}, "end with transaction 1, before their start"),
         ({"since": 5}, "since 5: expected a time"),
+        ({"since": "soon"}, "since 'soon': expected a time"),
         ({"follower": " "}, "invalid follower name: ' '"),
     ],
 )

@@ -39,9 +39,13 @@ def make_changes_request(
 
 
 def _parse_since(since: object) -> PointInTime:
-    point = None if isinstance(since, int) else parse_version(since)
-    if not isinstance(point, PointInTime):
-        raise InvalidRequestError(
-            f"since {since!r}: expected a time such as 2026-01-31T12:00:00Z, or an age such as 2d"
-        )
-    return point
+    try:
+        point = parse_version(since)
+    except InvalidRequestError:
+        pass  # its message also allows a number
+    else:
+        if isinstance(point, PointInTime):
+            return point
+    raise InvalidRequestError(
+        f"since {since!r:.200}: expected a time such as 2026-01-31T12:00:00Z, or an age such as 2d"
+    )
