@@ -15,7 +15,7 @@ from sleeper.workers.lambda_function import Event, lambda_function
 _ANSWER_BYTES_MAX = 4 * 1024**2
 _SECONDS_MAX = 25
 _READ_ONLY_REASON = (
-    "the HTTP API on AWS is read-only: delete rows with `sleeper delete` or from Python"
+    "the HTTP API on AWS is read-only: change tables with the command line or from Python"
 )
 _TEXTS = ["application/json", "application/x-ndjson"]
 

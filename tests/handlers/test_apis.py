@@ -60,14 +60,21 @@ def test_the_deployed_api_has_all_routes_except_the_page(table: Instance, aws: L
     assert json.loads(status["body"])["reports"][0]["rows"][0]["rows"] == 3
     sql = aws.call(serve_http, request("POST", "/sql", {"statement": "SELECT sum(k) AS s FROM t"}))
     assert json.loads(sql["body"]) == {"s": 6}
+    feed = aws.call(serve_http, request("GET", "/tables/t/changes?limit=1"))
+    assert [json.loads(line)["row"]["k"] for line in feed["body"].splitlines()] == [1, 2, 3]
     assert aws.call(serve_http, request("GET", "/"))["statusCode"] == 404
     assert aws.call(serve_http, request("GET", "/tables/nope"))["statusCode"] == 404
 
 
-def test_the_deployed_api_refuses_deletes_with_its_reason(table: Instance, aws: Lambda) -> None:
-    answer = aws.call(serve_http, request("POST", "/tables/t/delete", {"all": True}))
+@pytest.mark.parametrize(
+    ("route", "body"), [("delete", {"all": True}), ("restore", {"to": 1}), ("clone", {"name": "c"})]
+)
+def test_the_deployed_api_refuses_changes_with_its_reason(
+    table: Instance, aws: Lambda, route: str, body: dict[str, object]
+) -> None:
+    answer = aws.call(serve_http, request("POST", f"/tables/t/{route}", body))
     assert answer["statusCode"] == 403
-    assert "read-only: delete rows with `sleeper delete`" in json.loads(answer["body"])["reason"]
+    assert "read-only: change tables with the command line" in json.loads(answer["body"])["reason"]
     assert len(aws.call(serve_http, request("POST", "/tables/t/query", {}))["body"].split()) == 3
 
 

@@ -72,7 +72,9 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 for any free one.")
     ] = 8080,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse deletes.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse to change tables.")
+    ] = False,
 ) -> None:
     """Serve queries and deletes over HTTP, and queries over WebSocket at /live.
 

@@ -1,4 +1,4 @@
-"""Access of callers to reports, histories, exports and queries."""
+"""Access of callers to reports, histories, change feeds, exports and queries."""
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance, OpenTable
@@ -44,6 +44,22 @@ def check_history_access(table: OpenTable, caller: str) -> None:
     The history names the jobs of others, and counts their rows.
     """
     _check_unrestricted(table, caller, "reports")
+
+
+def check_feed_access(table: OpenTable, caller: str) -> None:
+    """Raises InvalidRequestError unless the caller may see all rows and fields of the table.
+
+    The feed has the rows as they were ingested.
+    """
+    _check_unrestricted(table, caller, "change feeds")
+
+
+def check_version_access(table: OpenTable, caller: str) -> None:
+    """Raises InvalidRequestError unless the caller may see all rows and fields of the table.
+
+    A restored version, an undone job or a clone changes or copies rows that others see.
+    """
+    _check_unrestricted(table, caller, "restores, undos and clones")
 
 
 def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> None:

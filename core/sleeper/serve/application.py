@@ -40,7 +40,7 @@ def make_application(
     """Returns the application: the endpoints, and WebSockets at `/live`. Access is not checked.
 
     SQL statements run in this process, unless `open_statement` runs them elsewhere. With
-    `read_only_reason`, deletes are refused for that reason.
+    `read_only_reason`, changes of tables are refused for that reason.
     """
 
     def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:

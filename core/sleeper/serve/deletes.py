@@ -21,7 +21,7 @@ from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import COUNT, OBJECT, TEXT, Json, Model, object_schema
 from sleeper.serve.regions import REGION_MEMBERS
-from sleeper.serve.service import Service
+from sleeper.serve.service import Service, check_writable
 
 DELETE = Model(
     "Delete",
@@ -55,8 +55,7 @@ DELETED = Model(
 
 async def delete_from_table(service: Service, request: Request) -> Response:
     """Deletes rows by key, range or region, in one transaction."""
-    if service.read_only_reason is not None:
-        raise HTTPException(403, service.read_only_reason)
+    check_writable(service)
     raw = await json_body(request, service.limits.body_bytes_max)
     name, caller = request.path_params["name"], identify_caller(request)
 

@@ -39,12 +39,24 @@ from sleeper.serve.endpoint import (
     list_schema,
     object_schema,
 )
+from sleeper.serve.feed import FEED_PARAMETERS, table_changes
+from sleeper.serve.parameters import number_parameter
 from sleeper.serve.rows import QUERY, STATEMENT, VERSION, query_table, run_sql
 from sleeper.serve.service import Service
+from sleeper.serve.versions import (
+    CLONE,
+    CLONED,
+    RESTORE,
+    RESTORED,
+    UNDO,
+    UNDONE,
+    clone,
+    restore,
+    undo,
+)
 
 _LIMIT_DEFAULT = 100
 _HISTORY_LIMIT_DEFAULT = 50
-_LIMIT_DIGITS_MAX = 19
 _READ_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
 
 
@@ -163,13 +175,8 @@ async def query_status(service: Service, request: Request) -> Response:
 
 
 def _parse_limit(request: Request, default: int) -> int:
-    limit = request.query_params.get("limit", str(default))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
-        raise InvalidRequestError(
-            f'"limit" must be an integer of less than {_LIMIT_DIGITS_MAX} digits, not '
-            f"{limit[:200]!r}"
-        )
-    return int(limit)
+    limit = number_parameter(request, "limit")
+    return default if limit is None else limit
 
 
 async def _respond(work: Callable[[], dict[str, Any]], status: int = 200) -> Response:
@@ -250,6 +257,16 @@ ENDPOINTS = (
         ),
     ),
     Endpoint(
+        "GET",
+        "/tables/{name}/changes",
+        "tableChanges",
+        "Returns what each transaction of a table changed, in order: rows and deleted regions.",
+        table_changes,
+        None,
+        errors=(400, 404, 406, 409, 413, 503),
+        parameters=(_TABLE_NAME, *FEED_PARAMETERS),
+    ),
+    Endpoint(
         "POST",
         "/tables/{name}/query",
         "queryTable",
@@ -272,6 +289,42 @@ ENDPOINTS = (
         errors=(400, 404, 409, 413, 415, 503),
         parameters=(_TABLE_NAME,),
         body=DELETE,
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/restore",
+        "restoreTable",
+        "Makes the rows of a version those of the newest version, in one transaction. A read-only "
+        "server answers 403.",
+        restore,
+        RESTORED,
+        errors=(400, 404, 409, 413, 415, 503),
+        parameters=(_TABLE_NAME,),
+        body=RESTORE,
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/undo",
+        "undoJob",
+        "Takes back what an ingest or import added to a table, in one transaction. A read-only "
+        "server answers 403.",
+        undo,
+        UNDONE,
+        errors=(400, 404, 409, 413, 415, 503),
+        parameters=(_TABLE_NAME,),
+        body=UNDO,
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/clone",
+        "cloneTable",
+        "Creates a table on the files of a version of another, without copying data. A read-only "
+        "server answers 403.",
+        clone,
+        CLONED,
+        errors=(400, 404, 409, 413, 415, 503),
+        parameters=(_TABLE_NAME,),
+        body=CLONE,
     ),
     Endpoint(
         "POST",

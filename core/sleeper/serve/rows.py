@@ -105,7 +105,7 @@ def parse_query(schema: Schema, raw: Mapping[str, Any]) -> Query:
         parse_selection(schema, raw),
         None if columns is None else tuple(text_list_member(raw, "columns")),
         number_member(raw, "limit", 0),
-        _parse_version(raw),
+        parse_version_member(raw, "asOf"),
         Processing(
             parse_filters(text_member(raw, "filters") or ""),
             parse_aggregations(text_member(raw, "aggregations") or ""),
@@ -114,8 +114,9 @@ def parse_query(schema: Schema, raw: Mapping[str, Any]) -> Query:
     )
 
 
-def _parse_version(raw: Mapping[str, Any]) -> Version | None:
+def parse_version_member(raw: Mapping[str, Any], name: str) -> Version | None:
+    """Returns a member that selects a version; `None` if it is missing."""
     try:
-        return None if raw.get("asOf") is None else parse_version(raw["asOf"])
+        return None if raw.get(name) is None else parse_version(raw[name])
     except InvalidRequestError as error:
-        raise InvalidRequestError(f'"asOf": {error}') from error
+        raise InvalidRequestError(f'"{name}": {error}') from error

@@ -46,9 +46,8 @@ def serve(
     """Serves an instance until it is interrupted. Port 0 chooses a free one.
 
     `on_start` receives the URL when the server accepts requests. A `read_only` server refuses
-    deletes. Raises `InvalidRequestError` if
-    other machines can reach the host and there is no token, `UnavailableError` if the port is in
-    use.
+    deletes and other changes of tables. Raises `InvalidRequestError` if other machines can reach
+    the host and there is no token, `UnavailableError` if the port is in use.
     """
     limits = read_limits(instance)
     server = make_server(instance, host, port, token, limits, on_start, read_only)

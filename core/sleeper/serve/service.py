@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 import pyarrow as pa
 from anyio import to_thread
+from starlette.exceptions import HTTPException
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
@@ -127,7 +128,7 @@ class QuerySlots:
 class Service:
     """The state that the endpoints of a server share.
 
-    `read_only_reason` is the reason why the server refuses deletes; `None` if it accepts them.
+    `read_only_reason` is the reason why the server refuses changes; `None` if it accepts them.
     """
 
     instance: Instance
@@ -135,6 +136,12 @@ class Service:
     slots: QuerySlots
     open_statement: OpenStatement
     read_only_reason: str | None = None
+
+
+def check_writable(service: Service) -> None:
+    """Raises an error of status 403 if the server is read-only."""
+    if service.read_only_reason is not None:
+        raise HTTPException(403, service.read_only_reason)
 
 
 @dataclass(slots=True)

@@ -44,10 +44,12 @@ _VALUES = [
 _MEMBERS = [
     "keys", "ranges", "regions", "columns", "limit", "asOf", "filters", "aggregations", "iterator",
     "iteratorConfig", "statement", "tableName", "queryId", "type", "processingConfig",
-    "resultsPublisherConfig", "requestedValueFields", "all", "id", "nope",
+    "resultsPublisherConfig", "requestedValueFields", "all", "id", "to", "jobId",
+    "name", "nope",
 ]  # fmt: skip
 _PATHS = [
-    "/tables", "/tables/t", "/tables/t/query", "/tables/t/delete", "/tables/t/history", "/sql",
+    "/tables", "/tables/t", "/tables/t/query", "/tables/t/delete", "/tables/t/history",
+    "/tables/t/changes", "/tables/t/restore", "/tables/t/undo", "/tables/t/clone", "/sql",
     "/status", "/queries", "/queries/x", "/openapi.json", "/", "/tables/%00", "/tables/%ff/query",
     "/nowhere",
 ]  # fmt: skip
@@ -137,8 +139,8 @@ def test_requests(instance: Instance) -> None:
 def make_request(source: random.Random) -> httpx.Request:
     url = "http://localhost" + source.choice(_PATHS)
     if source.random() < 0.5:
-        names = ["report", "table", "limit", "nope"]
-        values = ["tables", "all", "files", "t", "", "-1", "9" * 20, "9" * 5000, "é", "\x00"]
+        names = ["report", "table", "limit", "from", "to", "since", "nope"]
+        values = ["tables", "all", "t", "", "-1", "0", "2", "1d", "9" * 20, "9" * 5000, "é", "\x00"]
         pairs = [(source.choice(names), source.choice(values)) for _ in range(3)]
         url += "?" + "&".join(f"{name}={quote(value)}" for name, value in pairs)
     headers = {

@@ -25,6 +25,7 @@ from sleeper.schema.model import DELETED_COLUMN, Schema
 from sleeper.storage.location import DataRoot
 
 _REGIONS_PER_BATCH = 1_000
+_NO_LIMIT = TimeLimit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,16 @@ def check_columns(change: Change, schema: Schema) -> Change:
 
 
 def read_change(
-    planned: PlannedChange, schema: Schema, root: DataRoot, engine: QueryEngine
+    planned: PlannedChange,
+    schema: Schema,
+    root: DataRoot,
+    engine: QueryEngine,
+    limit: TimeLimit = _NO_LIMIT,
 ) -> Iterator[Change]:
     """Yields the change in parts of bounded size: batches of rows in key order, or regions.
 
-    StateMovedOnError if one of its files was collected.
+    StateMovedOnError if one of its files was collected; InvalidRequestError if the limit is
+    exceeded.
     """
     target = arrow_schema(schema)
 
@@ -120,25 +126,25 @@ def read_change(
         yield change(Operation.DELETE_REGION, _no_rows(target), regions)
     keys = replace(schema, sort_keys=(), values=(), latest=None)
     for file in planned.key_files:
-        for batch in _read(planned.number, (_scan_keys(file),), keys, root, engine):
+        for batch in _read(planned.number, (_scan_keys(file),), keys, root, engine, limit):
             yield change(Operation.DELETE, batch)
     if schema.latest is not None and not planned.is_replacement:
-        for operation, batch in _read_upserts(planned, schema, root, engine):
+        for operation, batch in _read_upserts(planned, schema, root, engine, limit):
             yield change(operation, batch)
         return
-    for batch in _read(planned.number, planned.leaves, schema, root, engine):
+    for batch in _read(planned.number, planned.leaves, schema, root, engine, limit):
         yield change(Operation.INSERT, batch)
 
 
 def _read_upserts(
-    planned: PlannedChange, schema: Schema, root: DataRoot, engine: QueryEngine
+    planned: PlannedChange, schema: Schema, root: DataRoot, engine: QueryEngine, limit: TimeLimit
 ) -> Iterator[tuple[Operation, pa.RecordBatch]]:
     """Yields rows with their operation. Of rows to delete, only the columns that identify them."""
     stored = Stored(has_numbers=False)
     names = arrow_schema(schema).names
     by = schema.latest.by if schema.latest else None
     identifying = [*names[: len(schema.keys)], *([by] if by else [])]
-    for batch in _read(planned.number, planned.leaves, schema, root, engine, stored):
+    for batch in _read(planned.number, planned.leaves, schema, root, engine, limit, stored):
         is_deleted = pc.fill_null(batch.column(DELETED_COLUMN), False)
         rows = batch.filter(pc.invert(is_deleted)).select(names)
         deleted = batch.filter(is_deleted).select(identifying)
@@ -154,6 +160,7 @@ def _read(
     schema: Schema,
     root: DataRoot,
     engine: QueryEngine,
+    limit: TimeLimit,
     stored: Stored | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if not leaves:
@@ -162,7 +169,7 @@ def _read(
     if stored is not None:
         kept = with_hidden(schema, stored.has_numbers, stored.has_tombstones)
     plan, target = QueryPlan(schema, number, leaves), arrow_schema(kept)
-    return read_rows(plan, Query(raw=True), root, engine, target, (), TimeLimit(), stored)
+    return read_rows(plan, Query(raw=True), root, engine, target, (), limit, stored)
 
 
 def _scan_keys(file: KeyFile) -> LeafPlan:

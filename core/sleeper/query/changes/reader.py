@@ -13,6 +13,7 @@ from sleeper.query.changes.plan import PlannedChange, Step, plan_step
 from sleeper.query.changes.read import Change, read_change
 from sleeper.query.distributed.follow import FollowerClaim
 from sleeper.query.hold import VersionHold
+from sleeper.query.result import TimeLimit
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.holds import check_follower_name
 from sleeper.statestore.version import PointInTime
@@ -47,10 +48,18 @@ class ChangeReader:
     `start` is the number after which the feed begins; `is_new` means that the follower was created
     there. `position` is the last number whose changes were all taken: the consumer requested the
     next one. `commit` records it for the follower. With `commits` the reader does so by itself.
+    `limit` is the time by which reading must end.
     """
 
-    def __init__(self, table: OpenTable, request: ChangesRequest, commits: bool = True) -> None:
+    def __init__(
+        self,
+        table: OpenTable,
+        request: ChangesRequest,
+        commits: bool = True,
+        limit: TimeLimit | None = None,
+    ) -> None:
         self._table = table
+        self._limit = limit or TimeLimit()
         self._follower = request.follower
         self._commits = commits
         self._stop = threading.Event()
@@ -169,7 +178,9 @@ class ChangeReader:
                 stack.callback(self._hold(instance.clock, engine.settings.hold_seconds).release)
             for planned in step.changes:
                 self._check_schema(planned)
-                for change in self._checked(read_change(planned, self.schema, root, engine)):
+                self._limit.check()
+                read = read_change(planned, self.schema, root, engine, self._limit)
+                for change in self._checked(read):
                     yield change
                     rows += change.rows.num_rows
                 self.position = planned.number

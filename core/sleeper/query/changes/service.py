@@ -3,17 +3,23 @@
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.query.changes.reader import ChangeReader, ChangesRequest
+from sleeper.query.result import TimeLimit
 from sleeper.statestore.version import PointInTime, parse_version
 
 
 def open_changes(
-    instance: Instance, table_name: str, request: ChangesRequest, commits: bool = True
+    instance: Instance,
+    table_name: str,
+    request: ChangesRequest,
+    commits: bool = True,
+    limit: TimeLimit | None = None,
 ) -> ChangeReader:
     """Opens a part of a table's feed. With `commits` a follower's position is recorded while read.
 
-    InvalidRequestError if the start or end is not readable, or the follower's name is not valid.
+    InvalidRequestError if the start or end is not readable, or the follower's name is not valid;
+    while it is read, if the limit is exceeded.
     """
-    return ChangeReader(instance.table(table_name), request, commits)
+    return ChangeReader(instance.table(table_name), request, commits, limit)
 
 
 def make_changes_request(

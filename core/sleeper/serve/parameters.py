@@ -1,0 +1,19 @@
+"""Parameters in the query string of a request."""
+
+from starlette.requests import Request
+
+from sleeper.errors import InvalidRequestError
+
+_DIGITS_MAX = 19
+
+
+def number_parameter(request: Request, name: str) -> int | None:
+    """Returns a parameter that is a number; `None` if it is missing."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX):
+        raise InvalidRequestError(
+            f'"{name}" must be an integer of less than {_DIGITS_MAX} digits, not {text[:200]!r}'
+        )
+    return int(text)
