@@ -1,11 +1,12 @@
-"""Key regions of SQL predicates: every row that satisfies a predicate is in its regions.
+"""What a statement needs of its tables: key regions, from its predicates, and columns.
 
+Every row that satisfies a predicate is in its regions.
 Unknown expressions do not narrow the regions, so these may be too large but never too small.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -170,40 +171,66 @@ def find_needed_regions(frame: DataFrame, schemas: Mapping[str, Schema]) -> dict
     """
     needed: dict[str, Regions] = {name: [] for name in schemas}
     try:
-        plan = frame.optimized_logical_plan()
-        scans: Counter[str] = Counter()
-        _collect_regions(plan, (), schemas, needed, scans)
-        # Subqueries in expressions are not inputs of a plan, but they are in its text.
-        lines = [line.strip() for line in plan.display_indent().splitlines()]
-        if sum(line.startswith(_SCAN) for line in lines) == scans.total():
-            return needed
+        for scan in _find_scans(frame):
+            if scan.table in schemas:
+                schema = schemas[scan.table]
+                regions: Regions = None
+                for predicate in scan.predicates:
+                    regions = intersect_regions(regions, key_regions(schema, predicate))
+                needed[scan.table] = unite_regions(needed[scan.table], regions)
     except Exception as error:
         # Running the statement reports its errors.
         logger.debug("could not find key regions of a statement: %s", error)
-    return dict.fromkeys(schemas)
+        return dict.fromkeys(schemas)
+    return needed
 
 
-def _collect_regions(
-    plan: LogicalPlan,
-    filters: tuple[Expr, ...],
-    schemas: Mapping[str, Schema],
-    needed: dict[str, Regions],
-    scans: "Counter[str]",
-) -> None:
+def find_needed_columns(frame: DataFrame) -> dict[str, set[str]]:
+    """Returns, by table, the columns that the statement reads.
+
+    A table that is absent needs all columns, because its scans are not known.
+    """
+    needed: dict[str, set[str]] = {}
+    try:
+        for scan in _find_scans(frame):
+            needed.setdefault(scan.table, set()).update(scan.columns)
+    except Exception as error:
+        # Running the statement reports its errors.
+        logger.debug("could not find columns of a statement: %s", error)
+        return {}
+    return needed
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """A scan of a plan, with the predicates that all rows needed from it satisfy."""
+
+    table: str
+    columns: tuple[str, ...]
+    predicates: tuple[Expr, ...]
+
+
+def _find_scans(frame: DataFrame) -> list[_Scan]:
+    """Returns the scans of the optimized plan. ValueError if it has others."""
+    plan = frame.optimized_logical_plan()
+    scans = list(_scans_below(plan, ()))
+    # Subqueries in expressions are not inputs of a plan, but they are in its text.
+    lines = [line.strip() for line in plan.display_indent().splitlines()]
+    expected = sum(line.startswith(_SCAN) for line in lines)
+    if expected != len(scans):
+        raise ValueError(f"{len(scans)} scans are inputs (expected {expected})")
+    return scans
+
+
+def _scans_below(plan: LogicalPlan, filters: tuple[Expr, ...]) -> Iterator[_Scan]:
     node = _plan_node(plan)
     if isinstance(node, TableScan):
-        name = node.fqn()[2]
-        scans[name] += 1
-        if name in schemas:
-            schema = schemas[name]
-            regions: Regions = None
-            for predicate in (*filters, *node.filters()):
-                regions = intersect_regions(regions, key_regions(schema, predicate))
-            needed[name] = unite_regions(needed[name], regions)
+        columns = tuple(name for _, name in node.projection())
+        yield _Scan(node.fqn()[2], columns, (*filters, *node.filters()))
         return
     above = (*filters, node.predicate()) if isinstance(node, Filter) else ()
     for each in plan.inputs():
-        _collect_regions(each, above, schemas, needed, scans)
+        yield from _scans_below(each, above)
 
 
 def _plan_node(plan: LogicalPlan) -> Any:

@@ -26,8 +26,18 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.plan import TablePlan, check_size, plan_table
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
 from sleeper.query.run import RESTARTS
-from sleeper.query.sql.key_predicates import Regions, find_needed_regions
-from sleeper.query.sql.tables import NEWEST, AsOf, MergedRows, register_table
+from sleeper.query.sql.key_predicates import (
+    Regions,
+    find_needed_columns,
+    find_needed_regions,
+)
+from sleeper.query.sql.tables import (
+    NEWEST,
+    AsOf,
+    MergedRows,
+    reads_missing_column,
+    register_table,
+)
 from sleeper.query.sql.text import (
     ALLOWED,
     check_not_explain,
@@ -167,12 +177,14 @@ class StatementRun:
         opened = [table for table in candidates if table is not None]
         versions = self._find_versions(opened, tables)
         pinned = [self._pin_version(table, versions.get(table.name)) for table in opened]
+        columns: dict[str, set[str]] = {}
         if narrow:
-            self.needed = self._find_regions(pinned, tables)
+            self.needed, columns = self._find_needed(pinned, tables)
         for each in pinned:
             self.plans[each.table.name] = self._plan(each)
         size = sum(plan.bytes for plan in self.plans.values())
         check_size(size, self._engine.settings.bytes_max)
+        merged = []
         for each in pinned:
             name = each.table.name
             plan = self.plans[name]
@@ -184,16 +196,26 @@ class StatementRun:
                     self.session, each.table, plan, each.now_ms, self._engine.key_files
                 )
             else:
-                rows = MergedRows(each.table, plan, self.needed.get(name), each.now_ms)
-                file = rows.write(self._engine, self.limit)
-                self.local_files[file] = name
-                rows.register(self.session, file)
+                regions, read = self.needed.get(name), columns.get(name)
+                merged.append(MergedRows(each.table, plan, regions, read, each.now_ms))
             self.tables[name] = each.table
-        with planning_errors(tables):
-            frame = self.session.sql_with_options(self._statement, ALLOWED)
+        frame = self._plan_merged(merged, tables)
+        if merged and reads_missing_column(frame):
+            # The plan over empty tables read fewer columns than this plan.
+            self._delete_local_files()
+            frame = self._plan_merged([replace(each, columns=None) for each in merged], tables)
         if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
             check_not_explain(frame)
         return frame
+
+    def _plan_merged(self, merged: list[MergedRows], tables: TableOpeners) -> DataFrame:
+        """Plans the statement after it wrote and registered the tables that have to be merged."""
+        for rows in merged:
+            file = rows.write(self._engine, self.limit)
+            self.local_files[file] = rows.table.name
+            rows.register(self.session, file)
+        with planning_errors(tables):
+            return self.session.sql_with_options(self._statement, ALLOWED)
 
     def _verify(self, table: QueryTable, plan: TablePlan) -> None:
         """Verifies the checksums of the table's files, if the settings require it."""
@@ -225,9 +247,13 @@ class StatementRun:
             return True
         return False
 
-    def _find_regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
+    def _find_needed(
+        self, pinned: list["_Pinned"], tables: TableOpeners
+    ) -> tuple[dict[str, Regions], dict[str, set[str]]]:
+        """Returns the regions and the columns that the statement reads, by table."""
         frame = self._plan_empty([(each.table, each.schema) for each in pinned], tables)
-        return find_needed_regions(frame, {each.table.name: each.schema for each in pinned})
+        regions = find_needed_regions(frame, {each.table.name: each.schema for each in pinned})
+        return regions, find_needed_columns(frame)
 
     def _plan_empty(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
         session = open_sql_session(self._engine.settings.engine)

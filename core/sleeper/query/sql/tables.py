@@ -6,13 +6,15 @@ for rows from Python. So is a table of latest rows, which are known only in the 
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datafusion import DataFrame, SessionContext
+from datafusion import DataFrame, SessionContext, udf
+from datafusion.expr import Expr
 
 from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
@@ -23,14 +25,14 @@ from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.fields import map_fields, stored_schema
 from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.restriction import visible_columns, visible_schema
+from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.plan import ScanGroup, TablePlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
-from sleeper.schema.model import Schema
+from sleeper.schema.model import PrimitiveType, Schema
 from sleeper.statestore.version import PointInTime, Version, parse_version, parse_version_text
 
 
@@ -101,29 +103,42 @@ def _no_rows(schema: Schema) -> pa.RecordBatch:
 class MergedRows:
     """The rows of some regions of a table, `None` for all, after its merge and iterators.
 
-    They have the columns that the table's caller may see.
+    `columns` are those that the statement reads, `None` for all. The rows have no column that is
+    hidden from the table's caller.
     """
 
     table: QueryTable
     plan: TablePlan
     regions: Regions
+    columns: AbstractSet[str] | None
     now_ms: int
 
     def write(self, engine: QueryEngine, limit: TimeLimit) -> Path:
         """Writes the rows to a new file in the spill folder, leaf after leaf."""
         plan, table = self.plan, self.table
         regions = None if self.regions is None else tuple(self.regions)
-        columns = visible_columns(table.restriction, plan.schema, None)
+        written = self._written()
+        # A read of all columns verifies the files.
+        columns = written if len(written) < len(plan.schema.fields) else None
         query = Query(regions, columns, version=plan.version)
         by_leaf = plan_with_filters(query, table, engine)
         now_ms = max(self.now_ms, plan.time_ms)
         steps = make_steps(by_leaf, query, table.iterators, now_ms, table.restriction)
         kind = result_schema(plan.schema, columns)
+        # Most keys are different, so that a dictionary of them costs time only.
+        keys = {each.name for each in plan.schema.keys}
+        dictionaries = [name for name in written if name not in keys]
         file = engine.settings.engine.new_spill_path(f"sql-{uuid4().hex}.parquet")
         try:
             with (
                 engine_errors(),
-                pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
+                pq.ParquetWriter(
+                    file,
+                    kind,
+                    compression="lz4",
+                    use_dictionary=dictionaries,
+                    write_statistics=False,
+                ) as writer,
             ):
                 for batch in read_rows(by_leaf, query, table.root, engine, kind, steps, limit):
                     writer.write_batch(batch)
@@ -133,10 +148,53 @@ class MergedRows:
         return file
 
     def register(self, session: SessionContext, file: Path) -> None:
-        """Registers the rows of the file as the table."""
+        """Registers the rows of the file as the table, in place of an earlier file.
+
+        The table has all of its columns. Those that the file lacks fail when they are read, which
+        `reads_missing_column` finds before.
+        """
+        visible = view_schema(visible_schema(self.table.restriction, self.plan.schema))
+        written = pa.schema([visible.field(name) for name in self._written()])
+        frame = scan_files(session, [str(file)], written)
+        if len(written) < len(visible):
+            columns = (
+                column(each.name) if each in written else _missing_column(each) for each in visible
+            )
+            frame = frame.select(*columns)
+        name = quote_identifier(self.table.name)
+        session.deregister_table(name)
+        session.register_view(name, frame)
+
+    def _written(self) -> tuple[str, ...]:
+        """Returns the columns of the file: at least one, by which rows are counted."""
         visible = visible_schema(self.table.restriction, self.plan.schema)
-        frame = scan_files(session, [str(file)], view_schema(visible))
-        session.register_view(quote_identifier(self.table.name), frame)
+        names = [field.name for field in visible.fields]
+        if self.columns is not None:
+            names = [name for name in names if name in self.columns]
+        # The merge reads the keys anyway. Numbers are the smallest.
+        smallest = min(visible.keys, key=lambda each: each.type in _LARGE_KEY_TYPES)
+        return tuple(names or [smallest.name])
+
+
+_LARGE_KEY_TYPES = {PrimitiveType.STRING, PrimitiveType.BYTE_ARRAY}
+_MISSING = "sleeper_missing_column"
+
+
+def reads_missing_column(frame: DataFrame) -> bool:
+    """Returns whether the plan reads a column that the files of `MergedRows` lack."""
+    try:
+        return _MISSING in frame.optimized_logical_plan().display_indent()
+    except Exception:
+        # Running the statement reports its errors.
+        return False
+
+
+def _missing_column(field: pa.Field) -> Expr:
+    def fail() -> pa.Array:
+        raise RuntimeError(f"column {field.name!r} is not in the local file")
+
+    # Volatile, so that the planner does not evaluate it.
+    return udf(fail, [], field.type, "volatile", _MISSING)().alias(field.name)
 
 
 @dataclass(frozen=True, slots=True)
