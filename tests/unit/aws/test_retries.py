@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -104,7 +105,7 @@ def test_a_job_outlasts_an_outage_of_dynamodb_in_all_its_threads(
         waits.append(seconds)
         round_ends.wait()
 
-    monkeypatch.setattr("botocore.endpoint.time.sleep", wait)
+    _patch_sleep(monkeypatch, wait)
     with failing_proxy(dynamo_server.url) as proxy:
         monkeypatch.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS))
         client = dynamo_behind(proxy)
@@ -116,11 +117,16 @@ def test_a_job_outlasts_an_outage_of_dynamodb_in_all_its_threads(
         assert (proxy.failures, len(waits)) == (0, 60)
 
 
+def _patch_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """Replaces the waits of boto3 only: other threads of this process sleep too."""
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=sleep))
+
+
 def test_a_caller_waits_seconds_for_dynamodb(
     dynamo_server: DynamoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("botocore.endpoint.time.sleep", waits.append)
+    _patch_sleep(monkeypatch, waits.append)
     monkeypatch.delenv(RETRY_VARIABLE, raising=False)
     with failing_proxy(dynamo_server.url) as proxy:
         client = dynamo_behind(proxy)
