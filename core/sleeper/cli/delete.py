@@ -75,6 +75,7 @@ def delete(
     from sleeper.cli.arguments import parse_selection
     from sleeper.deletion.keys import delete_rows
     from sleeper.deletion.message import submit_delete
+    from sleeper.deletion.service import check_bounded
     from sleeper.errors import InvalidRequestError
     from sleeper.partitions.region import whole_region
     from sleeper.query.service import read_schema
@@ -85,10 +86,7 @@ def delete(
         raise InvalidRequestError(
             "--all deletes all rows (expected no --key, --keys-from, --range or --region)"
         )
-    if whole_region(schema) in selected:
-        raise InvalidRequestError(
-            "a range or region without bounds selects all rows (expected --all)"
-        )
+    check_bounded(schema, selected, "--all")
     if not selected and not every_row and not keys_from:
         raise InvalidRequestError(
             "no rows to delete (expected --key, --keys-from, --range or --region, or --all for all "

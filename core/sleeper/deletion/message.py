@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from sleeper.deletion.service import (
     DeleteResult,
+    check_bounded,
     check_delete_access,
     check_delete_id,
     check_regions,
@@ -100,6 +101,7 @@ def parse_deleted_regions(schema: Schema, raw: Mapping[str, Any]) -> tuple[Regio
             'no rows to delete (expected "keys", "ranges" or "regions", or "all": true for all '
             "rows)"
         )
+    check_bounded(schema, regions or (), '"all": true')
     return regions or (whole_region(schema),)
 
 

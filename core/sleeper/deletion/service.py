@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.instance import OpenTable
-from sleeper.partitions.region import Region, disjoint_regions
+from sleeper.partitions.region import Region, disjoint_regions, whole_region
 from sleeper.processing.restriction import NO_RESTRICTION, find_chain_restriction
 from sleeper.properties.table import QUERY_CALLERS
+from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.transaction import Status, new_transaction_id
 
@@ -68,6 +69,14 @@ def check_regions(regions: Sequence[Region]) -> list[Region]:
             f"{len(distinct):,} regions to delete (expected at most {REGIONS_MAX:,} in one delete)"
         )
     return distinct
+
+
+def check_bounded(schema: Schema, regions: Sequence[Region], every_row: str) -> None:
+    """Raises InvalidRequestError for a region that is every row, and names the way to say that."""
+    if whole_region(schema) in regions:
+        raise InvalidRequestError(
+            f"a range or region without bounds selects all rows (expected {every_row})"
+        )
 
 
 def check_delete_access(table: OpenTable, chain: Sequence[str]) -> None:

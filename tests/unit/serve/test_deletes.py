@@ -106,6 +106,7 @@ def test_a_repeated_request_with_an_id_changes_nothing(table: Instance) -> None:
         ({}, "no rows to delete"),
         ({"keys": []}, "no rows to delete"),
         ({"all": False}, "no rows to delete"),
+        ({"regions": [{}]}, 'selects all rows (expected "all": true)'),
         ({"all": 1}, '"all" must be true or false, not 1'),
         ({"all": True, "keys": [1]}, '"all" deletes all rows'),
         ({"all": True, "ranges": []}, '"all" deletes all rows'),
