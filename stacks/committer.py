@@ -10,17 +10,16 @@ from sleeper.properties.deployment import (
     COMMITTER_TIMEOUT_SECONDS,
 )
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
-from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.permissions import (
     COMMITS,
     commit,
     delete_objects,
     read_objects,
     read_state,
-    receive,
     track,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
 
 # A message holds the work of a run. With the committer's delays, it becomes a dead letter after an
@@ -42,34 +41,29 @@ class CommitterStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        timeout = deployment.get(COMMITTER_TIMEOUT_SECONDS)
-        commits = make_job_queue(
-            self,
-            deployment,
-            "commits",
-            alarms=alarms,
-            visibility_seconds=visibility_for(timeout),
-            receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
-        )
-        committer = make_function(
+        reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
+        make_receiver(
             self,
             "Commit",
             deployment,
-            FunctionCode("commit_transactions"),
-            permissions=[
-                *read_state(deployment),
-                *commit(deployment),
-                *track(deployment),
-                read_objects(deployment, COMMITS),
-                delete_objects(deployment, COMMITS),
-                receive(deployment, commits.declared),
-            ],
-            size=Size(
-                memory_mb=deployment.get(COMMITTER_MEMORY_MB),
-                timeout_seconds=timeout,
-                concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED) or None,
+            Receiver(
+                queue="commits",
+                code=FunctionCode("commit_transactions"),
+                permissions=[
+                    *read_state(deployment),
+                    *commit(deployment),
+                    *track(deployment),
+                    read_objects(deployment, COMMITS),
+                    delete_objects(deployment, COMMITS),
+                ],
+                size=Size(
+                    memory_mb=deployment.get(COMMITTER_MEMORY_MB),
+                    timeout_seconds=deployment.get(COMMITTER_TIMEOUT_SECONDS),
+                    concurrency_reserved=reserved or None,
+                ),
+                receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
+                # It is also the maximum, because Lambda would throttle more.
+                at_once_max=reserved if reserved in _AT_ONCE_MAX else None,
             ),
+            alarms=alarms,
         )
-        # The reserved concurrency is also the maximum, because Lambda would throttle more.
-        reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
-        feed(committer, commits, at_once_max=reserved if reserved in _AT_ONCE_MAX else None)

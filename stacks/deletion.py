@@ -4,10 +4,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
-from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
-from stacks.constructs.permissions import commit, read_state, receive, track
+from stacks.constructs.function import FunctionCode
+from stacks.constructs.permissions import commit, read_state, track
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
 
 # Deletes of one table conflict at its log, so more concurrency only causes more retries.
@@ -26,21 +25,15 @@ class DeletionStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
-        deletes = make_job_queue(
-            self, deployment, "deletion", alarms=alarms, visibility_seconds=visibility_for(timeout)
-        )
-        function = make_function(
+        make_receiver(
             self,
             "Delete",
             deployment,
-            FunctionCode("delete_rows"),
-            permissions=[
-                *read_state(deployment),
-                *commit(deployment),
-                *track(deployment),
-                receive(deployment, deletes.declared),
-            ],
-            size=Size(timeout_seconds=timeout),
+            Receiver(
+                queue="deletion",
+                code=FunctionCode("delete_rows"),
+                permissions=[*read_state(deployment), *commit(deployment), *track(deployment)],
+                at_once_max=_AT_ONCE_MAX,
+            ),
+            alarms=alarms,
         )
-        feed(function, deletes, at_once_max=_AT_ONCE_MAX)

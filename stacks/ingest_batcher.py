@@ -5,19 +5,18 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import INGEST_BATCHER, WAITING
-from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES, LAMBDA_TIMEOUT_SECONDS
+from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
     find_tables,
     read_sources,
-    receive,
     scan_index,
     send,
     track,
     use_table,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
@@ -36,33 +35,24 @@ class IngestBatcherStack(cdk.NestedStack):
     ) -> None:
         super().__init__(scope, construct_id)
         make_table(self, "Requests", deployment, INGEST_BATCHER)
-        timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
-        files = make_job_queue(
-            self,
-            deployment,
-            "ingest_batcher",
-            alarms=alarms,
-            visibility_seconds=visibility_for(timeout),
-        )
-        self._receive(deployment, files)
-        self._create_batches(deployment, job_queues)
-
-    def _receive(self, deployment: Deployment, files: JobQueue) -> None:
-        function = make_function(
+        make_receiver(
             self,
             "Receive",
             deployment,
-            FunctionCode("receive_batch_files"),
-            permissions=[
-                *find_tables(deployment),
-                *read_sources(deployment),
-                *track(deployment),
-                *use_table(deployment, INGEST_BATCHER, WAITING),
-                receive(deployment, files.declared),
-            ],
-            size=Size(keeps_state=False),
+            Receiver(
+                queue="ingest_batcher",
+                code=FunctionCode("receive_batch_files"),
+                permissions=[
+                    *find_tables(deployment),
+                    *read_sources(deployment),
+                    *track(deployment),
+                    *use_table(deployment, INGEST_BATCHER, WAITING),
+                ],
+                size=Size(keeps_state=False),
+            ),
+            alarms=alarms,
         )
-        feed(function, files)
+        self._create_batches(deployment, job_queues)
 
     def _create_batches(self, deployment: Deployment, job_queues: tuple[str, ...]) -> None:
         function = make_function(

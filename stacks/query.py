@@ -20,8 +20,7 @@ from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
-from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for
+from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.permissions import (
     DATA,
     RESULTS_QUEUE,
@@ -29,10 +28,10 @@ from stacks.constructs.permissions import (
     commit,
     read_objects,
     read_state,
-    receive,
     send,
     use_table,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
 
 # A query of thousands of leaves must not exhaust the account's concurrency.
@@ -62,51 +61,39 @@ class QueryStack(cdk.NestedStack):
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)
         _make_results_queue(self, deployment, days)
-        queries, subqueries = (
-            make_job_queue(
-                self,
-                deployment,
-                key,
-                alarms=alarms,
-                visibility_seconds=visibility_for(deployment.get(QUERY_TIMEOUT_SECONDS)),
-                # The last receive records the failure of the others.
-                receives_max=deployment.get(QUEUE_RECEIVES_MAX) + 1,
-            )
-            for key in ("query", "leaf_query")
-        )
         sends = [send(deployment, "leaf_query"), *frames]
-        self._add_function(deployment, "Plan", "plan_query", queries, sends)
-        self._add_function(deployment, "Run", "run_leaf_query", subqueries, list(frames))
+        for construct, receiver in {
+            "Plan": _receiver(deployment, "query", "plan_query", sends),
+            "Run": _receiver(deployment, "leaf_query", "run_leaf_query", frames),
+        }.items():
+            make_receiver(self, construct, deployment, receiver, alarms=alarms)
 
-    def _add_function(
-        self,
-        deployment: Deployment,
-        construct_id: str,
-        handler: str,
-        source: JobQueue,
-        permissions: list[Permission],
-    ) -> None:
-        function = make_function(
-            self,
-            construct_id,
-            deployment,
-            FunctionCode(handler, in_image=True),
-            permissions=[
-                *read_state(deployment),
-                # Holds are entries of the log.
-                *commit(deployment),
-                read_objects(deployment, DATA),
-                *use_table(deployment, QUERY_TRACKER, RECENT),
-                *_publish(deployment),
-                receive(deployment, source.declared),
-                *permissions,
-            ],
-            size=Size(
-                memory_mb=deployment.get(QUERY_MEMORY_MB),
-                timeout_seconds=deployment.get(QUERY_TIMEOUT_SECONDS),
-            ),
-        )
-        feed(function, source, at_once_max=_AT_ONCE_MAX, batch=1, has_caller=True)
+
+def _receiver(
+    deployment: Deployment, queue: str, handler: str, permissions: Sequence[Permission]
+) -> Receiver:
+    return Receiver(
+        queue=queue,
+        code=FunctionCode(handler, in_image=True),
+        permissions=[
+            *read_state(deployment),
+            # Holds are entries of the log.
+            *commit(deployment),
+            read_objects(deployment, DATA),
+            *use_table(deployment, QUERY_TRACKER, RECENT),
+            *_publish(deployment),
+            *permissions,
+        ],
+        size=Size(
+            memory_mb=deployment.get(QUERY_MEMORY_MB),
+            timeout_seconds=deployment.get(QUERY_TIMEOUT_SECONDS),
+        ),
+        # The last receive records the failure of the others.
+        receives_max=deployment.get(QUEUE_RECEIVES_MAX) + 1,
+        at_once_max=_AT_ONCE_MAX,
+        batch=1,
+        has_caller=True,
+    )
 
 
 def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> None:

@@ -6,18 +6,17 @@ from constructs import Construct
 
 from sleeper.properties.deployment import SPLITTING_MEMORY_MB, SPLITTING_TIMEOUT_SECONDS
 from sleeper.properties.instance import SPLITTING_PERIOD_MINUTES
-from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
     DATA,
     commit,
     read_objects,
     read_state,
-    receive,
     send,
     track,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
 
 # Splits of one table conflict at its log, so more concurrency only causes more retries.
@@ -36,25 +35,28 @@ class SplittingStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        timeout = deployment.get(SPLITTING_TIMEOUT_SECONDS)
-        partitions = make_job_queue(
-            self, deployment, "splitting", alarms=alarms, visibility_seconds=visibility_for(timeout)
-        )
-        split = make_function(
+        make_receiver(
             self,
             "Split",
             deployment,
-            FunctionCode("split_partition", in_image=True),
-            permissions=[
-                *read_state(deployment),
-                *commit(deployment),
-                *track(deployment),
-                read_objects(deployment, DATA),
-                receive(deployment, partitions.declared),
-            ],
-            size=Size(memory_mb=deployment.get(SPLITTING_MEMORY_MB), timeout_seconds=timeout),
+            Receiver(
+                queue="splitting",
+                code=FunctionCode("split_partition", in_image=True),
+                permissions=[
+                    *read_state(deployment),
+                    *commit(deployment),
+                    *track(deployment),
+                    read_objects(deployment, DATA),
+                ],
+                size=Size(
+                    memory_mb=deployment.get(SPLITTING_MEMORY_MB),
+                    timeout_seconds=deployment.get(SPLITTING_TIMEOUT_SECONDS),
+                ),
+                at_once_max=_AT_ONCE_MAX,
+                batch=1,
+            ),
+            alarms=alarms,
         )
-        feed(split, partitions, at_once_max=_AT_ONCE_MAX, batch=1)
         PerTableOperation(
             self,
             "Find",

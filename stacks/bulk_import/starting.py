@@ -7,16 +7,15 @@ from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import BULK_IMPORT
-from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS, WATCH_PERIOD_MINUTES
+from sleeper.properties.deployment import WATCH_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
     Permission,
     find_tables,
     read_state,
-    receive,
     track,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
@@ -33,30 +32,25 @@ def start_jobs(
     """Creates them. `submit` are the permissions to start a run, `ask` those to read its state."""
     stem = platform.value.replace("_", "-")
     told = {"SLEEPER_BULK_IMPORT_PLATFORM": platform.value}
-    timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
-    jobs = make_job_queue(
-        scope,
-        deployment,
-        f"bulk_import_{platform.value}",
-        alarms=alarms,
-        visibility_seconds=visibility_for(timeout),
-    )
-    start = make_function(
+    make_receiver(
         scope,
         "Start",
         deployment,
-        FunctionCode("start_bulk_import", environment=told),
-        permissions=[
-            *find_tables(deployment),
-            *track(deployment),
-            *keep_runs(deployment, platform),
-            receive(deployment, jobs.declared),
-            *submit,
-        ],
-        name=f"start-bulk-import-{stem}",
-        size=Size(keeps_state=False),
+        Receiver(
+            queue=f"bulk_import_{platform.value}",
+            code=FunctionCode("start_bulk_import", environment=told),
+            permissions=[
+                *find_tables(deployment),
+                *track(deployment),
+                *keep_runs(deployment, platform),
+                *submit,
+            ],
+            name=f"start-bulk-import-{stem}",
+            size=Size(keeps_state=False),
+            at_once_max=_AT_ONCE_MAX,
+        ),
+        alarms=alarms,
     )
-    feed(start, jobs, at_once_max=_AT_ONCE_MAX)
     watch = make_function(
         scope,
         "Watch",

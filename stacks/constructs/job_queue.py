@@ -5,20 +5,15 @@ from dataclasses import dataclass
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
-from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from stacks.deployment import Deployment, queue_named
 
 _KEPT = cdk.Duration.days(14)
-_MESSAGES_A_BATCH = 10
-_TIMES_TIMEOUT = 6
-"""Ratio of a queue's visibility timeout to its function's timeout, as AWS recommends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,39 +76,6 @@ def make_job_queue(
         deployment.record(place, where)
     deployment.queues.append(declared)
     return JobQueue(declared, queue)
-
-
-def visibility_for(timeout_seconds: int) -> int:
-    """Returns the visibility timeout in seconds of a queue whose messages a function receives."""
-    return _TIMES_TIMEOUT * timeout_seconds
-
-
-def feed(
-    function: lambda_.Function,
-    source: JobQueue,
-    *,
-    at_once_max: int | None = None,
-    batch: int = _MESSAGES_A_BATCH,
-    has_caller: bool = False,
-) -> None:
-    """Invokes the function with the queue's messages. The function reports failed messages.
-
-    Unless a caller waits for the messages, the function retries requests until its timeout.
-    """
-    if not has_caller:
-        timeout = function.timeout
-        assert timeout is not None
-        seconds = min(JOB_RETRY_SECONDS, timeout.to_seconds() // 3)
-        function.add_environment(RETRY_VARIABLE, str(seconds))
-    lambda_.EventSourceMapping(
-        function,
-        "Source",
-        target=function,
-        event_source_arn=source.queue.queue_arn,
-        batch_size=batch,
-        report_batch_item_failures=True,
-        max_concurrency=at_once_max,
-    )
 
 
 def _queue(

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
     Permission,
     count,
     find_tables,
     read_state,
-    receive,
     send,
 )
+from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
@@ -53,29 +51,22 @@ class PerTableOperation(Construct):
         operation: Operation,
     ) -> None:
         super().__init__(scope, construct_id)
-        timeout = operation.size.timeout_seconds or deployment.get(LAMBDA_TIMEOUT_SECONDS)
-        tables = make_job_queue(
-            self,
-            deployment,
-            operation.queue,
-            alarms=alarms,
-            visibility_seconds=visibility_for(timeout),
-            receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
-        )
-        handler = make_function(
+        make_receiver(
             self,
             "Handler",
             deployment,
-            FunctionCode(operation.handler),
-            permissions=[
-                *read_state(deployment),
-                *operation.permissions,
-                receive(deployment, tables.declared),
-            ],
-            size=operation.size,
+            Receiver(
+                queue=operation.queue,
+                code=FunctionCode(operation.handler),
+                permissions=[*read_state(deployment), *operation.permissions],
+                size=operation.size,
+                receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
+                at_once_max=_AT_ONCE_MAX,
+                # A table that kills the function must not fail other tables.
+                batch=1,
+            ),
+            alarms=alarms,
         )
-        # A table that kills the function must not fail other tables.
-        feed(handler, tables, at_once_max=_AT_ONCE_MAX, batch=1)
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(
             self,
