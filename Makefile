@@ -30,7 +30,7 @@ install: .venv/.installed .venv/.java node_modules/.installed ## Create .venv wi
 demo: install ## Ingest a year of real flights, run background work, and query the tables
 	@$(python) -m demo
 
-test: install .venv/.chromium .venv/spark.jsa ## Run all tests, including system tests
+test: install .venv/.chromium .venv/.databases .venv/spark.jsa ## Run all tests, including system tests
 	@echo "==> all tests"
 	@$(pytest)
 
@@ -118,6 +118,17 @@ clean: ## Delete .venv, caches, and the folders of the demo and the benchmarks
 .venv/.chromium: .venv/.created tools/add-package
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 		|| tools/add-package chromium 'the test of the page'
+	@touch $@
+
+# For the tests of adapters: databases, and their drivers for Spark.
+.venv/.databases: .venv/.created tools/add-package
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null \
+		|| tools/add-package postgresql 'tests with PostgreSQL'
+	@command -v mariadbd >/dev/null || tools/add-package mariadb-server 'tests with MariaDB'
+	@test -e /usr/share/java/postgresql.jar \
+		|| tools/add-package libpostgresql-jdbc-java 'tests of Spark with PostgreSQL'
+	@test -e /usr/share/java/mariadb-java-client.jar \
+		|| tools/add-package libmariadb-java 'tests of Spark with MariaDB'
 	@touch $@
 
 # The cdk command and test servers. Without Node, the local product works, and those tests report

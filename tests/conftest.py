@@ -12,7 +12,9 @@ from sleeper.storage.bucket import Bucket
 from tests import seeds
 from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
+from tests.servers.mariadb import MariaDB, find_mariadb, mariadb
 from tests.servers.ministack import Ministack, ministack
+from tests.servers.postgres import Postgres, find_postgres, postgres
 from tests.servers.seaweedfs import S3Server, seaweedfs
 from tests.spark.java import set_java_options
 
@@ -69,3 +71,33 @@ def aws_servers(
 ) -> AwsServers:
     """Returns the servers of an AWS instance."""
     return AwsServers(s3_server, dynamo_server, ministack_server)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A real PostgreSQL server."""
+    if find_postgres("postgres") is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres_server: Postgres) -> Postgres:
+    """Returns an empty database of one test."""
+    return postgres_server.make_database()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDB]:
+    """A real MariaDB server."""
+    if find_mariadb("mariadbd") is None:
+        pytest.skip("MariaDB is not installed")
+    with mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: MariaDB) -> MariaDB:
+    """Returns an empty database of one test."""
+    return mariadb_server.make_database()

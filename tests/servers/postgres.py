@@ -1,41 +1,59 @@
-"""A PostgreSQL server with logical decoding, for tests that follow a database."""
+"""A PostgreSQL server with logical decoding, for tests that read or follow a database."""
 
 import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.servers.process import running
+from tests.servers.process import find_program, free_ports, running
 
 # Debian's package does not put the server on the path.
 _FOLDERS = (*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), Path("/usr/bin"))
 
 
-def find_program(name: str) -> str | None:
+def find_postgres(name: str) -> str | None:
     """Returns the path of a program of PostgreSQL, None if it is not installed."""
-    return shutil.which(name) or next(
-        (str(folder / name) for folder in _FOLDERS if (folder / name).exists()), None
-    )
+    return find_program(name, _FOLDERS)
 
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server that listens on a socket in the folder."""
+    """A database of a server, which listens on a socket in the folder and on a port.
+
+    Connections to the port need the password.
+    """
 
     folder: Path
+    port: int
+    name: str = "postgres"
+    user: str = "test"
+    password: str = "test-password"
+
+    @property
+    def url(self) -> str:
+        """The URL, without the password."""
+        return f"postgresql://{self.user}@127.0.0.1:{self.port}/{self.name}"
 
     def run(self, statements: str) -> list[str]:
         """Runs SQL statements, each by itself. Returns the lines of their results."""
-        command = [find_program("psql") or "psql", "-X", "-q", "-A", "-t"]
-        command += ["-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-U", "test", "postgres"]
+        command = [find_postgres("psql") or "psql", "-X", "-q", "-A", "-t"]
+        command += ["-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-p", str(self.port)]
+        command += ["-U", self.user, self.name]
         done = subprocess.run(
             command, input=statements, capture_output=True, text=True, check=True, timeout=60
         )
         return done.stdout.splitlines()
+
+    def make_database(self) -> "Postgres":
+        """Creates an empty database, for one test alone."""
+        name = f"d{uuid.uuid4().hex[:12]}"
+        self.run(f"CREATE DATABASE {name}")
+        return replace(self, name=name)
 
 
 @contextlib.contextmanager
@@ -47,16 +65,22 @@ def postgres() -> Iterator[Postgres]:
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
         prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    programs = {name: find_program(name) or name for name in ("initdb", "postgres", "pg_ctl")}
+    programs = {name: find_postgres(name) or name for name in ("initdb", "postgres", "pg_ctl")}
     data = str(folder / "data")
     try:
-        options = ["-D", data, "-A", "trust", "-U", "test", "-E", "UTF8", "--locale=C", "-N"]
+        (port,) = free_ports(1)
+        server = Postgres(folder, port)
+        password = folder / "password"
+        password.write_text(server.password)
+        password.chmod(0o444)
+        options = ["-D", data, "-U", server.user, "-E", "UTF8", "--locale=C", "-N"]
+        options += ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={password}"]
         subprocess.run([*prefix, programs["initdb"], *options], check=True, capture_output=True)
-        settings = ["listen_addresses=", "wal_level=logical", "fsync=off", "timezone=UTC"]
+        settings = ["listen_addresses=127.0.0.1", f"port={port}", "wal_level=logical"]
+        settings += ["fsync=off", "timezone=UTC"]
         command = [*prefix, programs["postgres"], "-D", data, "-k", str(folder)]
         for setting in settings:
             command += ["-c", setting]
-        server = Postgres(folder)
 
         def is_ready() -> bool:
             with contextlib.suppress(subprocess.SubprocessError):

@@ -1,10 +1,11 @@
 """Starts a server as a process, waits until it answers, and ends it."""
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -15,6 +16,13 @@ def free_ports(count: int) -> list[int]:
         for entry in sockets:
             entry.bind(("127.0.0.1", 0))
         return [item.getsockname()[1] for item in sockets]
+
+
+def find_program(name: str, folders: Iterable[Path]) -> str | None:
+    """Returns the path of a program on the path or in a folder, None if it is not installed."""
+    return shutil.which(name) or next(
+        (str(folder / name) for folder in folders if (folder / name).exists()), None
+    )
 
 
 @contextlib.contextmanager

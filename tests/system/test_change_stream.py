@@ -12,7 +12,7 @@ import pytest
 
 import sleeper
 from tests.seeds import choose_seed
-from tests.servers.postgres import Postgres, find_program, postgres
+from tests.servers.postgres import Postgres
 from tests.unit.deletion.test_deletion import compact
 
 SCHEMA: dict[str, Any] = {
@@ -35,12 +35,11 @@ _COLUMN = re.compile(r"(\w+)\[[^\]]+\]:('(?:[^']|'')*'|\S+)")
 
 
 @pytest.fixture
-def database() -> Iterator[Postgres]:
-    if find_program("postgres") is None:
-        pytest.skip("PostgreSQL is not installed")
-    with postgres() as server:
-        server.run(_TABLE)
-        yield server
+def database(postgres_database: Postgres) -> Iterator[Postgres]:
+    postgres_database.run(_TABLE)
+    yield postgres_database
+    # A slot keeps the server's log, and its name is the server's.
+    postgres_database.run("SELECT pg_drop_replication_slot('follower')")
 
 
 def change_randomly(database: Postgres, chosen: random.Random, count: int) -> None:
