@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
 import sleeper
-import sleeper.api
+import sleeper.api.rows
+import sleeper.api.table
 import sleeper.errors
 
 _WIDTH = 88
@@ -46,7 +47,8 @@ def reference_page() -> str:
         "## Results\n",
         *(_result(result) for result in results),
         "## Types\n",
-        *_aliases(sleeper.api),
+        *_aliases(sleeper.api.rows),
+        *_aliases(sleeper.api.table),
         "## Errors\n",
         "Import them from `sleeper.errors`.\n",
         "| error | meaning |\n|---|---|\n" + "".join(map(_error_row, _errors())),

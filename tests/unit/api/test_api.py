@@ -172,7 +172,7 @@ def test_unconfirmed_ingest_names_its_job_id(
         raise UnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.api.ingest_rows", lose_response)
+        patch.setattr("sleeper.api.table.ingest_rows", lose_response)
         with pytest.raises(UnavailableError, match="no answer; ") as error:
             table.ingest(frame("a", "b"), job_id)
     match = re.search("repeating it with job_id='(.+)' adds no row twice", str(error.value))
@@ -188,7 +188,7 @@ def test_interrupted_ingest_names_its_job_id(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sleeper.api.ingest_rows", interrupt)
+    monkeypatch.setattr("sleeper.api.table.ingest_rows", interrupt)
     with pytest.raises(KeyboardInterrupt) as error:
         table.ingest(frame("a"), "monday")
     assert "job_id='monday'" in error.value.__notes__[0]

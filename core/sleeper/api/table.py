@@ -1,39 +1,16 @@
-"""The Python API: `import sleeper`, open an instance, write and query tables.
+"""A table of an open instance."""
 
-```python
-import sleeper
-
-with sleeper.open_instance("my-instance") as instance:
-    table = instance.table("flights")
-    table.ingest(frame)                              # Arrow, pandas, Polars, or batches
-    table.query(keys=[["N14228"]]).to_pandas()       # also ranges, regions, columns, as_of
-    instance.sql("SELECT count(*) FROM flights").to_arrow()
-```
-
-Rows are Arrow data: one column per field of the table's schema, in schema order, with exactly
-the types of the schema. Every error is a subclass of `sleeper.errors.SleeperError`.
-`docs/python-reference.md` is generated from the docstrings of this module.
-"""
-
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import pyarrow as pa
 
-from sleeper import opening
-from sleeper.admin import tables as table_admin
-from sleeper.admin.clone import clone_table
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
-from sleeper.backup.objects import OnProgress
-from sleeper.backup.place import open_place_to_read
-from sleeper.backup.restore import RestoreResult, instance_values, restore
-from sleeper.backup.run import BackupResult, back_up
+from sleeper.api.results import Changes, Rowset
+from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.deletion.service import DeleteResult
@@ -42,7 +19,6 @@ from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.ingest_job import new_job_id
-from sleeper.opening import open_instance as open_ports
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.field_changes import (
@@ -57,227 +33,16 @@ from sleeper.processing.model import AggregationOp, Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.purging.report import PurgeReport
 from sleeper.purging.service import purge_table
-from sleeper.query.changes.read import Change, check_columns, feed_schema
-from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, make_key_regions, make_range_region
-from sleeper.query.result import QueryResult
-from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
-from sleeper.query.sql.explain import SqlExplanation
-from sleeper.query.sql.tables import parse_as_of
-from sleeper.schema.model import (
-    Default,
-    Field,
-    FieldType,
-    Schema,
-    schema_from_json,
-    schema_to_json,
-)
+from sleeper.query.service import open_query, read_schema
+from sleeper.schema.model import Default, Field, FieldType, Schema
 from sleeper.schema.type_text import parse_type
 from sleeper.statestore.reading.history_queries import HistoryEntry
 from sleeper.statestore.version import parse_version
-from sleeper.workers.runner import RunStatus, run_instance
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
-
-Rows = Any
-"""Rows to ingest: a PyArrow table, record batch or reader, an iterable of record batches or
-tables, an object with the Arrow C stream interface (Polars, DuckDB), a pandas data frame, or the
-path or paths of Parquet, CSV or JSON lines files."""
 
 AsOf = int | datetime | str
 """A version: a transaction number, a time, or ISO 8601 text or an age such as `2h`."""
-
-
-def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
-    """Opens an existing instance.
-
-    `where` is the folder of a local instance, or `aws:<instance id>`. The default is the
-    environment variable `SLEEPER_INSTANCE`.
-
-    Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
-    not exist, and `DataError` if a newer version of Sleeper wrote its database.
-    """
-    return Instance(open_ports(where))
-
-
-def create_instance(
-    where: str | os.PathLike[str], properties: Mapping[str, str] | None = None
-) -> "Instance":
-    """Creates a local instance in a new or empty folder, and opens it.
-
-    `properties` are instance properties by name. The instance's id is derived from the name of
-    the folder. An instance on AWS is created by a deployment.
-
-    Raises `InvalidRequestError` if the folder is not empty, for an unknown property or a value
-    that is not valid, and for an `aws:` name.
-    """
-    opening.create_instance(where, None, properties)
-    return open_instance(where)
-
-
-def restore_instance(
-    source: str | os.PathLike[str],
-    where: str | os.PathLike[str] | None = None,
-    at: str | None = None,
-    tables: Sequence[str] = (),
-    on_progress: OnProgress = lambda _done, _total: None,
-) -> RestoreResult:
-    """Restores tables from a backup into a new folder, or into an instance without these tables.
-
-    `source` is the folder or `s3://bucket/prefix` of the backups, and `where` the instance as for
-    `open_instance`. A folder that is no instance becomes one, with the id and the properties of
-    the backup. `at` is the id of a backup or its beginning; the default is the newest. `tables`
-    are names; the default is all tables. The result has `id` of the backup, and for each of
-    `tables` its `name`, `number`, `files`, `rows`, `bytes` and `faults`. `on_progress` receives
-    the number of bytes that were copied or checked, and the total.
-
-    The tables become visible when all of their objects are verified. An interrupted call can be
-    repeated. Raises `NotFoundError` if there is no such backup or table, `ConflictError` if a
-    table exists, and `DataError` if an object of the backup is missing or damaged.
-    """
-    instance = opening.find_instance(where)
-    try:
-        like = None if instance is None else instance.storage.root
-        place = open_place_to_read(os.fspath(source), like)
-        backup_id = place.find(at)
-        if instance is None:
-            opening.create_instance(where, *instance_values(place.read(backup_id)))
-            instance = open_ports(where)
-        return restore(instance, place, backup_id, tables, on_progress)
-    finally:
-        if instance is not None:
-            instance.close()
-
-
-class Rowset:
-    """The rows of a query or SQL statement: a stream that can be read once.
-
-    Iteration yields `pyarrow.RecordBatch` objects; the `to_...` methods read all rows. The stream
-    reads data files on demand, in bounded memory. It is a context manager and has the Arrow C
-    stream interface. Close it to stop before the last row. `schema` is the Arrow schema of the
-    rows.
-
-    Reading raises `StateMovedOnError` if garbage collection deleted a data file of the version
-    that is read, `InvalidRequestError` if the query exceeds a limit of rows or time, and
-    `DataError` if a data file is missing or damaged.
-    """
-
-    def __init__(self, result: QueryResult) -> None:
-        self._result = result
-        self.schema: pa.Schema = result.schema
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._result)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def close(self) -> None:
-        """Stops reading and releases the version of the table."""
-        self._result.close()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Returns the rows as a stream for other Arrow libraries."""
-        return self._result.to_reader()
-
-    def to_arrow(self) -> pa.Table:
-        """Reads all rows into memory, as a PyArrow table."""
-        return self._result.read_all()
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Reads all rows into memory, as a pandas data frame. Requires pandas."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> "polars.DataFrame":
-        """Reads all rows into memory, as a Polars data frame. Requires Polars."""
-        import polars
-
-        frame = polars.from_arrow(self.to_arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-
-class Changes:
-    """The changes of a table in the order of their transactions: a stream that can be read once.
-
-    Iteration yields `Change` objects. A change has `number`, `time_ms`, `time` and `job` of its
-    transaction, and an `operation`:
-
-    - `insert`: `rows` is a `pyarrow.RecordBatch` of added rows. The rows of a transaction are in
-      key order, and may come as several changes.
-    - `upsert`: as `insert`, for a table of latest rows: `rows` replace those of smaller numbers
-      with the same row and sort keys.
-    - `delete`: the rows of smaller numbers with the keys in `rows` were deleted.
-    - `delete_region`: the rows of smaller numbers in `regions` were deleted, a list of regions as
-      for `delete`.
-    - `replace`: all rows were removed. The content of the table follows as inserts of the number.
-
-    `to_arrow` of a change returns its rows with the columns `number`, `time`, `job`, `operation`,
-    `row` and `region`, and `schema` is the Arrow schema of these.
-
-    `start` is the number after which the changes begin, and `position` the number up to which all
-    were taken. A change is taken when the next one is requested. The object is a context manager.
-    """
-
-    def __init__(self, reader: ChangeReader) -> None:
-        self._reader = reader
-        self.schema: pa.Schema = feed_schema(reader.schema)
-        self.start: int = reader.start
-
-    def __iter__(self) -> Iterator[Change]:
-        return iter(self._reader)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stops reading. The progress that was not recorded yet is read again."""
-        self._reader.close()
-
-    @property
-    def position(self) -> int:
-        """The number of the last transaction whose changes were all taken."""
-        return self._reader.position
-
-    def commit(self) -> None:
-        """Records the position for the follower at once; iteration does so from time to time."""
-        self._reader.commit()
-
-    def stop(self) -> None:
-        """Ends an iteration that follows, from another thread, after the current transactions."""
-        self._reader.stop()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Returns the changes as a stream of rows for other Arrow libraries."""
-        schema = self._reader.schema
-        batches = (check_columns(change, schema).to_arrow() for change in self)
-        return pa.RecordBatchReader.from_batches(self.schema, batches)
-
-    def to_arrow(self) -> pa.Table:
-        """Reads all changes into memory, as a PyArrow table."""
-        return self.to_reader().read_all()
 
 
 class Table:
@@ -324,11 +89,11 @@ class Table:
         call with the job id in the error's message or note.
         """
         chosen = job_id or new_job_id()
-        paths = _list_paths(rows)
+        paths = list_paths(rows)
         with annotate_errors(chosen, "job_id"):
             if paths is not None:
                 return ingest_paths(self._instance, self.name, paths, chosen, op_column=op_column)
-            batches = _read_batches(rows)
+            batches = read_batches(rows)
             return ingest_rows(self._instance, self.name, batches, chosen, op_column=op_column)
 
     def query(
@@ -404,14 +169,14 @@ class Table:
         `ConflictError` if the id was used for other rows. After `UnavailableError` the rows may
         or may not be deleted: repeat the call with the id in the error's message.
         """
-        paths = _list_paths(keys_from) if keys_from else None
-        if _is_arrow_data(keys):
+        paths = list_paths(keys_from) if keys_from else None
+        if is_arrow_data(keys):
             if paths is not None:
                 raise InvalidRequestError(
                     "keys as Arrow data beside keys_from (expected one of them)"
                 )
             others = self._select((), ranges, regions)
-            batches = _read_batches(keys)
+            batches = read_batches(keys)
             return delete_key_rows(self._instance, self.name, batches, others, delete_id)
         selected = self._select(keys, ranges, regions)
         if paths is not None:
@@ -601,142 +366,6 @@ class Table:
             return int(state.number)
 
 
-class Instance:
-    """An open instance: a context manager that closes it at the end.
-
-    Several threads may use one object, and several processes may open one instance. An open
-    instance does not survive a fork: start processes afresh and open the instance there.
-    """
-
-    def __init__(self, ports: Ports) -> None:
-        self._ports = ports
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the databases and files of the instance."""
-        self._ports.close()
-
-    def tables(self) -> list[str]:
-        """Returns the names of all tables, in the order of their UTF-8 bytes."""
-        return [ref.name for ref in self._ports.tables.index.list()]
-
-    def table(self, name: str) -> Table:
-        """Returns the table of this name. Raises `NotFoundError` if it does not exist."""
-        return Table(self._ports, name)
-
-    def create_table(
-        self,
-        name: str,
-        schema: Schema | Mapping[str, Any] | str,
-        properties: Mapping[str, str] | None = None,
-        split_points: Sequence[object] = (),
-    ) -> Table:
-        """Creates a table.
-
-        `schema` is a `sleeper.schema.model.Schema`, or schema JSON as text or as a mapping.
-        `properties` are table properties by name. `split_points` are values of the first row key
-        field, in ascending order, at which the key space is cut into partitions.
-
-        Raises `InvalidRequestError` for a schema, property or split point that is not valid, and
-        `ConflictError` if a table of this name exists.
-        """
-        if isinstance(schema, Schema):
-            text = schema_to_json(schema)
-        else:
-            text = schema if isinstance(schema, str) else json.dumps(schema)
-        schema_from_json(text)
-        table_admin.create_table(self._ports, name, text, properties, split_points)
-        return self.table(name)
-
-    def clone_table(self, source: str, name: str, as_of: AsOf | None = None) -> Table:
-        """Creates a table on the files of a version of another. No data is copied.
-
-        `as_of` is a transaction number, a time or an age, as for `Table.query`; the default is the
-        newest version. The table has the rows, schema, partitions and properties of the version.
-        Both tables change independently, and either can be deleted.
-
-        Raises `NotFoundError` if the source does not exist, `ConflictError` if a table of the new
-        name exists, and `InvalidRequestError` for a version that is not readable. A call after an
-        interrupted one starts again.
-        """
-        version = None if as_of is None else parse_version(as_of)
-        clone_table(self._ports, source, name, version)
-        return self.table(name)
-
-    def delete_table(self, name: str) -> None:
-        """Deletes a table. Its name is free at once; background work deletes its files later.
-
-        Raises `NotFoundError` if the table does not exist.
-        """
-        table_admin.delete_table(self._ports, name)
-
-    def sql(self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None) -> Rowset:
-        """Runs one SELECT statement, which may name any tables of the instance.
-
-        Each table is read at one version: the newest, unless `as_of` gives another, as for
-        `Table.query`. A time or an age applies to all tables. A number is that of a statement's
-        only table; for several tables, `as_of` is a mapping from names to versions. Rows have no
-        order without ORDER BY.
-
-        Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
-        version that is no longer kept.
-        """
-        return Rowset(open_sql(self._ports, statement, as_of=parse_as_of(as_of)))
-
-    def explain(
-        self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None
-    ) -> SqlExplanation:
-        """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
-
-        Arguments and errors are those of `sql`.
-        """
-        return explain_statement(self._ports, statement, parse_as_of(as_of))
-
-    def backup(
-        self,
-        destination: str | os.PathLike[str],
-        tables: Sequence[str] = (),
-        keep: int | None = None,
-        on_progress: OnProgress = lambda _done, _total: None,
-    ) -> BackupResult:
-        """Backs up tables of the instance while it is in use, each at its newest version.
-
-        `destination` is a folder or `s3://bucket/prefix`, which is empty or has earlier backups of
-        the instance: only objects that it lacks are copied. `tables` are names; the default is all
-        tables. `keep` deletes all but that many newest backups. The result has `id` of the
-        backup, and for each of `tables` its `name`, `number`, `files`, `rows`, `bytes`,
-        `copied_objects` and `copied_bytes`. `restore_instance` restores it. `on_progress` receives
-        the number of bytes of data files that are done, and the total.
-
-        Raises `InvalidRequestError` for a destination that is inside the instance or holds other
-        files, `NotFoundError` for an unknown table, `ConflictError` if another backup to the
-        destination runs, and `DataError` for a missing or damaged data file. A call can be
-        repeated after any error.
-        """
-        return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
-
-    def run_until_idle(self, workers: int | None = None) -> RunStatus:
-        """Runs the background work of a local instance until none is left.
-
-        The work is queued jobs, compaction, splitting, garbage collection and snapshots.
-        `workers` is the number of worker processes. The default is the property
-        `sleeper.local.workers`, or one per processor.
-
-        Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.
-        """
-        return run_instance(self._ports, until_idle=True, workers=workers)
-
-
 def _parse_operation(text: str) -> AggregationOp:
     known = {each.value: each for each in AggregationOp}
     if text not in known:
@@ -744,42 +373,3 @@ def _parse_operation(text: str) -> AggregationOp:
             f"unknown aggregation: {text!r} (expected one of {', '.join(known)})"
         )
     return known[text]
-
-
-def _is_arrow_data(keys: object) -> bool:
-    first = keys[0] if isinstance(keys, list | tuple) and keys else keys
-    return (
-        isinstance(first, pa.RecordBatch | pa.Table)
-        or hasattr(keys, "__arrow_c_stream__")
-        or type(keys).__module__.partition(".")[0] == "pandas"
-    )
-
-
-def _list_paths(rows: Rows) -> list[str] | None:
-    if isinstance(rows, str | Path):
-        return [os.fspath(rows)]
-    if isinstance(rows, list | tuple) and rows and all(isinstance(r, str | Path) for r in rows):
-        return [os.fspath(r) for r in rows]
-    return None
-
-
-def _read_batches(rows: Rows) -> Iterator[pa.RecordBatch]:
-    if isinstance(rows, pa.RecordBatch):
-        yield rows
-    elif isinstance(rows, pa.Table):
-        yield from rows.to_batches()
-    elif type(rows).__module__.partition(".")[0] == "pandas":
-        yield from pa.Table.from_pandas(rows, preserve_index=False).to_batches()
-    elif hasattr(rows, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(rows)
-    elif isinstance(rows, Iterable):
-        for each in rows:
-            if not isinstance(each, pa.RecordBatch | pa.Table):
-                raise InvalidRequestError(
-                    f"unsupported rows: {type(each).__name__} (expected Arrow batches)"
-                )
-            yield from each.to_batches() if isinstance(each, pa.Table) else [each]
-    else:
-        raise InvalidRequestError(
-            f"unsupported rows: {type(rows).__name__} (expected Arrow data or paths of files)"
-        )

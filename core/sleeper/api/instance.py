@@ -1,0 +1,216 @@
+"""Opens, creates and restores instances."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from sleeper import opening
+from sleeper.admin import tables as table_admin
+from sleeper.admin.clone import clone_table
+from sleeper.api.results import Rowset
+from sleeper.api.table import AsOf, Table
+from sleeper.backup.objects import OnProgress
+from sleeper.backup.place import open_place_to_read
+from sleeper.backup.restore import RestoreResult, instance_values, restore
+from sleeper.backup.run import BackupResult, back_up
+from sleeper.instance import Instance as Ports
+from sleeper.opening import open_instance as open_ports
+from sleeper.query.service import explain_statement, open_sql
+from sleeper.query.sql.explain import SqlExplanation
+from sleeper.query.sql.tables import parse_as_of
+from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.statestore.version import parse_version
+from sleeper.workers.runner import RunStatus, run_instance
+
+
+def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
+    """Opens an existing instance.
+
+    `where` is the folder of a local instance, or `aws:<instance id>`. The default is the
+    environment variable `SLEEPER_INSTANCE`.
+
+    Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
+    not exist, and `DataError` if a newer version of Sleeper wrote its database.
+    """
+    return Instance(open_ports(where))
+
+
+def create_instance(
+    where: str | os.PathLike[str], properties: Mapping[str, str] | None = None
+) -> "Instance":
+    """Creates a local instance in a new or empty folder, and opens it.
+
+    `properties` are instance properties by name. The instance's id is derived from the name of
+    the folder. An instance on AWS is created by a deployment.
+
+    Raises `InvalidRequestError` if the folder is not empty, for an unknown property or a value
+    that is not valid, and for an `aws:` name.
+    """
+    opening.create_instance(where, None, properties)
+    return open_instance(where)
+
+
+def restore_instance(
+    source: str | os.PathLike[str],
+    where: str | os.PathLike[str] | None = None,
+    at: str | None = None,
+    tables: Sequence[str] = (),
+    on_progress: OnProgress = lambda _done, _total: None,
+) -> RestoreResult:
+    """Restores tables from a backup into a new folder, or into an instance without these tables.
+
+    `source` is the folder or `s3://bucket/prefix` of the backups, and `where` the instance as for
+    `open_instance`. A folder that is no instance becomes one, with the id and the properties of
+    the backup. `at` is the id of a backup or its beginning; the default is the newest. `tables`
+    are names; the default is all tables. The result has `id` of the backup, and for each of
+    `tables` its `name`, `number`, `files`, `rows`, `bytes` and `faults`. `on_progress` receives
+    the number of bytes that were copied or checked, and the total.
+
+    The tables become visible when all of their objects are verified. An interrupted call can be
+    repeated. Raises `NotFoundError` if there is no such backup or table, `ConflictError` if a
+    table exists, and `DataError` if an object of the backup is missing or damaged.
+    """
+    instance = opening.find_instance(where)
+    try:
+        like = None if instance is None else instance.storage.root
+        place = open_place_to_read(os.fspath(source), like)
+        backup_id = place.find(at)
+        if instance is None:
+            opening.create_instance(where, *instance_values(place.read(backup_id)))
+            instance = open_ports(where)
+        return restore(instance, place, backup_id, tables, on_progress)
+    finally:
+        if instance is not None:
+            instance.close()
+
+
+class Instance:
+    """An open instance: a context manager that closes it at the end.
+
+    Several threads may use one object, and several processes may open one instance. An open
+    instance does not survive a fork: start processes afresh and open the instance there.
+    """
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the databases and files of the instance."""
+        self._ports.close()
+
+    def tables(self) -> list[str]:
+        """Returns the names of all tables, in the order of their UTF-8 bytes."""
+        return [ref.name for ref in self._ports.tables.index.list()]
+
+    def table(self, name: str) -> Table:
+        """Returns the table of this name. Raises `NotFoundError` if it does not exist."""
+        return Table(self._ports, name)
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema | Mapping[str, Any] | str,
+        properties: Mapping[str, str] | None = None,
+        split_points: Sequence[object] = (),
+    ) -> Table:
+        """Creates a table.
+
+        `schema` is a `sleeper.schema.model.Schema`, or schema JSON as text or as a mapping.
+        `properties` are table properties by name. `split_points` are values of the first row key
+        field, in ascending order, at which the key space is cut into partitions.
+
+        Raises `InvalidRequestError` for a schema, property or split point that is not valid, and
+        `ConflictError` if a table of this name exists.
+        """
+        if isinstance(schema, Schema):
+            text = schema_to_json(schema)
+        else:
+            text = schema if isinstance(schema, str) else json.dumps(schema)
+        schema_from_json(text)
+        table_admin.create_table(self._ports, name, text, properties, split_points)
+        return self.table(name)
+
+    def clone_table(self, source: str, name: str, as_of: AsOf | None = None) -> Table:
+        """Creates a table on the files of a version of another. No data is copied.
+
+        `as_of` is a transaction number, a time or an age, as for `Table.query`; the default is the
+        newest version. The table has the rows, schema, partitions and properties of the version.
+        Both tables change independently, and either can be deleted.
+
+        Raises `NotFoundError` if the source does not exist, `ConflictError` if a table of the new
+        name exists, and `InvalidRequestError` for a version that is not readable. A call after an
+        interrupted one starts again.
+        """
+        version = None if as_of is None else parse_version(as_of)
+        clone_table(self._ports, source, name, version)
+        return self.table(name)
+
+    def delete_table(self, name: str) -> None:
+        """Deletes a table. Its name is free at once; background work deletes its files later.
+
+        Raises `NotFoundError` if the table does not exist.
+        """
+        table_admin.delete_table(self._ports, name)
+
+    def sql(self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None) -> Rowset:
+        """Runs one SELECT statement, which may name any tables of the instance.
+
+        Each table is read at one version: the newest, unless `as_of` gives another, as for
+        `Table.query`. A time or an age applies to all tables. A number is that of a statement's
+        only table; for several tables, `as_of` is a mapping from names to versions. Rows have no
+        order without ORDER BY.
+
+        Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
+        version that is no longer kept.
+        """
+        return Rowset(open_sql(self._ports, statement, as_of=parse_as_of(as_of)))
+
+    def explain(
+        self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None
+    ) -> SqlExplanation:
+        """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
+
+        Arguments and errors are those of `sql`.
+        """
+        return explain_statement(self._ports, statement, parse_as_of(as_of))
+
+    def backup(
+        self,
+        destination: str | os.PathLike[str],
+        tables: Sequence[str] = (),
+        keep: int | None = None,
+        on_progress: OnProgress = lambda _done, _total: None,
+    ) -> BackupResult:
+        """Backs up tables of the instance while it is in use, each at its newest version.
+
+        `destination` is a folder or `s3://bucket/prefix`, which is empty or has earlier backups of
+        the instance: only objects that it lacks are copied. `tables` are names; the default is all
+        tables. `keep` deletes all but that many newest backups. The result has `id` of the
+        backup, and for each of `tables` its `name`, `number`, `files`, `rows`, `bytes`,
+        `copied_objects` and `copied_bytes`. `restore_instance` restores it. `on_progress` receives
+        the number of bytes of data files that are done, and the total.
+
+        Raises `InvalidRequestError` for a destination that is inside the instance or holds other
+        files, `NotFoundError` for an unknown table, `ConflictError` if another backup to the
+        destination runs, and `DataError` for a missing or damaged data file. A call can be
+        repeated after any error.
+        """
+        return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
+
+    def run_until_idle(self, workers: int | None = None) -> RunStatus:
+        """Runs the background work of a local instance until none is left.
+
+        The work is queued jobs, compaction, splitting, garbage collection and snapshots.
+        `workers` is the number of worker processes. The default is the property
+        `sleeper.local.workers`, or one per processor.
+
+        Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.
+        """
+        return run_instance(self._ports, until_idle=True, workers=workers)
