@@ -163,6 +163,7 @@ class Instance:
     `where` names the instance as `opening.open_instance` takes it. `background` is None where
     schedules of the platform start background work, and `switch_schedules`, which turns them on
     or off and returns their names, is None where there are none. `code` holds users' wheels.
+    `read_secret` returns a secret of the platform by its name, and is None where there are none.
     """
 
     where: str
@@ -175,6 +176,7 @@ class Instance:
     background: BackgroundWork | None
     switch_schedules: Callable[[bool], tuple[str, ...]] | None
     code: UserCode
+    read_secret: Callable[[str], str] | None
     clock: Clock
     close: Callable[[], None]
 

@@ -26,6 +26,7 @@ from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
+from sleeper.aws.secrets import read_managed_secret
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
@@ -211,6 +212,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         background=None,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
+        read_secret=read_managed_secret,
         clock=clock,
         close=close,
     )

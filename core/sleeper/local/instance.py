@@ -155,6 +155,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),
             local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
         ),
+        read_secret=None,
         clock=clock,
         close=close,
     )

@@ -1,0 +1,133 @@
+"""URLs of SQL databases: `postgresql://[user@]host[:port]/database[?parameter=value]`.
+
+A host may be a parameter, as `host=/var/run/postgresql` for a Unix socket of PostgreSQL.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from sleeper.errors import InvalidRequestError, did_you_mean
+
+_EXPECTED = "postgresql://[USER@]HOST[:PORT]/DATABASE"
+
+
+class DatabaseKind(Enum):
+    """The kinds of databases; the value is the scheme of their URLs."""
+
+    POSTGRESQL = "postgresql"
+    MARIADB = "mariadb"
+    MYSQL = "mysql"
+
+
+_SCHEMES = {
+    "postgresql": DatabaseKind.POSTGRESQL,
+    "postgres": DatabaseKind.POSTGRESQL,
+    "mariadb": DatabaseKind.MARIADB,
+    "mysql": DatabaseKind.MYSQL,
+}
+# Parameters of libpq and of JDBC drivers that contain secrets, or name files with them.
+_SECRET_PARAMETERS = ("password", "passwd", "pwd", "sslpassword", "trustpassword", "passfile")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrl:
+    """The parts of a URL. `host` is empty for the default of the client."""
+
+    kind: DatabaseKind
+    host: str
+    port: int | None
+    database: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The URL without parameters, for people. A host in the parameters is shown."""
+        host = dict(self.parameters).get("host", "") if not self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.kind.value}://{host}{port}/{self.database}"
+
+    @property
+    def text(self) -> str:
+        """The whole URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        query = f"?{urlencode(self.parameters)}" if self.parameters else ""
+        return f"{self.kind.value}://{host}{port}/{self.database}{query}"
+
+
+def is_database_url(text: str) -> bool:
+    """Whether the text begins with the scheme of a database."""
+    scheme, colon, _ = text.removeprefix("jdbc:").partition("://")
+    return bool(colon) and scheme.lower() in _SCHEMES
+
+
+def split_user(text: str) -> tuple[str, str | None]:
+    """Returns a user's URL in its stored form, without the user, and the user.
+
+    InvalidRequestError if it contains a password.
+    """
+    parts = _split(text)
+    user = unquote(parts.username) if parts.username else None
+    found = _parse(parts)
+    named = dict(found.parameters)
+    if "user" in named:
+        user = user or named["user"]
+    parameters = tuple((name, value) for name, value in found.parameters if name != "user")
+    plain = DatabaseUrl(found.kind, found.host, found.port, found.database, parameters)
+    return plain.text, user
+
+
+def parse_database_url(text: str) -> DatabaseUrl:
+    """Returns the parts of a stored URL. InvalidRequestError without secrets if it is invalid."""
+    parts = _split(text)
+    if parts.username is not None:
+        raise InvalidRequestError(
+            "the database URL has a user (expected it as the member user of the source)"
+        )
+    return _parse(parts)
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text.removeprefix("jdbc:"))
+        _ = parts.port
+    except ValueError:
+        # Python's error may show a part of a password with characters that are not encoded.
+        raise InvalidRequestError(
+            f"the host or port of the database URL is invalid (expected {_EXPECTED})"
+        ) from None
+    if parts.scheme not in _SCHEMES:
+        near = did_you_mean(parts.scheme, _SCHEMES)
+        raise InvalidRequestError(
+            f"unknown kind of database: {parts.scheme!r} "
+            f"(expected {', '.join(each.value for each in DatabaseKind)}){near}"
+        )
+    return parts
+
+
+def _parse(parts: SplitResult) -> DatabaseUrl:
+    try:
+        parameters = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
+    except ValueError:
+        if parts.query:
+            raise InvalidRequestError(
+                "the database URL has invalid parameters (expected ?NAME=VALUE&NAME=VALUE)"
+            ) from None
+        parameters = ()
+    secrets = [name for name, _ in parameters if name.lower() in _SECRET_PARAMETERS]
+    if parts.password is not None or secrets:
+        place = f"as parameter {secrets[0]}" if secrets else "after its user"
+        raise InvalidRequestError(
+            f"the database URL has a password {place}, which would be stored (expected none: "
+            "name the secret with --password env:NAME, file:PATH or secret:NAME-OR-ARN)"
+        )
+    if parts.fragment:
+        raise InvalidRequestError("the database URL has a fragment after '#' (expected none)")
+    database = parts.path.removeprefix("/")
+    if not database or "/" in database or "@" in database:
+        problem = "has no database" if not database else "has more than a database in its path"
+        raise InvalidRequestError(f"the database URL {problem} (expected {_EXPECTED})")
+    return DatabaseUrl(
+        _SCHEMES[parts.scheme], parts.hostname or "", parts.port, database, parameters
+    )

@@ -1,0 +1,244 @@
+"""The definitions of adapters and their JSON.
+
+{"name": "orders", "source": {"type": "database", "url": "postgresql://shop.example/shop",
+ "table": "public.orders", "user": "reader", "password": "env:SHOP_PASSWORD"},
+ "sink": {"table": "orders"}}
+"""
+
+import re
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Annotated, Any
+
+from sleeper.adapters.database_url import DatabaseKind, parse_database_url
+from sleeper.adapters.schedule import Schedule
+from sleeper.adapters.secrets import parse_secret
+from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
+from sleeper.statestore.version import parse_version_text
+from sleeper.tables import check_table_name
+
+ADAPTER_NAME_LENGTH_MAX = 100
+PARTITIONS_MAX = 1_000
+_FETCH_ROWS_MAX = 1_000_000
+_TIMEOUT_SECONDS_MAX = 7 * 86_400
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ADAPTER_NAME_LENGTH_MAX - 1}}}")
+
+
+class Engine(Enum):
+    """How a database is read: by one connection in this process, or by Spark over JDBC."""
+
+    ADBC = "adbc"
+    SPARK = "spark"
+
+
+OptionalText = Annotated[str | None, Member(optional=True)]
+OptionalNumber = Annotated[int | None, Member(optional=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSource:
+    """All rows of a table or a query of a SQL database.
+
+    `url` has neither user nor password. `password` is a reference, see `sleeper.adapters.secrets`.
+    `table` is a name as in SQL, perhaps with its schema. Spark reads `partitions` parts at once,
+    cut at values of `partition_column` from `lower` to `upper`, which are texts of SQL values and
+    by default the column's smallest and largest. No row is left out by the bounds. `fetch_rows` is
+    the number of rows per network round trip, and `timeout_seconds` the limit of the query.
+    """
+
+    url: str
+    table: OptionalText = None
+    query: OptionalText = None
+    user: OptionalText = None
+    password: OptionalText = None
+    engine: Annotated[Engine | None, Member(optional=True)] = None
+    partition_column: OptionalText = None
+    lower: OptionalText = None
+    upper: OptionalText = None
+    partitions: OptionalNumber = None
+    fetch_rows: OptionalNumber = None
+    timeout_seconds: OptionalNumber = None
+
+    def __post_init__(self) -> None:
+        parse_database_url(self.url)
+        if (self.table is None) == (self.query is None):
+            given = "neither" if self.table is None else "both"
+            raise InvalidRequestError(
+                f"database source has {given} of table and query (expected one of them)"
+            )
+        if not (self.table or self.query or "").strip():
+            raise InvalidRequestError("database source: the table or query is empty")
+        if self.password is not None:
+            parse_secret(self.password)
+        _check_number("partitions", self.partitions, PARTITIONS_MAX)
+        _check_number("fetch rows", self.fetch_rows, _FETCH_ROWS_MAX)
+        _check_number("timeout seconds", self.timeout_seconds, _TIMEOUT_SECONDS_MAX)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        parts = {
+            "a lower bound": self.lower,
+            "an upper bound": self.upper,
+            "partitions": self.partitions,
+        }
+        given = [name for name, value in parts.items() if value is not None]
+        if given and self.partition_column is None:
+            raise InvalidRequestError(
+                f"database source has {' and '.join(given)} without a partition column"
+            )
+        if self.engine is Engine.ADBC and self.partition_column is not None:
+            raise InvalidRequestError(
+                f"partition column {self.partition_column!r}: the engine adbc reads with one "
+                "connection (expected the engine spark)"
+            )
+        if self.engine is Engine.ADBC and self.kind is not DatabaseKind.POSTGRESQL:
+            raise InvalidRequestError(
+                f"engine adbc cannot read {self.kind.value} databases (expected the engine spark)"
+            )
+
+    @property
+    def kind(self) -> DatabaseKind:
+        """The kind of the database."""
+        return parse_database_url(self.url).kind
+
+    @property
+    def chosen_engine(self) -> Engine:
+        """The given engine; else Spark for parts, and for databases that only it can read."""
+        if self.engine is not None:
+            return self.engine
+        is_simple = self.partition_column is None and self.kind is DatabaseKind.POSTGRESQL
+        return Engine.ADBC if is_simple else Engine.SPARK
+
+    def describe(self) -> str:
+        """Returns a short text for people, such as `postgresql://host/db public.orders`."""
+        return f"{parse_database_url(self.url).shown} {self.table or '(query)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSource:
+    """All rows of files and of the files below folders, as `sleeper ingest` reads them."""
+
+    paths: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise InvalidRequestError("files source has no paths (expected at least one)")
+        if "" in self.paths:
+            raise InvalidRequestError("files source has an empty path")
+
+    def describe(self) -> str:
+        """Returns a short text for people."""
+        more = f" and {len(self.paths) - 1:,} more" if len(self.paths) > 1 else ""
+        return f"{self.paths[0]}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """All rows of a table of the same instance.
+
+    `as_of` is a transaction number, a time or an age as in `--as-of`; None is the newest version
+    when the run begins.
+    """
+
+    table: str
+    as_of: OptionalText = None
+
+    def __post_init__(self) -> None:
+        check_table_name(self.table)
+        if self.as_of is not None:
+            parse_version_text(self.as_of)
+
+    def describe(self) -> str:
+        """Returns a short text for people."""
+        return f"table {self.table}" + ("" if self.as_of is None else f" as of {self.as_of}")
+
+
+Source = DatabaseSource | FilesSource | TableSource
+SOURCE_TYPES: dict[str, type[Source]] = {
+    "database": DatabaseSource,
+    "files": FilesSource,
+    "table": TableSource,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    """A table of the instance. A run loads a snapshot table, and adds rows to another."""
+
+    table: str
+
+    def __post_init__(self) -> None:
+        check_table_name(self.table)
+
+
+def _strict_codec(cls: type[Any], *more: str) -> JsonCodec[Any]:
+    known = (*more, *(camel_case(each.name) for each in fields(cls)))
+    return JsonCodec(cls, camel_case, known)
+
+
+_SOURCES = {name: _strict_codec(cls, "type") for name, cls in SOURCE_TYPES.items()}
+_TYPE_NAMES = {cls: name for name, cls in SOURCE_TYPES.items()}
+_SINK = _strict_codec(TableSink)
+
+
+def type_of_source(source: Source) -> str:
+    """Returns the name of the source's type."""
+    return _TYPE_NAMES[type(source)]
+
+
+def _source_to_json(source: Source) -> dict[str, Any]:
+    name = type_of_source(source)
+    return {"type": name, **_SOURCES[name].to_json(source)}
+
+
+def _to_source(raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        raise MismatchError(raw, "an object")
+    name = raw.get("type")
+    if not isinstance(name, str) or name not in _SOURCES:
+        raise InvalidRequestError(
+            f"unknown type of source: {name!r} (expected one of {', '.join(_SOURCES)})"
+        )
+    return _SOURCES[name].decode(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A named pair of a source and a sink, which may run on a schedule."""
+
+    name: str
+    source: Annotated[Source, Conversion(_to_source, _source_to_json)]
+    sink: Annotated[TableSink, Conversion(_SINK.decode, _SINK.to_json)]
+    schedule: Annotated[Schedule | None, Member(optional=True)] = None
+
+    def __post_init__(self) -> None:
+        check_adapter_name(self.name)
+        if isinstance(self.source, TableSource) and self.source.table == self.sink.table:
+            raise InvalidRequestError(
+                f"adapter {self.name!r}: table {self.sink.table!r} is both source and sink "
+                "(expected two tables)"
+            )
+
+    def job_id(self, run_id: str) -> str:
+        """Returns the id of a run's job in the sink."""
+        return f"adapter-{self.name}-{run_id}"
+
+
+ADAPTERS = _strict_codec(Adapter)
+"""The strict codec of stored definitions."""
+
+
+def check_adapter_name(name: str) -> str:
+    """Returns the name. InvalidRequestError if it is invalid: paths and job ids contain names."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequestError(
+            f"adapter name {name[:40]!r} is invalid (expected 1 to {ADAPTER_NAME_LENGTH_MAX} "
+            "letters, digits, '.', '-' or '_', of which the first is a letter or digit)"
+        )
+    return name
+
+
+def _check_number(name: str, value: int | None, largest: int) -> None:
+    if value is not None and not 1 <= value <= largest:
+        raise InvalidRequestError(f"{name} {value} is out of range (expected 1 to {largest:,})")
