@@ -1,16 +1,13 @@
-"""Plans of queries: the files, and their regions, that may contain rows.
-
-A query by key reads leaf after leaf. A SQL statement reads whole tables, file by file.
-"""
+"""Plans of queries by key: the files, and their regions, that may contain rows, leaf after leaf."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.files import DataFile, FileReference
+from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import (
     Range,
@@ -24,57 +21,15 @@ from sleeper.partitions.region import (
 )
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
+from sleeper.query.key_order import group_in_key_order
 from sleeper.query.request import Query
-from sleeper.schema.model import Schema, next_key_value, precedes
+from sleeper.schema.model import Schema, next_key_value
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
-
-T = TypeVar("T")
 
 # More pieces cost every row more comparisons than the filter of deleted rows.
 _DELETED_PIECES_MAX = 8
 _SUBTRACTIONS_MAX = 10_000
-
-
-def group_in_key_order(
-    schema: Schema, placed: Sequence[tuple[Region, T]], dimension: int = 0
-) -> list[list[T]]:
-    """Returns the items in groups: every key of a group precedes the keys of later groups.
-
-    The regions of the items do not overlap, and agree in the fields before `dimension`.
-    """
-    if dimension == len(schema.row_keys):
-        return [[each for _, each in placed]]
-    groups: list[list[T]] = []
-    for group in _group_overlapping(placed, dimension):
-        if len(group) > 1 and _is_one_value(schema, [r for r, _ in group], dimension):
-            groups += group_in_key_order(schema, group, dimension + 1)
-        else:
-            groups.append([each for _, each in group])
-    return groups
-
-
-def _group_overlapping(
-    placed: Sequence[tuple[Region, T]], dimension: int
-) -> list[list[tuple[Region, T]]]:
-    """Groups items whose ranges of the field overlap, directly or through others; ascending."""
-    groups: list[list[tuple[Region, T]]] = []
-    end = None
-    for region, each in sorted(placed, key=lambda p: [r.min for r in p[0].ranges[dimension:]]):
-        within = region.ranges[dimension]
-        if not groups or (end is not None and not precedes(within.min, end)):
-            groups.append([])
-            end = within.max
-        elif end is not None and (within.max is None or precedes(end, within.max)):
-            end = within.max
-        groups[-1].append((region, each))
-    return groups
-
-
-def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> bool:
-    first = regions[0].ranges[dimension]
-    point = Range(first.min, next_key_value(schema.row_keys[dimension], first.min))
-    return point.max is not None and all(r.ranges[dimension] == point for r in regions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,117 +248,6 @@ def check_size(bytes_of_files: int, bytes_max: int) -> None:
 def total_bytes(files: Iterable[DataFile]) -> int:
     """Returns the size of all files, each counted once."""
     return sum({file.path: file.bytes for file in files}.values())
-
-
-_LEAF_LOOKUPS_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ScanGroup:
-    """Files that share a scan, and the regions of their rows to read; `None` for all rows.
-
-    Rows that one of the `deleted` hides are left out. The files have one version of the schema.
-    """
-
-    paths: tuple[str, ...]
-    regions: tuple[Region, ...] | None
-    deleted: tuple[Delete, ...] = ()
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlan:
-    """The scans that read every row of a table, or of some regions, once, at one version.
-
-    `processing` is the table's, `time_ms` the time of the version's log entry, `bytes` the size
-    of the files.
-    """
-
-    schema: Schema
-    version: int
-    groups: tuple[ScanGroup, ...]
-    processing: Processing = NO_PROCESSING
-    time_ms: int = 0
-    bytes: int = 0
-
-    @property
-    def paths(self) -> list[str]:
-        """The files to read."""
-        return [path for group in self.groups for path in group.paths]
-
-
-def plan_table(
-    schema: Schema, state: TableState, regions: Sequence[Region] | None = None
-) -> TablePlan:
-    """Returns the plan of a table: of each file, the rows in the partitions that refer to it.
-
-    A file whose references cover its key bounds is read whole. Compactions have replaced some
-    partitions' rows of other files, which are grouped by their remaining partitions. Files
-    without rows of `regions` are omitted; the plan may contain other rows too.
-    """
-    files, references = _files(state, regions)
-    referring: dict[str, list[PartitionId]] = defaultdict(list)
-    for reference in references:
-        referring[reference.path].append(reference.partition_id)
-    known = _read_regions(state, {i for ids in referring.values() for i in ids})
-    unions: dict[tuple[PartitionId, ...], list[Region]] = {}
-    within = whole_region(schema) if regions is None else hull(regions) if regions else None
-    deletes = [] if within is None else state.deletes.overlapping(within)
-    # The files of a scan share the deletes that are applied in none of them.
-    groups: dict[tuple[tuple[PartitionId, ...] | None, int, int], list[str]] = defaultdict(list)
-    size = 0
-    for file in files:
-        ids = tuple(sorted(referring[file.path]))
-        if ids not in unions:
-            unions[ids] = join_regions([known[i] for i in ids])
-        is_whole = covers(unions[ids], bounds_region(schema, file))
-        applied = _count_applied(file, deletes)
-        groups[None if is_whole else ids, applied, file.schema_version].append(file.path)
-        size += file.bytes
-    scans = [
-        ScanGroup(
-            tuple(paths),
-            None if ids is None else tuple(unions[ids]),
-            tuple(deletes[applied:]),
-            schema_version,
-        )
-        for (ids, applied, schema_version), paths in groups.items()
-    ]
-    return TablePlan(
-        schema, state.version, tuple(scans), state.processing, state.version_time_ms, size
-    )
-
-
-def _count_applied(file: DataFile, deletes: Sequence[Delete]) -> int:
-    """Returns the number of leading deletes that need not be applied to the file's rows."""
-    applied = bisect_right(deletes, file.applied or 0, key=lambda each: each.number)
-    low, high = file.smallest_key, file.largest_key
-    is_hit = any(d.region.overlaps_bounds(low, high) for d in deletes[applied:])
-    return applied if is_hit else len(deletes)
-
-
-def _files(
-    state: TableState, regions: Sequence[Region] | None
-) -> tuple[Iterable[DataFile], Iterable[FileReference]]:
-    """Returns the files that may contain rows of the regions, and at least their references."""
-    if regions is None:
-        return state.files.all(), state.files.references()
-    leaves = state.partitions.leaves_overlapping(regions)
-    if len(leaves) > _LEAF_LOOKUPS_MAX:
-        return (f for f in state.files.all() if _overlaps(f, regions)), state.files.references()
-    leaf_files = [f for leaf in leaves for f in state.files.leaf_files(leaf.id, leaf.region)]
-    overlapping = {f.path: f for f in leaf_files if _overlaps(f, regions)}
-    return overlapping.values(), state.files.file_references(list(overlapping))
-
-
-def _overlaps(file: DataFile, regions: Sequence[Region]) -> bool:
-    return any(r.overlaps_bounds(file.smallest_key, file.largest_key) for r in regions)
-
-
-def _read_regions(state: TableState, ids: set[PartitionId]) -> dict[PartitionId, Region]:
-    if len(ids) <= _LEAF_LOOKUPS_MAX:
-        return {i: state.partitions.get(i).region for i in ids}
-    return {p.id: p.region for p in state.partitions.all() if p.id in ids}
 
 
 def bounds_region(schema: Schema, file: DataFile) -> Region:

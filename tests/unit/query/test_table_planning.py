@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region, covers, join_regions
-from sleeper.query.plan import bounds_region, plan_table
+from sleeper.query.plan import bounds_region
+from sleeper.query.sql.plan import plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable
 

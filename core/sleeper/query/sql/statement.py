@@ -23,7 +23,7 @@ from sleeper.processing.restriction import NO_RESTRICTION, restrict_version
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.plan import TablePlan, check_size, plan_table
+from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
 from sleeper.query.run import RESTARTS
 from sleeper.query.sql.key_predicates import (
@@ -31,6 +31,7 @@ from sleeper.query.sql.key_predicates import (
     find_needed_columns,
     find_needed_regions,
 )
+from sleeper.query.sql.plan import TablePlan, plan_table
 from sleeper.query.sql.tables import (
     NEWEST,
     AsOf,

@@ -27,11 +27,11 @@ from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.plan import ScanGroup, TablePlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
+from sleeper.query.sql.plan import ScanGroup, TablePlan
 from sleeper.schema.model import PrimitiveType, Schema
 from sleeper.statestore.version import PointInTime, Version, parse_version, parse_version_text
 
