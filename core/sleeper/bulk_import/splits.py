@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import cast_column
+from sleeper.datafiles.casts import cast_column
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
 from sleeper.datafiles.sources.files import (
     RowChecker,

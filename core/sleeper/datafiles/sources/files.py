@@ -18,16 +18,11 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import (
-    arrow_schema,
-    cast_column,
-    default_column,
-    is_castable,
-    parse_column,
-    python_value,
-)
+from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
+from sleeper.datafiles.casts import cast_column, is_castable
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
 from sleeper.datafiles.sources.operations import Operations
+from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import (
     InvalidRequestError,
     UnavailableError,

@@ -18,14 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from sleeper.datafiles.arrow import (
-    DECIMAL_DIGITS_MAX,
-    UnfitError,
-    arrow_type,
-    infinities,
-    parse_values,
-)
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
+from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, parse_values
 from sleeper.schema.model import (
     DecimalType,
     Field,

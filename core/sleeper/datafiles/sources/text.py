@@ -16,7 +16,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.csv as csv
 
-from sleeper.datafiles.arrow import UnfitError, cast_or_find, cast_values
+from sleeper.datafiles.casts import UnfitError, cast_or_find, cast_values
 from sleeper.datafiles.sources.files import Columns, RowChecker, combined
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
