@@ -1,24 +1,20 @@
 """The endpoints that restore a version of a table, undo a job, and clone a table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from anyio import to_thread
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from sleeper.admin.clone import clone_table
 from sleeper.admin.versions import VersionChange, restore_table, undo_job
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import Instance
-from sleeper.json_members import check_members, text_member
+from sleeper.json_members import text_member
 from sleeper.reports.access import check_version_access
-from sleeper.serve.access import identify_caller
-from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import COUNT, OBJECT, TEXT, Json, Model, object_schema
+from sleeper.serve.json_answer import change_table
 from sleeper.serve.rows import VERSION, parse_version_member
-from sleeper.serve.service import Service, check_writable
+from sleeper.serve.service import Service
 
 _ID: Json = {
     **TEXT,
@@ -74,33 +70,32 @@ CLONED = Model(
 async def restore(service: Service, request: Request) -> Response:
     """Makes the rows of a version those of the newest version."""
 
-    def work(raw: Mapping[str, Any]) -> Json:
+    def work(name: str, raw: Mapping[str, Any]) -> Json:
         to, restore_id = parse_version_member(raw, "to"), text_member(raw, "id")
         if to is None:
             raise InvalidRequestError('"to" is missing (expected a version)')
-        result = restore_table(service.instance, request.path_params["name"], to, restore_id)
+        result = restore_table(service.instance, name, to, restore_id)
         return {**_describe(result), "version": result.version}
 
-    return await _change(service, request, RESTORE, work)
+    return await change_table(service, request, RESTORE, check_version_access, work)
 
 
 async def undo(service: Service, request: Request) -> Response:
     """Takes back what an ingest or import added."""
 
-    def work(raw: Mapping[str, Any]) -> Json:
+    def work(name: str, raw: Mapping[str, Any]) -> Json:
         job_id, undo_id = _required_text(raw, "jobId"), text_member(raw, "id")
-        name = request.path_params["name"]
         return _describe(undo_job(service.instance, job_id, name, undo_id))
 
-    return await _change(service, request, UNDO, work)
+    return await change_table(service, request, UNDO, check_version_access, work)
 
 
 async def clone(service: Service, request: Request) -> Response:
     """Creates a table on the files of a version of another."""
 
-    def work(raw: Mapping[str, Any]) -> Json:
+    def work(source: str, raw: Mapping[str, Any]) -> Json:
         name, as_of = _required_text(raw, "name"), parse_version_member(raw, "asOf")
-        result = clone_table(service.instance, request.path_params["name"], name, as_of)
+        result = clone_table(service.instance, source, name, as_of)
         return {
             "name": result.name,
             "id": result.id,
@@ -109,32 +104,7 @@ async def clone(service: Service, request: Request) -> Response:
             "bytes": result.bytes,
         }
 
-    return await _change(service, request, CLONE, work)
-
-
-async def _change(
-    service: Service, request: Request, model: Model, work: Callable[[Mapping[str, Any]], Json]
-) -> Response:
-    """Responds with the result of work on the body, for callers who may see all of the table."""
-    check_writable(service)
-    raw = await json_body(request, service.limits.body_bytes_max)
-    name, caller = request.path_params["name"], identify_caller(request)
-
-    def checked() -> Json:
-        _check_access(service.instance, name, caller)
-        check_members(raw, model.members)
-        return work(raw)
-
-    return JSONResponse(await to_thread.run_sync(checked))
-
-
-def _check_access(instance: Instance, name: str, caller: str) -> None:
-    """Raises an error of status 403 unless the caller may see all of the table."""
-    table = instance.table(name)
-    try:
-        check_version_access(table, caller)
-    except InvalidRequestError as refusal:
-        raise HTTPException(403, str(refusal)) from refusal
+    return await change_table(service, request, CLONE, check_version_access, work)
 
 
 def _describe(result: VersionChange) -> Json:
