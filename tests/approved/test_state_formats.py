@@ -52,6 +52,11 @@ from sleeper.statestore.transactions.partition_split import (
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
+from sleeper.statestore.transactions.snapshot_loads import (
+    BeginLoad,
+    ExpireSnapshots,
+    PublishSnapshot,
+)
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -128,6 +133,10 @@ TRANSACTIONS = [
     UnpinFiles("clone", ("a",), id="i"),
     UnpinFiles("clone", id="i"),
     AcceptTime(3, id="i"),
+    InitialiseTable(schema_to_json(SCHEMA), TREE[:1], table_type="snapshot", id="i"),
+    BeginLoad("j", id="i"),
+    PublishSnapshot("j", 1, (NewFile(FILE, ((LEFT, 10),)),), "request", begun=3),
+    ExpireSnapshots((3, 5), id="i"),
 ]
 
 
@@ -141,7 +150,7 @@ def test_transactions_keep_their_bytes():
 
 def test_commit_messages_keep_their_bytes():
     run = CommitEvent(JobKind.COMPACTION, "j", "r", "task")
-    line = encode(TRANSACTIONS[-1]).line
+    line = encode(AcceptTime(3, id="i")).line
     messages = [
         CommitMessage(TableId("t"), run, (line, line)),
         CommitMessage(TableId("t"), CommitEvent(JobKind.INGEST, "j", "r", None), (line,)),

@@ -258,7 +258,7 @@ def test_a_process_that_only_reads_and_writes_data_opens_no_state(
     rows = pa.record_batch({"v": ["b", "a"], "key": [2, 1]})
     target = begin_parts(ingest_table, rows.schema, "(rows)")
     new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
-    assert commit_new_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
+    assert commit_new_files(ingest_table, "j", target.start, new, "request").rows == 2
     plan = plan_read(Query(), make_query_table(table), engine, "tests", 1)
     feed = plan_feed(table.store, 0, table.number(), Query(), 1)
     version = table.number()

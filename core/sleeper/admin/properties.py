@@ -19,6 +19,7 @@ from sleeper.properties.table import (
     ONLINE,
     ROWS,
     SCHEMA,
+    TYPE,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, declared
 from sleeper.reports.properties import (
@@ -107,6 +108,10 @@ def set_table_properties(
                 f"property {fixed} cannot be set: it is chosen when a table is created, because "
                 "compactions may have dropped rows by it"
             )
+    if TYPE.name in changes:
+        raise InvalidRequestError(
+            f"property {TYPE.name} cannot be set: it is chosen when a table is created"
+        )
     table = instance.table(name)
     after = table.properties().with_values(changes)  # rejects invalid values
     if COMPACTION_STRATEGY.name in changes:

@@ -41,7 +41,9 @@ from sleeper.properties.table import (
     SPLITS_BASE64,
     SPLITS_FILE,
     TABLE_ID,
+    TYPE,
     RowChoice,
+    TableType,
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
 from sleeper.schema.defaults import check_default
@@ -55,6 +57,7 @@ from sleeper.schema.model import (
     schema_from_json,
     schema_to_json,
 )
+from sleeper.statestore.fold import SNAPSHOT_TABLE
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     DeleteFollower,
@@ -108,6 +111,7 @@ def create_table(
     properties = table_properties(values, instance.properties())
     rows, by = properties.get(ROWS), properties.get(LATEST_BY) or None
     is_latest = rows is RowChoice.LATEST
+    is_snapshot = properties.get(TYPE) is TableType.SNAPSHOT
     schema = replace(schema, latest=make_latest(rows.value, by))
     processing = Processing(
         properties.get(FILTERS),
@@ -128,6 +132,7 @@ def create_table(
             orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
             rows=rows.value if is_latest else None,
             latest_by=by,
+            table_type=SNAPSHOT_TABLE if is_snapshot else None,
         )
     )
     instance.tables.properties.write(ref.id, properties)

@@ -13,7 +13,6 @@ from sleeper.errors import (
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import subtree, tree_from_split_points
 from sleeper.schema.model import KeyValue, check_key_value
-from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.partition_split import SPLIT_LEVELS_MAX, SplitPartition
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.transaction import (
@@ -136,7 +135,7 @@ def undo_job(
     _check_id(undo_id)
     table = instance.table(table_name or _find_job_table(instance, job_id))
     with table.state.reading() as state:
-        job, oldest = state.jobs.applied(job_id, AddFiles.kind), state.oldest_version
+        job, oldest = state.jobs.added_files(job_id), state.oldest_version
     if job is None:
         raise NotFoundError(
             f"table {table.ref.name!r} has no ingest or import with the id {job_id!r} (ids are "
@@ -173,7 +172,7 @@ def _find_job_table(instance: Instance, job_id: str) -> str:
 
 def _has_job(table: OpenTable, job_id: str) -> bool:
     with table.state.reading() as state:
-        return state.jobs.applied(job_id, AddFiles.kind) is not None
+        return state.jobs.added_files(job_id) is not None
 
 
 def _commit(table: OpenTable, transaction: Transaction) -> Outcome:

@@ -24,6 +24,7 @@ from sleeper.processing.restriction import restrict_version, visible_schema
 from sleeper.query.distributed.plan import divide_region, group_small, leaves_with_files
 from sleeper.query.engine import QueryTable
 from sleeper.query.hold import create_hold
+from sleeper.query.plan import check_has_rows
 from sleeper.query.run import RESTARTS
 from sleeper.retries import retry
 from sleeper.schema.model import Schema
@@ -128,6 +129,7 @@ def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
     def attempt() -> _Page:
         hold_id = new_transaction_id()
         with table.store.reading() as state:
+            check_has_rows(table.name, state)
             version = state.number
         owner, seconds = f"Athena query {query_id}", connector.settings.hold_seconds
         create_hold(table.store, hold_id, owner, version, connector.engine().clock(), seconds)

@@ -21,6 +21,7 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
+from sleeper.query.plan import check_has_rows
 from sleeper.query.request import Query
 from sleeper.query.rows.output import write_parquet
 from sleeper.query.run import run_query
@@ -228,6 +229,8 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
     engine = QueryEngine(settings, shared.clock)
     query_table = make_query_table(table)
+    with table.state.reading() as state:
+        check_has_rows(table.ref.name, state)
     plan = plan_export(folder, table.state)
 
     def write(region: Region, version: int, sink: BinaryIO) -> int:

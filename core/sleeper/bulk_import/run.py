@@ -23,10 +23,15 @@ from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quanti
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import UnavailableError
 from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
-from sleeper.runs.commit import commit_files, commit_until_known, find_earlier_commit
+from sleeper.runs.commit import (
+    begin_run,
+    commit_files,
+    commit_until_known,
+    find_earlier_commit,
+)
 from sleeper.schema.model import Key, Schema
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.transaction import Status
 from sleeper.storage.bucket_folder import SourceFile
@@ -199,15 +204,14 @@ def run_bulk_import(
     InvalidRequestError if a file or a row does not fit, StateMovedOnError if the table is gone.
     Errors leave the table unchanged.
     """
-    with table.state.reading() as state:
-        run_start_ms = state.run_start(table.clock())
     earlier = find_earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return BulkImportResult(job_id, 0, 0, earlier.number, done_before=True)
-    files = _write(table, paths, run_start_ms, open_cluster, on_stage)
+    start = begin_run(table.state, table.clock, job_id)
+    files = _write(table, paths, start.ms, open_cluster, on_stage)
     on_stage("commit")
     commit_until_known(table.check_active)
-    outcome = commit_files(table.state, AddFiles(job_id, run_start_ms, tuple(files), request))
+    outcome = commit_files(table.state, start.commit_of(job_id, tuple(files), request))
     if outcome.status is Status.ALREADY_DONE:
         return BulkImportResult(job_id, 0, 0, outcome.number, done_before=True)
     rows = sum(new.file.rows for new in files)

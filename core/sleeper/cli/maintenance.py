@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.reports.output import Listing
 
-snapshots = typer.Typer(help="Take snapshots of a table's state.", no_args_is_help=True)
+snapshots = typer.Typer(
+    help="List and expire versions of snapshot tables, and take snapshots of a table's state.",
+    no_args_is_help=True,
+)
 dead_letters = typer.Typer(help="List, redrive and delete dead letters.", no_args_is_help=True)
 
 QueueArgument = Annotated[
@@ -25,9 +28,48 @@ QueueArgument = Annotated[
 ]
 
 
-@snapshots.callback()
-def group_snapshots() -> None:
-    """Take snapshots of a table's state."""  # without a callback, typer drops the subcommand
+@snapshots.command("versions")
+@listing_command
+def list_versions(instance: "Instance", name: TableName) -> "Iterable[Listing]":
+    """List the versions of a snapshot table, newest first.
+
+    Each can be queried with --as-of until it expires.
+
+    \b
+    Examples:
+      sleeper snapshot versions customers
+      sleeper snapshot versions customers --output json
+    """
+    from sleeper.reports.snapshot_versions import gather_snapshot_versions
+
+    return [gather_snapshot_versions(instance.table(name)).listing()]
+
+
+@snapshots.command("expire")
+@listing_command
+def expire_versions(
+    instance: "Instance",
+    name: TableName,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the versions that would expire.")
+    ] = False,
+) -> "Iterable[Listing]":
+    """Expire the versions of a snapshot table that its properties do not keep.
+
+    The properties are sleeper.table.snapshot.ttl and sleeper.table.snapshot.min.versions. Garbage
+    collection expires versions too, but keeps a replaced one for its delay. A version stays while a
+    hold keeps it. An expired version cannot be read, and garbage collection deletes its files.
+
+    \b
+    Examples:
+      sleeper snapshot expire customers --dry-run
+      sleeper snapshot expire customers
+    """
+    from sleeper.garbage_collection.service import expire_table_versions
+    from sleeper.reports.snapshot_versions import describe_expiry
+
+    report = expire_table_versions(instance, name, dry_run)
+    return [describe_expiry(name, report, dry_run)]
 
 
 @snapshots.command("take")

@@ -68,6 +68,10 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
         if retention.versions_ms is not None:
             version = _oldest_since(state, now_ms - retention.versions_ms)
             claims.append((version, f"{HISTORY_RETENTION.name}, which retains version {version}"))
+        versions = state.snapshots.versions()
+        if versions:
+            oldest = versions[-1].number
+            claims.append((oldest, f"version {oldest}, which has not expired"))
         floor = 0
         if retention.followers_ms is not None:
             floor = _oldest_since(state, now_ms - retention.followers_ms)
@@ -86,6 +90,14 @@ def _oldest_since(state: TableState, time_ms: int) -> int:
     """Returns the version at the time, or the oldest readable one if that is later."""
     number = state.last_number_at(time_ms)
     return int(state.horizon) if number is None else number
+
+
+def _horizon_after(files: Sequence[CollectableFile], claims: Claims, before: int) -> int:
+    """Returns the horizon with which the files can be collected.
+
+    Files of expired versions of a snapshot table do not need it.
+    """
+    return max([before, *(f.unreferenced for f in files if f.unreferenced <= claims.horizon_max)])
 
 
 logger = logging.getLogger(__name__)
@@ -178,7 +190,7 @@ class _Collector:
             claims, files = self._find_collectable(self.batch)
             if not files:
                 return
-            horizon = max(f.unreferenced for f in files)
+            horizon = _horizon_after(files, claims, self.report.horizon_after)
             paths = tuple(f.path for f in files)
             (outcome,) = self.store.commit(
                 CollectFiles(paths, horizon, claims.cursors, claims.passed)
@@ -200,11 +212,11 @@ class _Collector:
     def preview(self) -> None:
         """Reports the files that a collection would delete."""
         everything, report = 2**63 - 1, self.report
-        _, files = self._find_collectable(everything)
+        claims, files = self._find_collectable(everything)
         with self.store.reading() as state:
             left = state.collection.collecting(everything)
             left += state.collection.collecting_key_files(everything)
-        report.horizon_after = max([report.horizon_before, *(f.unreferenced for f in files)])
+        report.horizon_after = _horizon_after(files, claims, report.horizon_before)
         report.finished = len(left)
         report.files = len(left) + len(files)
         report.bytes = sum(f.bytes for f in left + files)
@@ -213,10 +225,11 @@ class _Collector:
     def _find_collectable(self, limit: int) -> tuple[Claims, list[CollectableFile]]:
         now_ms = self.clock()
         claims = find_claims(self.store, now_ms, self.retention)
+        before_ms, number = now_ms - self.delay_ms, claims.horizon_max
         with self.store.reading() as state:
-            waiting = state.collection.unreferenced(now_ms - self.delay_ms, limit)
-        files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
-        self.report.blocker = claims.lowest if len(files) < len(waiting) else None
+            files = state.collection.unreferenced(before_ms, limit, number)
+            is_blocked = state.collection.has_kept(before_ms, number)
+        self.report.blocker = claims.lowest if is_blocked else None
         return claims, files
 
     def _delete(self, files: Sequence[CollectableFile]) -> None:

@@ -13,6 +13,11 @@ from sleeper.garbage_collection.collection import (
     find_retention,
 )
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
+from sleeper.garbage_collection.snapshot_versions import (
+    ExpiryReport,
+    expire_versions,
+    find_policy,
+)
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SNAPSHOT_TRANSACTIONS_MIN
 from sleeper.tables import TableId, TableIndex, TableRef, TableState
@@ -49,10 +54,11 @@ def collect_table(instance: Instance, name: str, dry_run: bool = False) -> Colle
 def run_garbage_collection(
     instance: Instance, ref: TableRef, dry_run: bool = False
 ) -> CollectionReport:
-    """Collects the table of the reference."""
+    """Collects the table of the reference. Versions of a snapshot table expire before."""
     table = OpenTable(instance, ref)
     if not dry_run:
         drop_stale_pins(instance, table.state)
+        _expire_versions(table)
     return collect_garbage(
         table.ref.id,
         table.state,
@@ -62,6 +68,26 @@ def run_garbage_collection(
         dry_run,
         lambda owner, paths: unpin_files(instance, ref.id, owner, paths),
     )
+
+
+def _expire_versions(table: OpenTable) -> None:
+    with table.state.reading() as state:
+        has_versions = bool(state.snapshots.versions())
+    if has_versions:
+        expire_versions(table.state, find_policy(table.properties()), table.instance.clock)
+
+
+def expire_table_versions(instance: Instance, name: str, dry_run: bool = False) -> ExpiryReport:
+    """Expires the versions of a snapshot table that its properties do not keep, without delay.
+
+    InvalidRequestError if the table is no snapshot table.
+    """
+    table = instance.table(name)
+    policy = find_policy(table.properties(), has_delay=False)
+    try:
+        return expire_versions(table.state, policy, instance.clock, dry_run)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"table {name!r}: {error}") from error
 
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:

@@ -34,7 +34,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
 from sleeper.properties.instance import SORT_MEMORY_BYTES
-from sleeper.runs.commit import commit_until_known, find_earlier_commit
+from sleeper.runs.commit import RunStart, begin_run, commit_until_known, find_earlier_commit
 from sleeper.runs.engine import engine_settings
 from sleeper.runs.tracking import track_run
 from sleeper.schema.model import Schema, precedes
@@ -56,14 +56,18 @@ class PartTarget:
     table_id: str
     schema: Schema
     leaves: tuple[Partition, ...]
-    run_start_ms: int
+    start: RunStart
     files: FileSettings
     strategy: FileStrategy
     op_column: str | None = None
 
 
 def begin_parts(
-    table: IngestTable, kind: pa.Schema, name: str, op_column: str | None = None
+    table: IngestTable,
+    kind: pa.Schema,
+    name: str,
+    op_column: str | None = None,
+    job_id: str | None = None,
 ) -> PartTarget:
     """Returns the target for rows of this Arrow schema. `name` identifies the rows in errors.
 
@@ -73,14 +77,14 @@ def begin_parts(
     checker = RowChecker(table.schema, name, None, operations=operations)
     checker.check_columns(kind.names)
     checker.check_types(kind)
+    start = begin_run(table.state, table.clock, job_id)
     with table.state.reading() as state:
-        run_start_ms = state.run_start(table.clock())
         leaves = tuple(state.partitions.leaves())
     return PartTarget(
         table.table_id,
         table.schema,
         leaves,
-        run_start_ms,
+        start,
         table.files,
         table.strategy,
         op_column,
@@ -111,7 +115,7 @@ def write_part(
             target.table_id,
             gathered.written,
             target.leaves,
-            target.run_start_ms,
+            target.start.ms,
             target.files,
             engine.threads,
         )
@@ -128,10 +132,14 @@ class BegunIngest:
 
 
 def begin_ingest(
-    table: OpenTable, kind: pa.Schema, name: str, op_column: str | None = None
+    table: OpenTable,
+    kind: pa.Schema,
+    name: str,
+    op_column: str | None = None,
+    job_id: str | None = None,
 ) -> BegunIngest:
     """Checks that rows of this Arrow schema can fit the table, before rows are read."""
-    return BegunIngest(table.ref, begin_parts(ingest_table(table), kind, name, op_column))
+    return BegunIngest(table.ref, begin_parts(ingest_table(table), kind, name, op_column, job_id))
 
 
 def write_ingest_part(
@@ -162,12 +170,12 @@ def commit_ingest(
     """
     table = OpenTable(instance, begun.ref)
     request = describe_rows_job(job_id)
-    start_ms = begun.target.run_start_ms
     try:
         commit_until_known(table.check_active)
         if begun.target.schema.latest is not None:
             _check_ties(begun.target.schema, files, instance)
-        result = commit_new_files(ingest_table(table), job_id, start_ms, tuple(files), request)
+        start = begun.target.start
+        result = commit_new_files(ingest_table(table), job_id, start, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))
         raise
@@ -229,6 +237,6 @@ def _record(
 ) -> None:
     """Records a run with its start. Logs an error of the tracker: the job may be committed."""
     tracker, now_ms = track_run(instance, JobKind.INGEST, begun.ref.id, job_id), instance.clock()
-    started = tracker.run.event(JobStep.STARTED, min(begun.target.run_start_ms, now_ms))
+    started = tracker.run.event(JobStep.STARTED, min(begun.target.start.ms, now_ms))
     ended = (tracker.run.event(step, now_ms, **more) for step, more in steps)  # type: ignore[arg-type]
     tracker.try_record(started, *ended)

@@ -35,6 +35,8 @@ from sleeper.datafiles.write.partitioned import (
 )
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.runs.commit import (
+    RunStart,
+    begin_run,
     check_file_outcome,
     commit_until_known,
     find_earlier_commit,
@@ -198,11 +200,10 @@ def _run(
     gather: Callable[[GatheredRows], None],
     progress: IngestProgress,
 ) -> IngestResult:
-    with table.state.reading() as state:
-        run_start_ms = state.run_start(table.clock())
     earlier = find_earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
+    start = begin_run(table.state, table.clock, job_id)
     with spill_folder(table.engine, "ingest") as folder:
         gathered = GatheredRows(table.schema, folder)
         gather(gathered)
@@ -213,13 +214,13 @@ def _run(
             table.table_id,
             gathered.written,
             leaves,
-            run_start_ms,
+            start.ms,
             table.files,
             table.engine.threads,
         )
         rows = gathered.in_order(table.engine)
         written = write_sorted(rows, target, table.strategy, progress.rows_written)
-    return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
+    return commit_new_files(table, job_id, start, new_files(written), request)
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
@@ -230,11 +231,11 @@ def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
 
 
 def commit_new_files(
-    table: IngestTable, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
+    table: IngestTable, job_id: str, start: RunStart, files: tuple[NewFile, ...], request: str
 ) -> IngestResult:
     """Adds a job's files to the table. They become orphans if the job was done before."""
     rows = sum(new.file.rows for new in files)
-    added = AddFiles(job_id, run_start_ms, files, request)
+    added = start.commit_of(job_id, files, request)
     commit = table.commit or (lambda files: table.state.commit(files)[0])
     outcome = commit_until_known(lambda: commit(added))
     if outcome is None:

@@ -38,6 +38,7 @@ class TableType(Enum):
     """The kind of a table."""
 
     TABLE = "table"
+    SNAPSHOT = "snapshot"
 
 
 class RowChoice(Enum):
@@ -125,7 +126,7 @@ def _copy(
 NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", required=True)
 TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
 SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log is authoritative.", required=True)
-TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table. It cannot change.")
+TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table: ingests add rows (table), or each replaces all rows by a new version (snapshot). It cannot change.")
 ROWS = _declare("rows", choice(RowChoice), RowChoice.APPEND, Group.DEFINITION, "The rows with equal row and sort keys that the table shows: all of them (append), or the newest (latest). It cannot change.")
 LATEST_BY = _declare("latest.by", optional(text(1000)), None, Group.DEFINITION, "The value field whose largest value makes a row the newest of a table with rows=latest; of equal values the later commit. Unset: the later commit. It cannot change.")
 ONLINE = _inherit("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
@@ -147,6 +148,8 @@ KEY_FILTER_BYTES_MAX = _inherit("key.filter.bytes.max", byte_count(1024), 33_554
 
 HISTORY_RETENTION = _inherit("history.retention", optional(duration()), None, Group.COLLECTION, "How long the versions of the table stay readable, such as 12h or 7d: garbage collection keeps their files and the log its transactions. Unset: until garbage collection deletes files that they need.")
 FOLLOWER_RETENTION = _inherit("follower.retention", optional(duration()), None, Group.COLLECTION, "How long the table keeps changes for a follower that does not read them, such as 7d. A follower that needs older ones is refused. Unset: without limit.")
+SNAPSHOT_TTL = _inherit("snapshot.ttl", optional(duration()), None, Group.COLLECTION, "How long after its publication a version of a snapshot table expires, such as 12h or 7d. The newest expires too, if the loads stop and sleeper.table.snapshot.min.versions is not set. Unset: versions do not expire by age.")
+SNAPSHOT_VERSIONS_MIN = _inherit("snapshot.min.versions", optional(whole_number(0, 1_000_000)), None, Group.COLLECTION, "The number of newest versions of a snapshot table that do not expire, whatever their age. Without a time to live, older ones expire. Unset: 1, or 0 with a time to live.")
 COLLECTION_DELAY_MINUTES = _inherit("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "The delay before a file without references is collected, so that running queries can finish.")
 
 SPLIT_THRESHOLD_ROWS = _inherit("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")

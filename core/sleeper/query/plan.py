@@ -92,6 +92,14 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
 
 
+def check_has_rows(name: str, state: TableState) -> None:
+    """Raises InvalidRequestError with the table's name if a snapshot table has no rows to read."""
+    try:
+        state.check_has_rows()
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"table {name!r}: {error}") from error
+
+
 def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
     """Returns the leaves that may contain rows of the query, in key order."""
     whole = (whole_region(schema),)

@@ -20,7 +20,14 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.key_filters import prune_plan
-from sleeper.query.plan import LeafPlan, QueryPlan, check_size, plan_query, total_bytes
+from sleeper.query.plan import (
+    LeafPlan,
+    QueryPlan,
+    check_has_rows,
+    check_size,
+    plan_query,
+    total_bytes,
+)
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
@@ -71,6 +78,7 @@ def run_query(
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
     """Returns the plan of a query at its version, from the state alone."""
     with table.store.reading(query.version) as state:
+        check_has_rows(table.name, state)
         check_query(query, state.schema)
         return plan_query(query, state.schema, state)
 

@@ -22,6 +22,7 @@ from sleeper.query.messages.query import (
     query_fingerprint,
     read_query_id,
 )
+from sleeper.query.plan import check_has_rows
 from sleeper.query.request import check_query
 from sleeper.query_service.frames import CompletedPart, send_completed, send_failed, send_subqueries
 from sleeper.query_service.plan import (
@@ -125,6 +126,7 @@ def _pin(
 ) -> PlannedQuery | None:
     """Returns the query at the version and time of its first delivery; None if it is finished."""
     with table.store.reading(message.version(dispatcher.clock)) as state:
+        check_has_rows(message.table_name or table.id, state)
         schema = state.schema
         now_ms = max(dispatcher.clock(), state.version_time_ms)
         restriction = restrict_version(table.restriction, schema, state.newest_schema)

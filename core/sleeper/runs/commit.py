@@ -7,10 +7,12 @@ used for other input is rejected.
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import obstore
 
+from sleeper.clock import Clock
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobRunRef
@@ -24,8 +26,9 @@ from sleeper.statestore.commit_message import (
     move_to_object,
 )
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import hash_request
+from sleeper.statestore.transactions.snapshot_loads import BeginLoad, PublishSnapshot
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.storage.bucket_folder import store_errors
 
@@ -117,7 +120,7 @@ def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome
     InvalidRequestError if the id was used for another request.
     """
     with state.reading() as now:
-        applied = now.jobs.applied(job_id, AddFiles.kind)
+        applied = now.jobs.added_files(job_id)
     if applied is None:
         return None
     if applied.fingerprint != hash_request(request):
@@ -126,6 +129,32 @@ def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome
         )
     logger.info("job was already committed", extra={"job_id": job_id})
     return Outcome(Status.ALREADY_DONE, applied.number)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """When a run began: its time, and its place among the loads of a snapshot table."""
+
+    ms: int
+    begun: int | None = None
+
+    def commit_of(self, job_id: str, files: tuple[NewFile, ...], request: str) -> AddFiles:
+        """Returns the commit of the run's files, which in a snapshot table replace all others."""
+        if self.begun is None:
+            return AddFiles(job_id, self.ms, files, request)
+        return PublishSnapshot(job_id, self.ms, files, request, begun=self.begun)
+
+
+def begin_run(state: StateStore, clock: Clock, job_id: str | None = None) -> RunStart:
+    """Returns the start of a run that will commit files. In a snapshot table a load begins.
+
+    UnavailableError if the clock is implausibly ahead of the log.
+    """
+    with state.reading() as now:
+        start_ms, is_load = now.run_start(clock()), now.is_snapshot_table
+    if not is_load:
+        return RunStart(start_ms)
+    return RunStart(start_ms, commit_until_known(lambda: state.commit_or_raise(BeginLoad(job_id))))
 
 
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:

@@ -82,6 +82,11 @@ _CUT = (
     " references_left = (SELECT count(*) FROM refs r WHERE r.file = files.key)",
     "DELETE FROM deletes WHERE since > :n OR removed <= :n",
     "UPDATE deletes SET removed = NULL",
+    # A snapshot version that began before begins with the state.
+    "DELETE FROM snapshot_versions WHERE number <>"
+    " (SELECT max(number) FROM snapshot_versions WHERE number <= :n)",
+    "UPDATE snapshot_versions SET number = :n, ended = NULL, ended_time = NULL WHERE expired IS"
+    " NULL OR ended > :n",
     # Entry times keep the time of the version. The log's time never decreases.
     "INSERT OR REPLACE INTO entry_times SELECT :n, coalesce("
     "(SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1), time) FROM position",

@@ -6,6 +6,10 @@ by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers state
 added and removed; null means not removed. A version of schema or processing is the number that set
 it. A pin names a data file or key file by the hash of its path. There is an index only where a
 query needs one.
+
+`snapshot_versions` has the versions of a snapshot table; its `table_type` is `snapshot`. `begun` is
+the number at which the load began, `ended` the number of the next version or of the newest one's
+expiry. A version expires after its end, or with it if it is the newest.
 """
 
 import hashlib
@@ -24,6 +28,9 @@ FOLD_FORMAT_VERSION = 4
 NOT_PINNED = "NOT EXISTS (SELECT 1 FROM pins WHERE pins.file = path_hash)"
 """SQL: no clone needs the data file or key file."""
 
+SNAPSHOT_TABLE = "snapshot"
+"""The type of a table that each load replaces."""
+
 LOG_TABLE_PREFIX = "log_"
 """Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
 
@@ -32,7 +39,7 @@ CREATE TABLE IF NOT EXISTS position (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   number INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
   dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL,
-  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT);
+  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT, table_type TEXT);
 CREATE TABLE IF NOT EXISTS schema_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS processing_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS applied (
@@ -64,11 +71,19 @@ CREATE TABLE IF NOT EXISTS key_files (
 CREATE INDEX IF NOT EXISTS key_files_by_path ON key_files (path_hash);
 CREATE TABLE IF NOT EXISTS pins (
   file INTEGER NOT NULL, clone TEXT NOT NULL, PRIMARY KEY (file, clone)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS snapshot_versions (
+  number INTEGER PRIMARY KEY, begun INTEGER NOT NULL, time INTEGER NOT NULL, job TEXT,
+  files INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  ended INTEGER, ended_time INTEGER, expired INTEGER, expired_time INTEGER);
 INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
   VALUES (1, 0, 0, 0, 0, 0);
 """
 
-_POSITION_COLUMNS_SINCE_3 = {"run_bar": "INTEGER NOT NULL DEFAULT 0", "write_id": "TEXT"}
+_POSITION_COLUMNS_SINCE_3 = {
+    "run_bar": "INTEGER NOT NULL DEFAULT 0",
+    "write_id": "TEXT",
+    "table_type": "TEXT",
+}
 
 _PARTITIONS = """
 CREATE TABLE partitions (
@@ -237,6 +252,7 @@ class Fold:
     orphan_age_ms: int
     run_bar_ms: int
     write_id: str | None
+    table_type: str | None
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -250,14 +266,20 @@ class Fold:
             self.orphan_age_ms,
             self.run_bar_ms,
             self.write_id,
+            self.table_type,
         ) = self.row(
-            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, write_id FROM position"
+            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, write_id, table_type"
+            " FROM position"
         )
 
     @property
     def next_number(self) -> int:
         """The number of the transaction being validated or applied."""
         return self.number + 1
+
+    @property
+    def is_snapshot_table(self) -> bool:
+        return self.table_type == SNAPSHOT_TABLE
 
     @property
     def initialised(self) -> bool:
@@ -326,7 +348,7 @@ class Fold:
         """
         self.run(
             "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?,"
-            " orphan_age = ?, run_bar = ?, write_id = ?",
+            " orphan_age = ?, run_bar = ?, write_id = ?, table_type = ?",
             (
                 self.number,
                 self.time_ms,
@@ -335,6 +357,7 @@ class Fold:
                 self.orphan_age_ms,
                 self.run_bar_ms,
                 self.write_id,
+                self.table_type,
             ),
         )
         self.run("INSERT INTO entry_times VALUES (?, ?)", (self.number, self.time_ms))

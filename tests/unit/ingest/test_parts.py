@@ -39,7 +39,7 @@ def part(table: DataTable, target: PartTarget, *keys: int | None) -> tuple[NewFi
 
 
 def commit(table: DataTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
-    return commit_new_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
+    return commit_new_files(ingest_table(table), job, target.start, files, f"rows of {job}")
 
 
 def test_all_parts_are_committed_together_sorted_in_their_leaves(
@@ -129,7 +129,7 @@ def test_one_file_per_leaf_by_property(make_table: MakeTable) -> None:
         target.table_id,
         target.schema,
         target.leaves,
-        target.run_start_ms,
+        target.start,
         target.files,
         FileStrategy.ONE_FILE_PER_LEAF,
     )

@@ -27,6 +27,7 @@ TABLES = {
     "pins",
     "position",
     "schema_versions",
+    "snapshot_versions",
     "processing_versions",
     "applied",
     "refs",

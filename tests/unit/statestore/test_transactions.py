@@ -52,6 +52,11 @@ from sleeper.statestore.transactions.partition_split import (
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
+from sleeper.statestore.transactions.snapshot_loads import (
+    BeginLoad,
+    ExpireSnapshots,
+    PublishSnapshot,
+)
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -691,6 +696,9 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
                 OrderFields(("b", "a")),
             )
         ),
+        BeginLoad("j"),
+        PublishSnapshot("j", 1, (), "request", begun=3),
+        ExpireSnapshots((3, 5)),
     ]
     assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)

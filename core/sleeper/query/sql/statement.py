@@ -269,6 +269,7 @@ class StatementRun:
         now_ms = self._start_ms if version is None else 0
         try:
             with table.store.reading(version) as state:
+                state.check_has_rows()
                 schema = state.schema
                 restriction = restrict_version(table.restriction, schema, state.newest_schema)
                 restricted = replace(table, restriction=restriction)

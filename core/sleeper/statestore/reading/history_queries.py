@@ -41,6 +41,8 @@ _OPERATIONS = {
     "restore_version": "restore",
     "undo_job": "undo",
     "reinitialise_table": "reinitialise table",
+    "publish_snapshot": "load",
+    "expire_snapshots": "expire versions",
 }
 
 

@@ -16,6 +16,7 @@ from sleeper.statestore.rows import (
     data_file_from_columns,
     sidecars_from_column,
 )
+from sleeper.statestore.snapshot_versions import IN_EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,10 @@ class JobQueries(VersionReader):
             kind=kind,
         )
         return found and AppliedId(*found)
+
+    def added_files(self, job_id: str) -> AppliedId | None:
+        """Returns the transaction that committed the files of the ingest, import or load."""
+        return self.applied(job_id, "add_files") or self.applied(job_id, "publish_snapshot")
 
     def assigned(self) -> Iterator[AssignedJob]:
         """Returns every job that holds files, oldest first."""
@@ -125,17 +130,35 @@ class Follower:
     lost: int = 0
 
 
+_WAITING = f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}"
+
+
 @dataclass(frozen=True, slots=True)
 class CollectionQueries(VersionReader):
-    def unreferenced(self, before_ms: int, limit: int) -> list[CollectableFile]:
+    def unreferenced(
+        self, before_ms: int, limit: int, number_max: int | None = None
+    ) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first.
 
-        Without those that clones need.
+        With a number, those without a reference since the number, and those that only expired
+        versions of a snapshot table need. Without files that clones need.
         """
         return self._unreferenced(
-            f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}",
+            f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max OR {IN_EXPIRED})",
             before=before_ms,
+            number_max=number_max,
             limit=limit,
+        )
+
+    def has_kept(self, before_ms: int, number_max: int) -> bool:
+        """Returns whether the number keeps a file that would be collectable otherwise."""
+        return bool(
+            self._unreferenced(
+                f"{_WAITING} AND unreferenced > :number_max AND NOT {IN_EXPIRED}",
+                before=before_ms,
+                number_max=number_max,
+                limit=1,
+            )
         )
 
     def pins(self) -> list[tuple[str, int]]:
@@ -194,7 +217,7 @@ class CollectionQueries(VersionReader):
         """Returns name, cursor key and start of every follower."""
         return self.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
 
-    def _unreferenced(self, condition: str, **parameters: int) -> list[CollectableFile]:
+    def _unreferenced(self, condition: str, **parameters: int | None) -> list[CollectableFile]:
         rows = self.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             f" WHERE unreferenced IS NOT NULL AND {condition}"

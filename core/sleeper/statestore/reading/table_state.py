@@ -10,13 +10,14 @@ from sleeper.processing.field_changes import TableShape, table_shape
 from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.model import Schema, schema_from_json
-from sleeper.statestore.fold import is_jump, jump_error
+from sleeper.statestore.fold import SNAPSHOT_TABLE, is_jump, jump_error
 from sleeper.statestore.reading.change_queries import ChangeQueries
 from sleeper.statestore.reading.delete_queries import DeleteQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.history_queries import HistoryQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
 from sleeper.statestore.reading.partition_queries import PartitionQueries
+from sleeper.statestore.reading.snapshot_queries import SnapshotQueries
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.version import PointInTime, Version
 
@@ -39,8 +40,8 @@ class TableState:
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and `collection`
     query the newest state.
 
-    InvalidRequestError if the version is below the horizon or not reached yet, or the time is
-    before that of the oldest readable version;
+    InvalidRequestError if the version is below the horizon, in an expired version of a snapshot
+    table, or not reached yet, or the time is before that of the oldest readable version;
     NotFoundError if the table was not initialised.
     """
 
@@ -52,8 +53,10 @@ class TableState:
             dimensions,
             self.orphan_age_ms,
             self.run_bar_ms,
+            table_type,
         ) = connection.execute(
-            "SELECT number, time, horizon, dimensions, orphan_age, run_bar FROM position"
+            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, table_type"
+            " FROM position"
         ).fetchone()
         if dimensions == 0:
             raise NotFoundError("the table has no state: it was not initialised")
@@ -70,6 +73,10 @@ class TableState:
             raise InvalidRequestError(
                 f"version {version} does not exist yet: the newest is {self.number}"
             )
+        self.is_snapshot_table = table_type == SNAPSHOT_TABLE
+        self.snapshots = SnapshotQueries(connection, self.version, dimensions)
+        if self.is_snapshot_table:
+            self.snapshots.check_not_expired()
         self._reader = VersionReader(connection, self.version, dimensions)
         self.partitions = PartitionQueries(connection, self.version, dimensions)
         self.files = FileQueries(connection, self.version, dimensions)
@@ -104,6 +111,14 @@ class TableState:
             else:
                 found, low = int(last), last + 1
         return found
+
+    def check_has_rows(self) -> None:
+        """Raises InvalidRequestError if the version is before the first load of a snapshot table.
+
+        Also if the table's newest version expired. A read of rows calls it.
+        """
+        if self.is_snapshot_table:
+            self.snapshots.check_has_rows()
 
     def at(self, version: int) -> "TableState":
         """Returns the state at another version, valid as long as this one."""

@@ -44,12 +44,19 @@ class AddFiles(Transaction):
     request: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
-        fault = find_run_fault(fold, self.run_start_ms, [n.file.path for n in self.files])
+        fault = self.find_table_fault(fold)
+        fault = fault or find_run_fault(fold, self.run_start_ms, [n.file.path for n in self.files])
         if fault is None and len({n.file.path for n in self.files}) < len(self.files):
             fault = f"job {self.id} lists a file twice"
         for new in self.files:
             fault = fault or _find_new_file_fault(fold, new)
         return refused(fault) if fault else APPLY
+
+    def find_table_fault(self, fold: Fold) -> str | None:
+        """Returns why a table of this type cannot take the files; None if it can."""
+        if fold.is_snapshot_table:
+            return "the table is a snapshot table, to which no files are added: a load replaces all"
+        return None
 
     def effect(self) -> Effect:
         files = [new.file for new in self.files]

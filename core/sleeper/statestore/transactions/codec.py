@@ -33,6 +33,11 @@ from sleeper.statestore.transactions.partition_split import (
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
+from sleeper.statestore.transactions.snapshot_loads import (
+    BeginLoad,
+    ExpireSnapshots,
+    PublishSnapshot,
+)
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,
@@ -70,6 +75,9 @@ KINDS: dict[str, type[Transaction]] = {
         ChangeSchema,
         PinFiles,
         UnpinFiles,
+        BeginLoad,
+        PublishSnapshot,
+        ExpireSnapshots,
     )
 }
 

@@ -7,6 +7,7 @@ from sleeper.json_codec import Member
 from sleeper.statestore.deletes import find_key_file, forget_deletes
 from sleeper.statestore.fold import Effect, Fold, path_hash
 from sleeper.statestore.rows import find_file
+from sleeper.statestore.snapshot_versions import forget_versions, is_in_expired
 from sleeper.statestore.transactions.transaction import (
     APPLY,
     Transaction,
@@ -20,7 +21,8 @@ from sleeper.statestore.transactions.transaction import (
 class CollectFiles(Transaction):
     """Step one: removes files without references, and raises the horizon.
 
-    `horizon` is at least the number at which the last of them lost its last reference.
+    `horizon` is at least the number at which the last of them lost its last reference, except for
+    files that only expired versions of a snapshot table need.
     `cursors` are the followers' positions by cursor key, as the collector read them; they
     only move forward, so having read them earlier is safe. `passed` are the cursor keys of
     followers that keep no changes, because they have not read for too long. After this entry the
@@ -49,7 +51,7 @@ class CollectFiles(Transaction):
                 return refused(f"file {path} is still referenced")
             if pin := fold.row("SELECT clone FROM pins WHERE file = ?", (path_hash(path),)):
                 return refused(f"file {path} is needed by clone {pin[0]}")
-            if file.unreferenced > self.horizon:
+            if file.unreferenced > self.horizon and not is_in_expired(fold, file.key):
                 return refused(
                     f"file {path} is readable below version {file.unreferenced} (expected a "
                     f"horizon of at least that version, not {self.horizon})"
@@ -77,6 +79,7 @@ class CollectFiles(Transaction):
                 # no readable version has them
                 fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
                 collected.append(file.key)
+        forget_versions(fold)
         forget_deletes(fold, horizon_before, collected)
 
     def _find_horizon_fault(self, fold: Fold) -> str | None:

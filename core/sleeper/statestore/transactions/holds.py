@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
+from sleeper.statestore.snapshot_versions import find_expired_fault
 from sleeper.statestore.transactions.transaction import (
     APPLY,
     Transaction,
@@ -16,7 +17,12 @@ from sleeper.statestore.transactions.transaction import (
 
 
 def find_version_fault(fold: Fold, version: int) -> str | None:
-    """Returns why the version cannot be claimed; None if it can."""
+    """Returns why the version cannot be held; None if it can."""
+    return find_number_fault(fold, version) or find_expired_fault(fold, version)
+
+
+def find_number_fault(fold: Fold, version: int) -> str | None:
+    """Returns why changes after the version cannot be followed; None if they can."""
     if version < fold.horizon:
         return (
             f"version {version} is below the horizon: the oldest readable version is {fold.horizon}"
@@ -128,7 +134,7 @@ class CreateFollower(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)):
             return refused(f"follower {self.name} already exists")
-        fault = find_version_fault(fold, self.start)
+        fault = find_number_fault(fold, self.start)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:

@@ -13,8 +13,10 @@ from sleeper.json_codec import Member
 from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import remove_reference
+from sleeper.statestore.snapshot_versions import find_snapshot_fault, publish_content
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, forget_job
+from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
 from sleeper.statestore.transactions.transaction import (
     APPLY,
     Transaction,
@@ -48,6 +50,8 @@ class RestoreVersion(Transaction):
             return refused(
                 f"version {self.version} does not exist yet: the newest is {fold.number}"
             )
+        if fault := find_snapshot_fault(fold, self.version):
+            return refused(fault)
         if self.version == fold.number:
             return already_done(f"version {self.version} is the newest")
         return APPLY
@@ -57,6 +61,7 @@ class RestoreVersion(Transaction):
 
     def apply(self, fold: Fold) -> None:
         _replace_content(fold, self.version)
+        publish_content(fold, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class ReinitialiseTable(Transaction):
 
     def apply(self, fold: Fold) -> None:
         _replace_content(fold, _EMPTY)
+        publish_content(fold, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class UndoJob(Transaction):
     job_id: Annotated[str, Member("job")]
 
     def validate(self, fold: Fold) -> Verdict:
+        if fold.is_snapshot_table:
+            return refused("the table is a snapshot table, whose loads replace all rows")
         job = fold.applied(self.job_id, AddFiles.kind)
         if job is None:
             return refused(
@@ -120,7 +128,9 @@ class UndoJob(Transaction):
         fold.run("DELETE FROM unsplittable")
 
 
-REPLACING_KINDS = frozenset({RestoreVersion.kind, ReinitialiseTable.kind, UndoJob.kind})
+REPLACING_KINDS = frozenset(
+    {RestoreVersion.kind, ReinitialiseTable.kind, UndoJob.kind, PublishSnapshot.kind}
+)
 """The names in the log of transactions that replace the rows of the table."""
 
 _FIND_COMPACTION = "SELECT 1 FROM jobs WHERE id = ?"

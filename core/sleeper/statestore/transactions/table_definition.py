@@ -17,7 +17,7 @@ from sleeper.processing.text import (
 )
 from sleeper.schema.defaults import check_default
 from sleeper.schema.model import Schema, make_latest, schema_from_json, schema_to_json
-from sleeper.statestore.fold import DAY_MS, Fold, create_keyed_tables
+from sleeper.statestore.fold import DAY_MS, SNAPSHOT_TABLE, Fold, create_keyed_tables
 from sleeper.statestore.rows import insert_partition
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
@@ -37,6 +37,7 @@ class InitialiseTable(Transaction):
 
     `processing_json` holds filters, aggregations and an iterator. With `rows` "latest", the table
     shows the newest of rows with equal keys only; `latest_by` orders them before their numbers.
+    The `table_type` "snapshot" is that of a table that each load replaces.
     """
 
     kind: ClassVar[str] = "initialise_table"
@@ -46,10 +47,13 @@ class InitialiseTable(Transaction):
     orphan_age_days: int = ORPHAN_AGE_DAYS
     rows: Annotated[str | None, Member(optional=True)] = None
     latest_by: Annotated[str | None, Member(optional=True)] = None
+    table_type: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.initialised:
             return refused("the table is already initialised")
+        if self.table_type not in (None, SNAPSHOT_TABLE):
+            return refused(f"table type {self.table_type!r} is unknown")
         try:
             schema = self.schema
             for field in schema.fields:
@@ -77,6 +81,7 @@ class InitialiseTable(Transaction):
 
     def apply(self, fold: Fold) -> None:
         fold.dimensions = len(self.schema.row_keys)
+        fold.table_type = self.table_type
         fold.orphan_age_ms = self.orphan_age_days * DAY_MS
         create_keyed_tables(fold.connection, fold.dimensions)
         schema_json = self.schema_json if self.rows is None else schema_to_json(self.schema)

@@ -1,0 +1,80 @@
+"""The report on the versions of a snapshot table."""
+
+from dataclasses import dataclass
+
+from sleeper.clock import format_duration, iso_time
+from sleeper.errors import InvalidRequestError
+from sleeper.garbage_collection.snapshot_versions import (
+    ExpiryReport,
+    VersionStatus,
+    find_policy,
+    find_versions,
+)
+from sleeper.instance import OpenTable
+from sleeper.properties.table import SNAPSHOT_TTL
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.statestore.reading.snapshot_queries import ExpiredVersion
+
+_COLUMNS = (
+    Column("version", "Version", ColumnKind.COUNT, lambda each: each.version.number),
+    Column("publishedAt", "Published at", ColumnKind.TIME, lambda each: each.version.published_ms),
+    Column("load", "Load", value=lambda each: each.version.job),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.version.rows),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.version.bytes),
+    Column("files", "Files", ColumnKind.COUNT, lambda each: each.version.files),
+    Column("expiresAt", "Expires at", ColumnKind.TIME, lambda each: each.expiry_ms),
+    Column("heldBy", "Held by", value=lambda each: ", ".join(h.owner for h in each.holds) or None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotVersionsReport:
+    """The versions of a snapshot table that have not expired, newest first.
+
+    `expired` is the newest version if it has expired, because no load came within `ttl_ms`.
+    """
+
+    table_name: str
+    versions: tuple[VersionStatus, ...]
+    expired: ExpiredVersion | None
+    ttl_ms: int | None
+
+    def listing(self) -> Listing:
+        """Returns a row per version."""
+        summary = f"table {self.table_name}: {pluralize(len(self.versions), 'version')}"
+        note = None
+        if self.expired is not None:
+            note = (
+                f"version {self.expired.number}, the newest, expired at "
+                f"{iso_time(self.expired.expired_ms)}"
+            )
+            if self.ttl_ms is not None:
+                note += f": no load came for {format_duration(self.ttl_ms)} ({SNAPSHOT_TTL.name})"
+        elif not self.versions:
+            note = "no snapshot yet"
+        return Listing.describe("snapshot-versions", summary, _COLUMNS, self.versions, note)
+
+
+def gather_snapshot_versions(table: OpenTable) -> SnapshotVersionsReport:
+    """Reads the versions of a table. InvalidRequestError if it is no snapshot table."""
+    properties = table.properties()
+    with table.state.reading() as state:
+        if not state.is_snapshot_table:
+            raise InvalidRequestError(
+                f"table {table.ref.name!r} is no snapshot table (expected "
+                "sleeper.table.type=snapshot)"
+            )
+        versions = find_versions(state, find_policy(properties), table.instance.clock())
+        expired = state.snapshots.expired_newest()
+    return SnapshotVersionsReport(table.ref.name, versions, expired, properties.get(SNAPSHOT_TTL))
+
+
+def describe_expiry(name: str, report: ExpiryReport, dry_run: bool) -> Listing:
+    """Describes the versions that expired, or that would in a dry run."""
+    verb = "would expire" if dry_run else "expired"
+    note = None
+    if report.held:
+        held = ", ".join(str(each.version.number) for each in report.held)
+        note = f"held: {held}"
+    summary = f"table {name}: {pluralize(len(report.expired), 'version')} {verb}"
+    return Listing.describe("expired-versions", summary, _COLUMNS, report.expired, note)

@@ -1,0 +1,75 @@
+"""The versions of a snapshot table."""
+
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError
+from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.snapshot_versions import expired_fault, missing_fault
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotVersion:
+    """A version that has not expired; `begun` is the number at which its load began.
+
+    `ended` is the number of the next version, None for the newest. `files`, `rows` and `bytes` are
+    those that the load wrote.
+    """
+
+    number: int
+    begun: int
+    published_ms: int
+    job: str | None
+    files: int
+    rows: int
+    bytes: int
+    ended: int | None
+    ended_ms: int | None
+
+    def contains(self, number: int) -> bool:
+        """Returns whether the table at the number has the rows of this version."""
+        return self.number <= number and (self.ended is None or number < self.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredVersion:
+    """The newest version of a table whose loads stopped, which has expired."""
+
+    number: int
+    expired_ms: int
+
+
+class SnapshotQueries(VersionReader):
+    """Queries of the newest state, and checks of the version."""
+
+    def versions(self) -> list[SnapshotVersion]:
+        """Returns the versions that have not expired, newest first."""
+        rows = self.rows(
+            "SELECT number, begun, time, job, files, rows, bytes, ended, ended_time"
+            " FROM snapshot_versions WHERE expired IS NULL ORDER BY number DESC"
+        )
+        return [SnapshotVersion(*row) for row in rows]
+
+    def expired_newest(self) -> ExpiredVersion | None:
+        """Returns the newest version if it has expired."""
+        found = self.row(
+            "SELECT number, expired_time, expired FROM snapshot_versions"
+            " ORDER BY number DESC LIMIT 1"
+        )
+        return ExpiredVersion(*found[:2]) if found and found[2] is not None else None
+
+    def check_not_expired(self) -> None:
+        """Raises InvalidRequestError if the version is within an expired one."""
+        if fault := expired_fault(self.version, self._covering()):
+            raise InvalidRequestError(fault)
+
+    def check_has_rows(self) -> None:
+        """Raises InvalidRequestError if the table has no rows to read at the version."""
+        if fault := missing_fault(self._covering()):
+            raise InvalidRequestError(fault)
+
+    def _covering(self) -> tuple[int, int, int, int] | None:
+        found: tuple[int, int, int, int] | None = self.row(
+            "SELECT number, ended, expired, expired_time FROM snapshot_versions"
+            " WHERE number <= :n ORDER BY number DESC LIMIT 1"
+        )
+        return found
