@@ -10,10 +10,10 @@ from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
 from sleeper.api.results import Rowset
 from sleeper.api.table import AsOf, Table
-from sleeper.backup.objects import OnProgress
 from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import RestoreResult, instance_values, restore
 from sleeper.backup.run import BackupResult, back_up
+from sleeper.backup.work import OnProgress
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
 from sleeper.query.service import explain_statement, open_sql

@@ -30,9 +30,6 @@ from sleeper.files import CHECKSUM_SUFFIX
 from sleeper.statestore.state_file import StateObject
 from sleeper.storage.location import DataRoot
 
-OnProgress = Callable[[int, int], None]
-"""Receives the number of bytes of data files that are done, and the total."""
-
 OnBytes = Callable[[int], None]
 """Receives the number of bytes that were copied or verified."""
 

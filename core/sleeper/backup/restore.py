@@ -5,11 +5,8 @@ restore continues an interrupted one. Rows in the table index make the tables vi
 objects are there and verified.
 """
 
-import sqlite3
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +15,18 @@ from sleeper.backup.lock import lock_root
 from sleeper.backup.manifest import Manifest, ObjectRecord, TableBackup
 from sleeper.backup.objects import (
     FileRecord,
-    OnProgress,
     copy_object,
     digest_object,
     map_in_order,
     read_records,
 )
 from sleeper.backup.place import OBJECTS, BackupPlace, check_record, decompress
+from sleeper.backup.work import OnProgress, Progress, working_folder
 from sleeper.datafiles.verification import FileFault
 from sleeper.errors import (
     ConflictError,
     DataError,
     NotFoundError,
-    UnavailableError,
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.json_codec import JsonCodec
@@ -116,8 +112,10 @@ def restore(
         new = [table for table in tables if table.id not in rows]
         _check_names(instance, new)
         earlier = tuple(table.name for table in tables if table.id in rows)
-        with _working_folder(instance) as folder:
-            run = _Run(instance, place, folder, _Progress(new, on_progress))
+        with working_folder(instance, "restore-") as folder:
+            # Each table is copied, and then checked.
+            total = 2 * sum(table.bytes for table in new)
+            run = _Run(instance, place, folder, Progress(total, on_progress))
             run.restore_wheels(manifest)
             restored = tuple(run.restore_table(table) for table in new)
         for table in new:
@@ -182,39 +180,12 @@ def _check_names(instance: Instance, tables: Sequence[TableBackup]) -> None:
             raise ConflictError(f"table {table.name!r} already exists, with id {ids[table.name]}")
 
 
-@contextmanager
-def _working_folder(instance: Instance) -> Iterator[Path]:
-    """Yields a temporary folder. A full disk is UnavailableError."""
-    spill = instance.storage.spill_folder()
-    try:
-        with tempfile.TemporaryDirectory(dir=spill, prefix="restore-") as folder:
-            yield Path(folder)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise UnavailableError(f"cannot write temporary files in {spill}: {error}") from error
-
-
-class _Progress:
-    """The bytes that are done of all tables: each is copied, and then checked."""
-
-    def __init__(self, tables: Sequence[TableBackup], on_progress: OnProgress) -> None:
-        self._on_progress = on_progress
-        self._lock = threading.Lock()
-        self._done = 0
-        self._total = 2 * sum(table.bytes for table in tables)
-        on_progress(0, self._total)
-
-    def add(self, count: int) -> None:
-        with self._lock:
-            self._done += count
-            self._on_progress(self._done, self._total)
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     instance: Instance
     place: BackupPlace
     folder: Path
-    progress: _Progress
+    progress: Progress
 
     def restore_wheels(self, manifest: Manifest) -> None:
         for record in manifest.wheels:

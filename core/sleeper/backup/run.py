@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,20 +18,19 @@ from sleeper.backup.objects import (
     CopyCounts,
     FileCopier,
     FileRecord,
-    OnProgress,
     PresentObjects,
     map_in_order,
     read_records,
     write_records,
 )
 from sleeper.backup.place import LOCK, OBJECTS, BackupPlace, compress, open_place_to_write
+from sleeper.backup.work import OnProgress, Progress, working_folder
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
     NotFoundError,
     SleeperError,
     StateMovedOnError,
-    UnavailableError,
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import ID, QUERY_HOLD_SECONDS
@@ -92,9 +90,9 @@ def back_up(
     work = f"a backup of instance {instance.properties().get(ID)}"
     with (
         lock_root(place.root, LOCK, work, instance.clock) as lock,
-        _working_folder(instance) as folder,
+        working_folder(instance, "backup-") as folder,
     ):
-        run = _Run(instance, place, folder, _Progress(instance, refs, on_progress))
+        run = _Run(instance, place, folder, Progress(_bytes_of_files(instance, refs), on_progress))
         wheels = run.copy_wheels()
         done = []
         for ref in refs:
@@ -138,35 +136,12 @@ def _is_deleted(instance: Instance, ref: TableRef) -> bool:
     return False
 
 
-@contextmanager
-def _working_folder(instance: Instance) -> Iterator[Path]:
-    """Yields a temporary folder. A full disk is UnavailableError."""
-    spill = instance.storage.spill_folder()
-    try:
-        with tempfile.TemporaryDirectory(dir=spill, prefix="backup-") as folder:
-            yield Path(folder)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise UnavailableError(f"cannot write temporary files in {spill}: {error}") from error
-
-
-class _Progress:
-    """The bytes of data files that are done, of all tables. Safe for threads."""
-
-    def __init__(
-        self, instance: Instance, refs: Sequence[TableRef], on_progress: OnProgress
-    ) -> None:
-        self._on_progress = on_progress
-        self._lock = threading.Lock()
-        self._done = self._total = 0
-        for ref in refs:
-            with OpenTable(instance, ref).state.reading() as state:
-                self._total += state.files.extent().bytes
-        on_progress(0, self._total)
-
-    def add(self, count: int) -> None:
-        with self._lock:
-            self._done += count
-            self._on_progress(self._done, self._total)
+def _bytes_of_files(instance: Instance, refs: Sequence[TableRef]) -> int:
+    total = 0
+    for ref in refs:
+        with OpenTable(instance, ref).state.reading() as state:
+            total += state.files.extent().bytes
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +149,7 @@ class _Run:
     instance: Instance
     place: BackupPlace
     folder: Path
-    progress: _Progress
+    progress: Progress
 
     def copy_wheels(self) -> tuple[ObjectRecord, ...]:
         registry = self.instance.code.registry
