@@ -1,0 +1,54 @@
+"""The readers for which a purge keeps an object."""
+
+from sleeper.errors import NotFoundError
+from sleeper.garbage_collection.collection import find_retention
+from sleeper.instance import Instance, OpenTable
+from sleeper.properties.table import HISTORY_RETENTION
+from sleeper.tables import TableId
+
+
+def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
+    """Returns the lowest claim on a version below the number and the end of all, if known."""
+    time_ms = now_ms(table)
+    followers = [f for f in table.state.followers() if f.position < number and not f.lost]
+    with table.state.reading() as state:
+        holds = [
+            h for h in state.collection.holds() if h.expiry_ms > time_ms and h.version < number
+        ]
+    claims = [(h.version, f"hold {h.id} of {h.owner} at version {h.version}") for h in holds]
+    claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
+    ends_ms = [h.expiry_ms for h in holds]
+    retained_ms = find_retention(table.properties()).versions_ms
+    if retained_ms is not None:
+        with table.state.reading() as state:
+            end_ms = state.at(number).version_time_ms + retained_ms
+        if time_ms < end_ms:
+            claims.append((number, HISTORY_RETENTION.name))
+            ends_ms.append(end_ms)
+    if not claims:
+        return None, None
+    more = f" and {len(claims) - 1:,} more" if len(claims) > 1 else ""
+    until_ms = None if followers else max(ends_ms)
+    return min(claims)[1] + more, until_ms
+
+
+def name_clones(table: OpenTable, path: str) -> str:
+    """Returns the names of the clones that need the file, or an empty text."""
+    with table.state.reading() as state:
+        ids = state.collection.clones_of(path)
+    return ", ".join(f"clone {name_table(table.instance, TableId(clone))}" for clone in ids)
+
+
+def name_table(instance: Instance, table_id: TableId) -> str:
+    """Returns the name of a table, or its id if the index does not have it."""
+    try:
+        return instance.tables.index.get(table_id).name
+    except NotFoundError:
+        return table_id
+
+
+def now_ms(table: OpenTable) -> int:
+    """Returns the current time of the table."""
+    with table.state.reading() as state:
+        time_ms: int = state.moment(table.instance.clock())
+    return time_ms
