@@ -38,6 +38,21 @@ def test_a_job_goes_through_its_steps(job_tracker: Store[JobTracker]) -> None:
     assert run.rows_per_second == 4.0
 
 
+def test_runs_of_adapters_have_a_source_a_version_and_bytes(
+    job_tracker: Store[JobTracker],
+) -> None:
+    started = replace(STARTED, kind=JobKind.ADAPTER, source="table a")
+    finished = replace(
+        FINISHED, kind=JobKind.ADAPTER, bytes=2**40, number=7, source="table a at version 3"
+    )
+    job_tracker.port.record(CREATED, started)
+    (run,) = job_tracker.again().job(TABLE, "j1").runs
+    assert (run.source, run.number, run.bytes) == ("table a", None, None)
+    job_tracker.port.record(finished, replace(finished, at_ms=finished.at_ms + 1, number=8))
+    (run,) = job_tracker.again().job(TABLE, "j1").runs
+    assert (run.source, run.number, run.bytes) == ("table a at version 3", 7, 2**40)
+
+
 def test_the_order_and_repetition_of_events_do_not_matter(
     job_tracker: Store[JobTracker],
 ) -> None:

@@ -89,9 +89,9 @@ _NO_PROGRESS = IngestProgress()
 class IngestResult:
     """The result of an ingest.
 
-    `number` is the number of its transaction. `done_before` is true if an earlier ingest with
-    the same job id committed the rows. `queued` is true if the commit waits for the committer;
-    `number` is None then.
+    `number` is the number of its transaction, `bytes` are those of the files. `done_before` is
+    true if an earlier ingest with the same job id committed the rows. `queued` is true if the
+    commit waits for the committer; `number` is None then.
     """
 
     job_id: str
@@ -100,6 +100,7 @@ class IngestResult:
     number: int | None
     done_before: bool = False
     queued: bool = False
+    bytes: int = 0
 
 
 def ingest_files(
@@ -235,15 +236,16 @@ def commit_new_files(
 ) -> IngestResult:
     """Adds a job's files to the table. They become orphans if the job was done before."""
     rows = sum(new.file.rows for new in files)
+    size = sum(new.file.bytes for new in files)
     added = start.commit_of(job_id, files, request)
     commit = table.commit or (lambda files: table.state.commit(files)[0])
     outcome = commit_until_known(lambda: commit(added))
     if outcome is None:
-        return IngestResult(job_id, rows, len(files), None, queued=True)
+        return IngestResult(job_id, rows, len(files), None, queued=True, bytes=size)
     check_file_outcome(table.state, added, outcome)
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    return IngestResult(job_id, rows, len(files), outcome.number)
+    return IngestResult(job_id, rows, len(files), outcome.number, bytes=size)
 
 
 def _add_source(

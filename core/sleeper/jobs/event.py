@@ -3,7 +3,9 @@
 import secrets
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
+from sleeper.json_codec import Member
 from sleeper.tables import TableId
 
 
@@ -17,6 +19,7 @@ class JobKind(Enum):
     SPLIT = "split"
     QUERY = "query"
     DELETION = "deletion"
+    ADAPTER = "adapter"
 
 
 class JobStep(Enum):
@@ -38,7 +41,9 @@ class JobEvent:
     `run_id` is empty for events outside any run: the creation, or a rejection before a run.
     `at_ms` is the time of the event. `inputs` is the number of files; rows belong to FINISHED,
     reasons to FAILED and REJECTED. In ACCEPTED, of a run that a Spark platform accepted,
-    `task_id` is the platform's name of the run.
+    `task_id` is the platform's name of the run. Runs of adapters have a `source` in STARTED and,
+    more exactly, in FINISHED, where `bytes` are those of the written files and `number` is that of
+    the transaction.
     """
 
     table_id: TableId
@@ -52,6 +57,9 @@ class JobEvent:
     rows_read: int | None = None
     rows_written: int | None = None
     reasons: tuple[str, ...] = ()
+    bytes: Annotated[int | None, Member(optional=True)] = None
+    number: Annotated[int | None, Member(optional=True)] = None
+    source: Annotated[str | None, Member(optional=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,9 @@ class JobRunRef:
         rows_read: int | None = None,
         rows_written: int | None = None,
         reasons: tuple[str, ...] = (),
+        bytes: int | None = None,
+        number: int | None = None,
+        source: str | None = None,
     ) -> JobEvent:
         """Returns the event of a step of the run."""
         return JobEvent(
@@ -87,6 +98,9 @@ class JobRunRef:
             rows_read,
             rows_written,
             reasons,
+            bytes,
+            number,
+            source,
         )
 
 

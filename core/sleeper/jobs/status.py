@@ -37,7 +37,8 @@ _STATES_BY_RANK = (
 class JobRun:
     """One attempt at a job. Times are in milliseconds since the epoch, None where unknown.
 
-    `platform_run` is the name of the run on its Spark platform.
+    `platform_run` is the name of the run on its Spark platform. `bytes` of written files, `number`
+    of the transaction and `source` are those of an adapter's run.
     """
 
     run_id: str
@@ -50,6 +51,9 @@ class JobRun:
     rows_read: int | None = None
     rows_written: int | None = None
     reasons: tuple[str, ...] = ()
+    bytes: int | None = None
+    number: int | None = None
+    source: str | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -190,6 +194,9 @@ def _run(run_id: str, steps: dict[JobStep, JobEvent]) -> JobRun:
         rows_read=finished.rows_read if finished else None,
         rows_written=finished.rows_written if finished else None,
         reasons=failure.reasons if failure and refused else (),
+        bytes=finished.bytes if finished else None,
+        number=finished.number if finished else None,
+        source=next((e.source for e in (finished, started) if e and e.source), None),
     )
 
 

@@ -18,12 +18,21 @@ from sleeper.tables import TableId
 _JOB_EVENTS, _TASK_EVENTS = JsonCodec(JobEvent), JsonCodec(TaskEvent)
 # Of repeated events the one with the earlier time is kept.
 _ADD_JOB_EVENT = """
-INSERT INTO job_events VALUES (:table_id, :job_id, :run_id, :step, :at_ms, :task_id, :inputs,
-    :rows_read, :rows_written, :reasons)
+INSERT INTO job_events (table_id, job_id, run_id, step, at_ms, task_id, inputs, rows_read,
+    rows_written, reasons)
+VALUES (:table_id, :job_id, :run_id, :step, :at_ms, :task_id, :inputs, :rows_read, :rows_written,
+    :reasons)
 ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms, task_id = excluded.task_id,
     inputs = excluded.inputs, rows_read = excluded.rows_read,
     rows_written = excluded.rows_written, reasons = excluded.reasons
 WHERE excluded.at_ms < at_ms
+"""
+# The members of adapters' events, whose columns the first such event adds: an older version reads a
+# database without them.
+_DETAILS = {"bytes": "INTEGER", "number": "INTEGER", "source": "TEXT"}
+_ADD_DETAILS = """
+UPDATE job_events SET bytes = :bytes, number = :number, source = :source
+WHERE (table_id, job_id, run_id, step, at_ms) = (:table_id, :job_id, :run_id, :step, :at_ms)
 """
 _TOUCH_JOB = """
 INSERT INTO jobs VALUES (:table_id, :job_id, :kind, :at_ms)
@@ -55,6 +64,9 @@ class LocalJobTracker:
                 values = _JOB_EVENTS.to_json(event)
                 values["reasons"] = json.dumps(event.reasons, separators=(",", ":"))
                 transaction.execute(_ADD_JOB_EVENT, values)
+                if not _DETAILS.keys().isdisjoint(values):
+                    _add_columns(transaction)
+                    transaction.execute(_ADD_DETAILS, dict.fromkeys(_DETAILS) | values)
                 transaction.execute(_TOUCH_JOB, values)
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
@@ -196,6 +208,14 @@ def _open_runs(database: InstanceDatabase, task_id: str) -> list[JobRunRef]:
         JobRunRef(r["table_id"], r["job_id"], JobKind(r["kind"]), r["run_id"], task_id)
         for r in rows
     ]
+
+
+def _add_columns(transaction: sqlite3.Connection) -> None:
+    """Adds the columns of details, unless the table has them."""
+    present = {row["name"] for row in transaction.execute("PRAGMA table_info (job_events)")}
+    for name, kind in _DETAILS.items():
+        if name not in present:
+            transaction.execute(f"ALTER TABLE job_events ADD COLUMN {name} {kind}")
 
 
 def _job_event(row: sqlite3.Row) -> JobEvent:

@@ -58,6 +58,14 @@ _JOB_COLUMNS = (
     Column("task", "Task", value=lambda job: job.run.task_id),
     Column("reason", "Reason"),
 )
+_ADAPTER_COLUMNS = (
+    *(each for each in _JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
+    Column("version", "Version", ColumnKind.COUNT, lambda job: job.run.number),
+    Column("source", "Source", value=lambda job: job.run.source),
+    Column("task", "Task", value=lambda job: job.run.task_id),
+    Column("reason", "Reason"),
+)
 
 
 def describe_jobs(
@@ -84,7 +92,7 @@ def describe_jobs(
             pluralize(len(described), noun),
             {state: counts[state] for state in (*(each.value for each in JobState), LOST)},
         ),
-        _JOB_COLUMNS,
+        _ADAPTER_COLUMNS if kind is JobKind.ADAPTER else _JOB_COLUMNS,
         described,
         note=f"older {noun}s exist: see --limit" if len(jobs) > limit else None,
     )

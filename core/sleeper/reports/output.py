@@ -26,6 +26,7 @@ class ReportKind(StrEnum):
     BULK_EXPORT_JOBS = "bulk-export-jobs"
     COMPACTION_JOBS = "compaction-jobs"
     DELETION_JOBS = "deletion-jobs"
+    ADAPTER_JOBS = "adapter-jobs"
     TASKS = "tasks"
     QUERIES = "queries"
     QUEUES = "queues"

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
@@ -26,11 +26,14 @@ R = TypeVar("R")
 class RunResult:
     """The rows of a run without an error; None if the job was already done.
 
-    `is_queued` if another process commits it.
+    `is_queued` if another process commits it. `bytes`, `number` and `source` are those of an event.
     """
 
     rows: int | None
     is_queued: bool = False
+    bytes: int | None = None
+    number: int | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +49,25 @@ class RunTracker:
         work: Callable[[JobRunRef], R],
         describe: Callable[[R], RunResult],
         inputs: int | None = None,
+        source: str | None = None,
     ) -> R:
         """Returns the result of the work and records the run's start and end.
 
-        `inputs` is the number of files. The run is rejected on InvalidRequestError, failed on any
-        other error. An error of the tracker is raised from the start and from a commit, so that
-        the message returns; it never replaces an error of the work.
+        `inputs` is the number of files, `source` that of an adapter. The run is rejected on
+        InvalidRequestError, failed on any other error. An error of the tracker is raised from the
+        start and from a commit, so that the message returns; it never replaces an error of the
+        work.
         """
-        self.tracker.record(self.run.event(JobStep.STARTED, self.clock(), inputs=inputs))
+        started = self.run.event(JobStep.STARTED, self.clock(), inputs=inputs, source=source)
+        self.tracker.record(started)
         try:
             result = work(self.run)
         except BaseException as error:
             self.record_failure(error)
             raise
         done = describe(result)
-        events = self._result(done.rows, done.rows, is_committed=not done.is_queued)
+        details = {"bytes": done.bytes, "number": done.number, "source": done.source}
+        events = self._result(done.rows, done.rows, not done.is_queued, **details)
         if done.is_queued:
             # The committer may have committed already, so the message must not return.
             self.try_record(*events)
@@ -129,11 +136,15 @@ class RunTracker:
             logger.warning("could not record job status", exc_info=True, extra=extra)
 
     def _result(
-        self, rows_read: int | None, rows_written: int | None, is_committed: bool
+        self,
+        rows_read: int | None,
+        rows_written: int | None,
+        is_committed: bool,
+        **details: Any,
     ) -> list[JobEvent]:
         now_ms = self.clock()
         finished = self.run.event(
-            JobStep.FINISHED, now_ms, rows_read=rows_read, rows_written=rows_written
+            JobStep.FINISHED, now_ms, rows_read=rows_read, rows_written=rows_written, **details
         )
         return [finished, self.run.event(JobStep.COMMITTED, now_ms)] if is_committed else [finished]
 
