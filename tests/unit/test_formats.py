@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sleeper.adapters.message import parse_adapter_message
 from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import parse_compaction_job
@@ -68,6 +69,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Query messages": _query,
     "Results destinations": lambda body: RESULTS_DESTINATION.decode(json.loads(body)),
     "Leaf query messages": _leaf_query,
+    "Adapter messages": parse_adapter_message,
     "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),

@@ -1,4 +1,8 @@
-"""The stored definitions of an instance's adapters: `adapters/<name>.json` in its root."""
+"""The stored definitions of an instance's adapters: `adapters/<name>.json` in its root.
+
+Beside it, `adapters/<name>.due` has the due time of the last run that its schedule sent, in
+milliseconds since the epoch.
+"""
 
 from dataclasses import dataclass
 
@@ -8,6 +12,7 @@ from sleeper.storage.location import DataRoot
 
 ADAPTERS_FOLDER = "adapters"
 _ENDING = ".json"
+_DUE_ENDING = ".due"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,21 @@ class AdapterStore:
     def delete(self, name: str) -> None:
         """Deletes the definition of that name. NotFoundError if there is none."""
         self.get(name)
-        self.root.delete([_path(name)])
+        self.root.delete([_path(name), _due_path(name)])
+
+    def last_due_ms(self, name: str) -> int | None:
+        """Returns the due time of the last run that a schedule sent; None before the first."""
+        try:
+            return int(self.root.read(_due_path(name)))
+        except NotFoundError:
+            return None
+        except ValueError as error:
+            raise DataError(f"{_due_path(name)} has no due time: {error}") from error
+
+    def record_due(self, name: str, due_ms: int) -> None:
+        """Records the due time of a run that was sent."""
+        with self.root.replacing(_due_path(name)) as sink:
+            sink.write(str(due_ms).encode())
 
     def names(self) -> tuple[str, ...]:
         """Returns the names of all adapters, in order."""
@@ -61,6 +80,10 @@ class AdapterStore:
 
 def _path(name: str) -> str:
     return f"{ADAPTERS_FOLDER}/{name}{_ENDING}"
+
+
+def _due_path(name: str) -> str:
+    return f"{ADAPTERS_FOLDER}/{name}{_DUE_ENDING}"
 
 
 def _format(adapter: Adapter) -> bytes:

@@ -44,6 +44,7 @@ class QueueName(Enum):
     QUERY = "query"
     LEAF_QUERY = "leaf_query"
     DELETION = "deletion"
+    ADAPTER = "adapter"
 
 
 WORK_QUEUES = (
@@ -53,6 +54,7 @@ WORK_QUEUES = (
     QueueName.QUERY,
     QueueName.LEAF_QUERY,
     QueueName.DELETION,
+    QueueName.ADAPTER,
 )
 """The queues of a local instance that its workers poll."""
 MESSAGE_BYTES_MAX = 1_048_576

@@ -83,6 +83,7 @@ _QUEUES = (
     _queue("query", "query", "query.queue", "queries"),
     _queue("leaf_query", "leaf-partition-query", "query.leaf.partition.queue", "subqueries of queries"),
     _queue("deletion", "row-deletion", "deletion.queue", "deletes of rows"),
+    _queue("adapter", "adapter-runs.fifo", "adapter.run.queue", "runs of adapters"),
 )
 DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
 
@@ -122,6 +123,9 @@ TASK_CLUSTER = _place("task.cluster", "The ECS cluster of tasks.")
 INGEST_TASK_DEFINITION = _place("ingest.task.definition", "The ECS task definition of ingest tasks.")
 COMPACTION_TASK_DEFINITION = _place("compaction.task.definition", "The ECS task definition of compaction tasks.")
 EXPORT_TASK_DEFINITION = _place("bulk.export.task.definition", "The ECS task definition of bulk export tasks.")
+ADAPTER_TASK_DEFINITION = _place("adapter.task.definition", "The ECS task definition of adapter tasks.")
+ADAPTER_TASK_SUBNETS = declare("adapter.task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that adapter tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+ADAPTER_TASK_SECURITY_GROUPS = declare("adapter.task.security.groups", STRING_LIST, (), Group.DEPLOYED, "The security groups of adapter tasks.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 SERVERLESS_APPLICATION = _place("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
 SERVERLESS_ROLE = _place("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
 EMR_IMAGE = _place("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")

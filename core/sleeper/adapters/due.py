@@ -1,0 +1,92 @@
+"""Sends the runs of adapters that are due (every minute on AWS, by `sleeper run` locally).
+
+A run waits until the adapter's run before it has ended, and if more times pass meanwhile, only the
+latest is run. The due time of the last sent run is recorded after its message was sent. A process
+that dies in between, or two at once, send the same run again under the same id, which changes
+nothing.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from sleeper.adapters.definition import Adapter
+from sleeper.adapters.message import send_run
+from sleeper.adapters.schedule import due_run_id, due_run_ms
+from sleeper.adapters.store import AdapterStore
+from sleeper.errors import NotFoundError, SleeperError
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.jobs.status import JobState, JobStatus
+
+logger = logging.getLogger(__name__)
+_ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}
+
+
+@dataclass(frozen=True, slots=True)
+class DueReport:
+    """The job ids of sent runs, the names of adapters whose run waits, and errors as text."""
+
+    sent: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def send_due_runs(instance: Instance, now_ms: int | None = None) -> DueReport:
+    """Sends the due run of each adapter. One that fails does not hinder the others.
+
+    `now_ms` is by default the time of the instance's clock.
+    """
+    now_ms = instance.clock() if now_ms is None else now_ms
+    store = AdapterStore(instance.storage.root)
+    sent, waiting, problems = [], [], []
+    for name in store.names():
+        try:
+            adapter = store.get(name)
+            due_ms = _due_ms(store, adapter, now_ms)
+            if due_ms is None:
+                continue
+            if _is_active(instance, store, adapter):
+                logger.info("run of adapter %s waits for the run before it", name)
+                waiting.append(name)
+                continue
+            sent.append(_send(instance, store, adapter, due_ms))
+        except NotFoundError as error:
+            if name in store.names():
+                problems.append(f"adapter {name!r}: {error}")
+        except SleeperError as error:
+            problems.append(f"adapter {name!r}: {error}")
+    for problem in problems:
+        logger.warning("could not start %s", problem)
+    return DueReport(tuple(sent), tuple(waiting), tuple(problems))
+
+
+def _due_ms(store: AdapterStore, adapter: Adapter, now_ms: int) -> int | None:
+    if adapter.schedule is None:
+        return None
+    return due_run_ms(adapter.schedule, store.last_due_ms(adapter.name), now_ms)
+
+
+def _is_active(instance: Instance, store: AdapterStore, adapter: Adapter) -> bool:
+    """Returns whether the last scheduled run still waits or runs."""
+    last_ms = store.last_due_ms(adapter.name)
+    job = None if last_ms is None else _find_job(instance, adapter, last_ms)
+    if job is None or job.state in _ENDED:
+        return False
+    # A run whose process was killed too often is a dead letter without a recorded end.
+    return instance.jobs.queue(QueueName.ADAPTER).counts().unfinished > 0
+
+
+def _send(instance: Instance, store: AdapterStore, adapter: Adapter, due_ms: int) -> str:
+    job = _find_job(instance, adapter, due_ms)
+    if job is None or job.state is JobState.CREATED:
+        send_run(instance, adapter, due_run_id(due_ms))
+    store.record_due(adapter.name, due_ms)
+    return adapter.job_id(due_run_id(due_ms))
+
+
+def _find_job(instance: Instance, adapter: Adapter, due_ms: int) -> JobStatus | None:
+    table_id = instance.tables.index.find(adapter.sink.table).id
+    try:
+        return instance.jobs.tracker.job(table_id, adapter.job_id(due_run_id(due_ms)))
+    except NotFoundError:
+        return None

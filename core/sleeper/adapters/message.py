@@ -1,0 +1,64 @@
+"""Runs of adapters by message (docs/formats.md, "Adapter messages").
+
+The queue has a group for each adapter, so the runs of one adapter follow each other.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from sleeper.adapters.definition import Adapter, check_adapter_name
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.queue import QueueName
+from sleeper.json_codec import JsonCodec, camel_case
+from sleeper.lenient_json import StrictText
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_WHAT = "adapter message"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterMessage:
+    """A run of an adapter. Its id is a part of the job's id."""
+
+    adapter: StrictText
+    run_id: StrictText
+
+    def __post_init__(self) -> None:
+        check_adapter_name(self.adapter)
+        check_run_id(self.run_id)
+
+
+# Unknown members are refused: a run has no other options.
+_CODEC = JsonCodec(AdapterMessage, camel_case, known=("adapter", "runId"))
+
+
+def check_run_id(run_id: str) -> str:
+    """Returns the id. InvalidRequestError if it is invalid: ids of jobs contain it."""
+    if _RUN_ID.fullmatch(run_id) is None:
+        raise InvalidRequestError(
+            f"run id {run_id[:120]!r} is invalid (expected 1 to 100 letters, digits, '.', '-' or "
+            "'_', of which the first is a letter or digit)"
+        )
+    return run_id
+
+
+def parse_adapter_message(body: str) -> AdapterMessage:
+    """Parses the body of a message. InvalidRequestError names a wrong member."""
+    return _CODEC.parse(body, _WHAT)
+
+
+def send_run(instance: Instance, adapter: Adapter, run_id: str | None = None) -> str:
+    """Sends a run to the queue and returns its id. It is recorded as created before."""
+    run_id = new_run_id() if run_id is None else check_run_id(run_id)
+    table_id = instance.tables.index.find(adapter.sink.table).id
+    job_id = adapter.job_id(run_id)
+    event = JobEvent(table_id, job_id, JobKind.ADAPTER, JobStep.CREATED, instance.clock())
+    queue = instance.jobs.queue(QueueName.ADAPTER)
+    instance.jobs.tracker.record(event)
+    body = _CODEC.format(AdapterMessage(adapter.name, run_id))
+    fingerprint = hashlib.sha256(job_id.encode()).hexdigest()
+    queue.send(body, group=adapter.name, deduplication_id=fingerprint)
+    return run_id
