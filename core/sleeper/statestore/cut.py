@@ -83,7 +83,7 @@ _CUT = (
     "DELETE FROM deletes WHERE since > :n OR removed <= :n",
     "UPDATE deletes SET removed = NULL",
     # A snapshot version that began before begins with the state.
-    "DELETE FROM snapshot_versions WHERE number <>"
+    "DELETE FROM snapshot_versions WHERE number IS NOT"
     " (SELECT max(number) FROM snapshot_versions WHERE number <= :n)",
     "UPDATE snapshot_versions SET number = :n, ended = NULL, ended_time = NULL WHERE expired IS"
     " NULL OR ended > :n",

@@ -102,9 +102,9 @@ def remove_references(fold: Fold) -> None:
 
 
 def forget_versions(fold: Fold) -> None:
-    """Removes expired versions that the horizon has passed, except for the newest."""
+    """Removes expired versions of which no number is at or above the horizon."""
     fold.run(
-        "DELETE FROM snapshot_versions WHERE expired IS NOT NULL AND ended <= ?"
-        " AND number < (SELECT max(number) FROM snapshot_versions)",
+        "DELETE FROM snapshot_versions WHERE expired IS NOT NULL"
+        " AND number < (SELECT max(number) FROM snapshot_versions WHERE number <= ?)",
         (fold.horizon,),
     )

@@ -287,14 +287,31 @@ def test_an_undo_is_refused_and_an_emptied_table_has_a_version(table: SnapshotTa
 
 
 def test_a_copy_of_a_version_begins_with_it(table: SnapshotTable, tmp_path: Path) -> None:
+    begun = table.begin()
     table.load("a")
     second = table.load("b")
     table.load("c")
-    table.store.copy_version(second + 1, tmp_path / "copy.db")
-    with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
+    assert read_copy(table, second + 1, tmp_path / "loaded.db") == ([second + 1], ["b"])
+    assert read_copy(table, begun, tmp_path / "empty.db") == ([], [])
+
+
+def read_copy(table: SnapshotTable, version: int, target: Path) -> tuple[list[int], list[str]]:
+    table.store.copy_version(version, target)
+    with closing(sqlite3.connect(target)) as connection:
         copy = TableState(connection)
-        assert [version.number for version in copy.snapshots.versions()] == [second + 1]
-        assert [file.path for file in copy.files.all()] == ["b"]
+        numbers = [version.number for version in copy.snapshots.versions()]
+        return numbers, [file.path for file in copy.files.all()]
+
+
+def test_the_end_of_the_newest_version_is_known_after_the_next_load(table: SnapshotTable) -> None:
+    table.load("a")
+    table.expire(VersionPolicy(ttl_ms=0, versions_min=0))
+    ended = table.number()
+    table.collect()
+    table.load("b")
+    table.collect()
+    with pytest.raises(InvalidRequestError, match="the newest, version 3, expired"):
+        table.paths(ended)
 
 
 class Model:
