@@ -13,7 +13,7 @@ import pytest
 import sleeper
 from tests.seeds import choose_seed
 from tests.servers.postgres import Postgres
-from tests.unit.deletion.test_deletion import compact
+from tests.tables.opened import compact
 
 SCHEMA: dict[str, Any] = {
     "rowKeyFields": [{"name": "id", "type": "LongType"}],

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
+import sleeper
 from tests.tables.data_table import DataTable
 
 MakeTable = Callable[..., DataTable]
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+    """An open local instance without tables."""
+    with sleeper.create_instance(tmp_path / "instance") as opened:
+        yield opened
 
 
 @pytest.fixture

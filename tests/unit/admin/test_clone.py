@@ -12,8 +12,6 @@ from sleeper.admin.clone import clone_table
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import accept_time, delete_table
 from sleeper.clock import system_clock
-from sleeper.compaction.plan import compact_table
-from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -27,7 +25,6 @@ from sleeper.garbage_collection.service import (
     finish_deletions,
     sweep_abandoned,
 )
-from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import open_local_instance
 from sleeper.purging.report import ObjectState
 from sleeper.purging.service import purge_table
@@ -37,12 +34,8 @@ from sleeper.tables import TableId, TableState
 from tests.clock import FakeClock
 from tests.ports import with_ports
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
+from tests.tables.opened import KEY_AND_VALUE, compact_fully, read_keys
 
-SCHEMA = {
-    "rowKeyFields": [{"name": "key", "type": "LongType"}],
-    "sortKeyFields": [],
-    "valueFields": [{"name": "value", "type": "StringType"}],
-}
 PROPERTIES = {
     "sleeper.table.compaction.files.batch.size": "2",
     "sleeper.table.gc.delay.minutes": "0",
@@ -57,7 +50,7 @@ class Tables:
         self.clock = FakeClock(system_clock())
         sleeper.create_instance(folder).close()
         self.open()
-        self.api.create_table("a", SCHEMA, PROPERTIES, split_points=[50])
+        self.api.create_table("a", KEY_AND_VALUE, PROPERTIES, split_points=[50])
         self.ingest("a", range(0, 100, 2))
         self.ingest("a", range(1, 100, 2))
         self.api.table("a").delete(ranges=[(0, 10)])
@@ -75,15 +68,10 @@ class Tables:
         self.api.table(name).ingest(rows)
 
     def keys(self, name: str, as_of: int | None = None) -> list[int]:
-        return self.api.table(name).query(as_of=as_of).to_arrow()["key"].to_pylist()
+        return read_keys(self.api.table(name), as_of)
 
     def compact(self, name: str) -> None:
-        compact_table(self.instance, name, True)
-        queue = self.instance.jobs.queue(QueueName.COMPACTION)
-        while messages := queue.receive():
-            for message in messages:
-                run_compaction_message(self.instance, message.body)
-                queue.delete(message.receipt)
+        compact_fully(self.instance, name)
 
     def collect(self) -> None:
         """Collects all tables, past all holds and delays, as a day of background work does."""
@@ -148,7 +136,7 @@ def test_a_clone_of_an_old_version_begins_there(tables: Tables) -> None:
 
 
 def test_a_clone_shows_the_latest_rows_as_its_source(tables: Tables) -> None:
-    tables.api.create_table("latest", SCHEMA, {**PROPERTIES, "sleeper.table.rows": "latest"})
+    tables.api.create_table("latest", KEY_AND_VALUE, {**PROPERTIES, "sleeper.table.rows": "latest"})
     for _ in range(2):
         tables.ingest("latest", range(3))
     tables.api.clone_table("latest", "b")
@@ -319,7 +307,7 @@ def test_a_purge_names_what_clones_keep(tables: Tables) -> None:
 def test_a_deleted_table_with_a_damaged_state_keeps_what_clones_may_need(
     tables: Tables, is_cloned: bool
 ) -> None:
-    tables.api.clone_table("a", "b") if is_cloned else tables.api.create_table("b", SCHEMA)
+    tables.api.clone_table("a", "b") if is_cloned else tables.api.create_table("b", KEY_AND_VALUE)
     owner = tables.id("a")
     delete_table(tables.instance, "a")
     tables.instance.close()
@@ -455,7 +443,7 @@ def test_a_clone_that_lost_its_name_is_deleted(tables: Tables) -> None:
     install = tables.instance.tables.install
 
     def take_name_and_install(table_id: TableId, state: Path) -> None:
-        tables.api.create_table("b", SCHEMA)
+        tables.api.create_table("b", KEY_AND_VALUE)
         install(table_id, state)
 
     racing = with_ports(tables.instance, tables={"install": take_name_and_install})

@@ -1,38 +1,21 @@
 """Restore, undo and reinitialise through the Python API."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
 import sleeper
 from sleeper.admin.versions import restore_table, undo_job
-from sleeper.compaction.plan import compact_table
-from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.jobs.queue import QueueName
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.restore import RestoreVersion
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
-
-SCHEMA = {
-    "rowKeyFields": [{"name": "key", "type": "LongType"}],
-    "sortKeyFields": [],
-    "valueFields": [{"name": "value", "type": "StringType"}],
-}
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "instance") as opened:
-        yield opened
+from tests.tables.opened import KEY_AND_VALUE, compact, read_keys
 
 
 @pytest.fixture
 def table(instance: sleeper.Instance) -> sleeper.Table:
     properties = {"sleeper.table.compaction.files.batch.size": "2"}
-    return instance.create_table("rows", SCHEMA, properties, split_points=[50])
+    return instance.create_table("rows", KEY_AND_VALUE, properties, split_points=[50])
 
 
 def ingest(table: sleeper.Table, keys: range, job_id: str | None = None) -> int:
@@ -42,19 +25,6 @@ def ingest(table: sleeper.Table, keys: range, job_id: str | None = None) -> int:
     return number
 
 
-def keys(table: sleeper.Table, as_of: int | None = None) -> list[int]:
-    return table.query(as_of=as_of).to_arrow()["key"].to_pylist()
-
-
-def compact(instance: sleeper.Instance) -> None:
-    compact_table(instance._ports, "rows", True)
-    queue = instance._ports.jobs.queue(QueueName.COMPACTION)
-    while messages := queue.receive():
-        for message in messages:
-            run_compaction_message(instance._ports, message.body)
-            queue.delete(message.receipt)
-
-
 def test_a_restored_version_is_read_and_compacted_like_any_other(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:
@@ -62,16 +32,16 @@ def test_a_restored_version_is_read_and_compacted_like_any_other(
     table.delete(ranges=[(50, None)])
     ingest(table, range(10))
     compact(instance)
-    newest = keys(table)
+    newest = read_keys(table)
     restored = table.restore(first)
     assert (restored.version, restored.already_done) == (first, False)
-    assert keys(table) == list(range(40, 60))
-    assert keys(table, restored.number) == list(range(40, 60))
+    assert read_keys(table) == list(range(40, 60))
+    assert read_keys(table, restored.number) == list(range(40, 60))
     assert restored.number is not None
-    assert keys(table, restored.number - 1) == newest
+    assert read_keys(table, restored.number - 1) == newest
     ingest(table, range(55, 57))
     compact(instance)
-    assert keys(table) == sorted([*range(40, 60), 55, 56])
+    assert read_keys(table) == sorted([*range(40, 60), 55, 56])
 
 
 def test_a_version_is_restored_by_time(table: sleeper.Table) -> None:
@@ -80,7 +50,7 @@ def test_a_version_is_restored_by_time(table: sleeper.Table) -> None:
     assert (change.version, change.number, change.already_done) == (number, None, True)
     table.delete(ranges=[(None, None)])
     by_age = restore_table(table._instance, "rows", 2, "r")
-    assert keys(table) == [0, 1, 2]
+    assert read_keys(table) == [0, 1, 2]
     again = table.restore("0s", "r")
     assert (again.already_done, again.number) == (True, by_age.number)
     with pytest.raises(InvalidRequestError, match="did not exist"):
@@ -108,7 +78,7 @@ def test_ids_are_checked_and_used_once(table: sleeper.Table) -> None:
     emptied = table.reinitialise("e")
     ingest(table, range(2))
     assert table.reinitialise("e").number == emptied.number
-    assert keys(table) == [0, 1]
+    assert read_keys(table) == [0, 1]
 
 
 def test_an_unconfirmed_restore_names_its_id(
@@ -125,7 +95,7 @@ def test_an_unconfirmed_restore_names_its_id(
         patched.setattr(StateStore, "commit", lose_response)
         with pytest.raises(UnavailableError, match=r"repeating it with the id '[0-9a-f]{32}'"):
             table.restore(1)
-    assert keys(table) == []
+    assert read_keys(table) == []
     assert table.history(1)[0].kind == RestoreVersion.kind
 
 
@@ -134,7 +104,7 @@ def test_an_undone_job_leaves_the_others(instance: sleeper.Instance, table: slee
     ingest(table, range(1, 100, 2), "odd")
     undone = table.undo("odd")
     assert undone.number == table.version
-    assert keys(table) == list(range(0, 100, 2))
+    assert read_keys(table) == list(range(0, 100, 2))
     assert table.undo("odd").number is None
     assert table.ingest(pa.table({"key": [1], "value": ["v"]}), "odd").done_before
 
@@ -152,11 +122,11 @@ def test_a_merged_job_is_not_undone_and_the_error_names_the_version_before(
     ):
         table.undo("load")
     table.restore(before)
-    assert keys(table) == [0, 1, 2]
+    assert read_keys(table) == [0, 1, 2]
 
 
 def test_the_table_of_a_job_is_found(instance: sleeper.Instance, table: sleeper.Table) -> None:
-    other = instance.create_table("other", SCHEMA)
+    other = instance.create_table("other", KEY_AND_VALUE)
     ingest(other, range(3), "load")
     assert undo_job(instance._ports, "load").table == "other"
     with pytest.raises(NotFoundError, match="no table has an ingest or import with the id 'none'"):
@@ -174,12 +144,12 @@ def test_a_reinitialised_table_is_empty_and_keeps_its_partitions(
 ) -> None:
     number = ingest(table, range(100))
     table.reinitialise()
-    assert keys(table) == []
+    assert read_keys(table) == []
     assert instance.sql("SELECT count(*) AS n FROM rows").to_arrow()["n"].to_pylist() == [0]
     with instance._ports.table("rows").state.reading() as state:
         assert len(list(state.partitions.leaves())) == 2
     table.restore(number)
-    assert keys(table) == list(range(100))
+    assert read_keys(table) == list(range(100))
 
 
 def leaf_starts(table: sleeper.Table) -> list[object]:
@@ -193,7 +163,7 @@ def test_split_points_are_added_to_a_reinitialised_table(table: sleeper.Table) -
         table.reinitialise(split_points=[2, 1])
     with pytest.raises(InvalidRequestError, match="'x'"):
         table.reinitialise(split_points=["x"])
-    assert keys(table) == list(range(100))
+    assert read_keys(table) == list(range(100))
     table.reinitialise("e", split_points=[10, 50, 70])
     assert leaf_starts(table) == [10, 50, 70]
     table.reinitialise("e", split_points=[10, 50, 80])
@@ -202,4 +172,4 @@ def test_split_points_are_added_to_a_reinitialised_table(table: sleeper.Table) -
     table.reinitialise(split_points=points)
     assert leaf_starts(table) == [10, 50, 70, 80, *points]
     table.restore(number)
-    assert keys(table) == list(range(100))
+    assert read_keys(table) == list(range(100))

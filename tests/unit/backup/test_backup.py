@@ -19,8 +19,6 @@ from sleeper.api import Instance
 from sleeper.backup.lock import lock_root
 from sleeper.backup.place import open_place_to_read
 from sleeper.clock import system_clock
-from sleeper.compaction.plan import compact_table
-from sleeper.compaction.service import run_compaction_message
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.key_files import keys_schema, write_key_file
@@ -37,11 +35,11 @@ from sleeper.errors import (
 from sleeper.files import new_key_path
 from sleeper.garbage_collection.service import collect_table
 from sleeper.instance import Instance as Ports
-from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance as open_ports
 from sleeper.statestore.state_file import StateFile
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.storage.location import DataRoot
+from tests.tables.opened import compact_fully
 from tests.unit.backup.conftest import SCHEMA, Kill, Killed, list_keys, rows_of
 from tests.wheels import make_wheel
 
@@ -61,12 +59,7 @@ def restored(place: Path, target: Path, **options: Any) -> dict[str, list[int]]:
 def shape(instance: Instance) -> None:
     """Rewrites the files of table `a` and deletes the old ones."""
     ports: Ports = instance._ports
-    compact_table(ports, "a", full=True)
-    queue = ports.jobs.queue(QueueName.COMPACTION)
-    while messages := queue.receive():
-        for message in messages:
-            run_compaction_message(ports, message.body)
-            queue.delete(message.receipt)
+    compact_fully(ports, "a")
     collect_table(ports, "a")
 
 

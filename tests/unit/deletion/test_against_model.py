@@ -15,7 +15,7 @@ from sleeper.deletion.keys import delete_rows
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import next_key_value
 from tests.seeds import choose_seed
-from tests.unit.deletion.test_deletion import compact
+from tests.tables.opened import compact
 
 VALUES: dict[str, list[Any]] = {
     "StringType": ["", "\0", "a", "a\0", "b", "é", "\uffff", "\U0010ffff", "\U0010ffff" * 3],

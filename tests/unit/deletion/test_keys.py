@@ -1,7 +1,6 @@
 """Deletes of keys from files and from Arrow data, which write a key file."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -19,21 +18,16 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.table_definition import AcceptTime
 from tests.clock import DAY_MS, FakeClock
-from tests.unit.deletion.test_deletion import SCHEMA, compact, count, ingest, keys
+from tests.tables.opened import KEY_AND_VALUE, compact, read_keys
+from tests.unit.deletion.test_deletion import count, ingest
 
 ROWS = 300
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "instance") as opened:
-        yield opened
-
-
-@pytest.fixture
 def table(instance: sleeper.Instance) -> sleeper.Table:
     properties = {"sleeper.table.gc.delay.minutes": "0"}
-    table = instance.create_table("rows", SCHEMA, properties)
+    table = instance.create_table("rows", KEY_AND_VALUE, properties)
     ingest(table, range(ROWS), "first")
     return table
 
@@ -70,17 +64,17 @@ def test_the_keys_of_files_are_deleted(
     result = table.delete(ranges=[(10, 20)], keys_from=path, delete_id="once")
     assert (result.number, result.keys) == (before + 1, len(set(wanted)))
     expected = [k for k in range(ROWS) if k % 7 and not 10 <= k < 20]
-    assert keys(table) == expected
+    assert read_keys(table) == expected
     assert count(instance) == len(expected)
     assert table.query(keys=[[6], [7], [8]]).to_arrow()["key"].to_pylist() == [6, 8]
-    assert keys(table, before) == list(range(ROWS))
+    assert read_keys(table, before) == list(range(ROWS))
     ingest(table, range(0, 14), "second")
     again = table.delete(ranges=[(10, 20)], keys_from=[path], delete_id="once")
     assert (again.already_done, again.number) == (True, result.number)
-    assert keys(table) == sorted([*expected, *range(14)])
+    assert read_keys(table) == sorted([*expected, *range(14)])
     assert len(key_files(instance)) == 1
     compact(instance)
-    assert keys(table) == sorted([*expected, *range(14)])
+    assert read_keys(table) == sorted([*expected, *range(14)])
     with pytest.raises(ConflictError, match="id once was used by transaction 3"):
         table.delete(keys_from=path, delete_id="once")
 
@@ -95,7 +89,7 @@ def test_the_keys_of_arrow_data_are_deleted(table: sleeper.Table, kind: str) -> 
         "pandas": lambda: pd.DataFrame({"key": [3, 5, 3]}),
     }[kind]()
     assert table.delete(keys=given).keys == 2
-    assert keys(table) == [k for k in range(ROWS) if k not in (3, 5)]
+    assert read_keys(table) == [k for k in range(ROWS) if k not in (3, 5)]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +123,14 @@ def test_many_keys_are_a_key_file(
     table.delete(keys=many, ranges=[(1, 8)], delete_id="many")
     assert len(key_files(instance)) == 1
     expected = [k for k in range(9, ROWS) if k % 2]
-    assert keys(table) == expected
+    assert read_keys(table) == expected
     assert table.delete(keys=many[::-1], ranges=[(1, 8)], delete_id="many").already_done
     with pytest.raises(ConflictError, match="many"):
         table.delete(keys=many[1:], ranges=[(1, 8)], delete_id="many")
     with instance._ports.table("rows").state.reading() as state:
         assert state.deletes.count() == 2
     compact(instance)
-    assert keys(table) == expected
+    assert read_keys(table) == expected
 
 
 def test_a_run_that_dies_before_its_commit_leaves_an_orphan(
@@ -154,9 +148,9 @@ def test_a_run_that_dies_before_its_commit_leaves_an_orphan(
         patch.setattr(StateStore, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             table.delete(keys=wanted, delete_id="once")
-    assert keys(table) == list(range(ROWS))
+    assert read_keys(table) == list(range(ROWS))
     table.delete(keys=wanted, delete_id="once")
-    assert keys(table) == list(range(10, ROWS))
+    assert read_keys(table) == list(range(10, ROWS))
     assert len(key_files(instance)) == 2
     clock = FakeClock(system_clock() + 15 * DAY_MS)
     later = open_local_instance(Path(instance._ports.where), clock)
@@ -164,7 +158,7 @@ def test_a_run_that_dies_before_its_commit_leaves_an_orphan(
     assert collect_table_orphans(later, "rows").objects == 3
     later.close()
     assert len(key_files(instance)) == 1
-    assert keys(table) == list(range(10, ROWS))
+    assert read_keys(table) == list(range(10, ROWS))
 
 
 def test_a_key_file_is_collected_with_the_files_that_needed_it(
@@ -173,7 +167,7 @@ def test_a_key_file_is_collected_with_the_files_that_needed_it(
     ingest(table, range(5), "second")
     table.delete(keys=pa.table({"key": range(10)}))
     compact(instance)
-    expected = keys(table)
+    expected = read_keys(table)
     assert len(key_files(instance)) == 1
     collect_table(instance._ports, "rows")
     assert key_files(instance) == []
@@ -182,14 +176,14 @@ def test_a_key_file_is_collected_with_the_files_that_needed_it(
     with instance._ports.table("rows").state.reading() as state:
         assert state.deletes.count() == 0
         assert state.collection.collecting_key_files(9) == []
-    assert keys(table) == expected
+    assert read_keys(table) == expected
 
 
 def test_a_missing_key_file_is_an_error(instance: sleeper.Instance, table: sleeper.Table) -> None:
     table.delete(keys=pa.table({"key": range(10)}))
     (path,) = key_files(instance)
     Path(instance._ports.storage.root.url_of(path)).unlink()
-    for read in (lambda: keys(table), lambda: count(instance), lambda: compact(instance)):
+    for read in (lambda: read_keys(table), lambda: count(instance), lambda: compact(instance)):
         with pytest.raises((StateMovedOnError, DataError), match=r"deletes/.*\.parquet"):
             read()
     assert table.query(keys=[[200]]).to_arrow().num_rows == 1

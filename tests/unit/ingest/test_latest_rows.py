@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.runs.engine import engine_settings
 from sleeper.statestore.transactions.add_files import NewFile
+from tests.tables.opened import compact
 from tests.unit.bulk_import.in_process import InProcessCluster
-from tests.unit.deletion.test_deletion import compact
 
 SCHEMA: dict[str, Any] = {
     "rowKeyFields": [{"name": "key", "type": "LongType"}],
@@ -34,12 +33,6 @@ SCHEMA: dict[str, Any] = {
     ],
 }
 LATEST = {"sleeper.table.rows": "latest", "sleeper.table.compaction.files.batch.size": "2"}
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "instance") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -10,14 +10,11 @@ import pytest
 
 import sleeper
 from sleeper.clock import system_clock
-from sleeper.compaction.plan import compact_table
-from sleeper.compaction.service import run_compaction_message
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.files import KeyFile, new_data_path
 from sleeper.garbage_collection.service import collect_table
-from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import open_local_instance
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import Range, Region
@@ -26,13 +23,9 @@ from sleeper.query.changes.read import Change
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from tests.clock import FakeClock
+from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.conftest import MakeTable
 
-SCHEMA = {
-    "rowKeyFields": [{"name": "key", "type": "LongType"}],
-    "sortKeyFields": [],
-    "valueFields": [{"name": "value", "type": "StringType"}],
-}
 PROPERTIES = {
     "sleeper.table.gc.delay.minutes": "0",
     "sleeper.table.compaction.files.batch.size": "2",
@@ -54,7 +47,7 @@ def instance(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Instance]:
 
 @pytest.fixture
 def table(instance: sleeper.Instance) -> sleeper.Table:
-    return instance.create_table("rows", SCHEMA, PROPERTIES, split_points=[50])
+    return instance.create_table("rows", KEY_AND_VALUE, PROPERTIES, split_points=[50])
 
 
 def ingest(table: sleeper.Table, *keys: int, value: str = "", job_id: str | None = None) -> int:
@@ -64,12 +57,7 @@ def ingest(table: sleeper.Table, *keys: int, value: str = "", job_id: str | None
 
 def compact_and_collect(instance: sleeper.Instance, clock: FakeClock) -> int:
     """Returns the number of files that were collected."""
-    compact_table(instance._ports, "rows", True)
-    queue = instance._ports.jobs.queue(QueueName.COMPACTION)
-    while messages := queue.receive():
-        for message in messages:
-            run_compaction_message(instance._ports, message.body)
-            queue.delete(message.receipt)
+    compact(instance)
     clock.pass_minutes(1)
     return collect_table(instance._ports, "rows").files
 

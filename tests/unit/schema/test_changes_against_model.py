@@ -36,7 +36,7 @@ from sleeper.schema.model import (
     Schema,
 )
 from tests.seeds import choose_seed
-from tests.unit.deletion.test_deletion import compact
+from tests.tables.opened import compact
 
 KEYS = 30
 STEPS = 10

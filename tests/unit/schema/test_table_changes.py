@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from tests.tables.data_table import DataTable, make_engine
-from tests.unit.deletion.test_deletion import compact
+from tests.tables.opened import compact
 from tests.unit.query.test_extracts import DistantRoot
 
 LONG, STRING = PrimitiveType.LONG, PrimitiveType.STRING
@@ -47,12 +46,6 @@ SCHEMA = Schema(
     (Field("time", LONG), Field("a", PrimitiveType.INT), Field("b", STRING, nullable=True)),
 )
 ROWS = [{"key": k, "time": k, "a": -k, "b": f"b{k}"} for k in range(6)]
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
-    with sleeper.create_instance(tmp_path / "instance") as opened:
-        yield opened
 
 
 @pytest.fixture

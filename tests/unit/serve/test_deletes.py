@@ -1,10 +1,7 @@
 """Deletes over HTTP: what they delete, and requests that change nothing."""
 
-import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import anyio
 import httpx
 import pyarrow as pa
 import pytest
@@ -13,13 +10,10 @@ from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.query.request import Query
-from sleeper.query.service import open_query
-from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
 from sleeper.serve.service import ServerLimits
+from tests.unit.serve.client import TOKEN, read_keys, read_version
+from tests.unit.serve.client import post as post_json
 
-TOKEN = "a-token-of-some-length"
 _SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
  "valueFields":[{"name":"v","type":"StringType"}]}"""
 
@@ -36,41 +30,8 @@ def add_rows(instance: Instance) -> None:
     ingest_rows(instance, "t", [pa.record_batch({"k": keys, "v": [f"v{k}" for k in keys]})])
 
 
-def keys(instance: Instance) -> list[int]:
-    with open_query(instance, "t", Query()) as result:
-        found: list[int] = result.read_all()["k"].to_pylist()
-        return found
-
-
-def version(instance: Instance) -> int:
-    with instance.table("t").state.reading() as state:
-        return int(state.number)
-
-
-def post(
-    instance: Instance,
-    body: Any,
-    *,
-    name: str = "t",
-    limits: ServerLimits | None = None,
-    token: str | None = None,
-    headers: dict[str, str] | None = None,
-    read_only_reason: str | None = None,
-) -> httpx.Response:
-    application = make_application(
-        instance, limits or ServerLimits(), read_only_reason=read_only_reason
-    )
-    transport = httpx.ASGITransport(Access(application, token), raise_app_exceptions=False)
-
-    async def run() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            sent = {"Content-Type": "application/json", **(headers or {})}
-            content = json.dumps(body).encode()
-            return await client.post(f"/tables/{name}/delete", content=content, headers=sent)
-
-    # In a thread, because it would unset the event loop of this one, which other tests use.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, run).result()
+def post(instance: Instance, body: Any, name: str = "t", **options: Any) -> httpx.Response:
+    return post_json(instance, f"/tables/{name}/delete", body, **options)
 
 
 def test_rows_in_any_key_range_or_region_are_deleted(table: Instance) -> None:
@@ -79,14 +40,14 @@ def test_rows_in_any_key_range_or_region_are_deleted(table: Instance) -> None:
     answer = post(table, body)
     assert answer.status_code == 200
     assert answer.json() == {"number": 3, "id": "once", "regions": 4, "alreadyDone": False}
-    assert keys(table) == [0, 3, 6, 7]
+    assert read_keys(table) == [0, 3, 6, 7]
 
 
 def test_all_deletes_every_row(table: Instance) -> None:
     answer = post(table, {"all": True})
     assert answer.json()["regions"] == 1
     assert len(answer.json()["id"]) > 8
-    assert keys(table) == []
+    assert read_keys(table) == []
 
 
 def test_a_repeated_request_with_an_id_changes_nothing(table: Instance) -> None:
@@ -94,7 +55,7 @@ def test_a_repeated_request_with_an_id_changes_nothing(table: Instance) -> None:
     add_rows(table)
     again = post(table, {"ranges": [[0, 5]], "id": "once"}).json()
     assert again == first | {"alreadyDone": True}
-    assert sorted(keys(table)) == sorted([*range(10), *range(5, 10)])
+    assert sorted(read_keys(table)) == sorted([*range(10), *range(5, 10)])
     other = post(table, {"ranges": [[0, 6]], "id": "once"})
     assert (other.status_code, other.json()["error"]) == (409, "Conflict")
     assert "once" in other.json()["reason"]
@@ -124,11 +85,11 @@ def test_a_repeated_request_with_an_id_changes_nothing(table: Instance) -> None:
     ],
 )
 def test_invalid_requests_change_nothing(table: Instance, body: Any, reason: str) -> None:
-    before = version(table)
+    before = read_version(table)
     answer = post(table, body)
     assert (answer.status_code, answer.json()["error"]) == (400, "InvalidRequest")
     assert reason in answer.json()["reason"]
-    assert version(table) == before
+    assert read_version(table) == before
 
 
 def test_bodies_and_paths_that_are_refused(table: Instance) -> None:
@@ -137,12 +98,12 @@ def test_bodies_and_paths_that_are_refused(table: Instance) -> None:
     assert (large.status_code, large.json()["reason"]) == (413, "the body has more than 100 bytes")
     # A page of another site can send such a request without asking.
     assert post(table, {"all": True}, headers={"Content-Type": "text/plain"}).status_code == 415
-    assert len(keys(table)) == 10
+    assert len(read_keys(table)) == 10
 
 
 def test_a_server_with_a_token_deletes_only_with_it(table: Instance) -> None:
     assert post(table, {"all": True}, token=TOKEN).status_code == 401
-    assert len(keys(table)) == 10
+    assert len(read_keys(table)) == 10
     authorization = {"Authorization": f"Bearer {TOKEN}"}
     assert post(table, {"all": True}, token=TOKEN, headers=authorization).status_code == 200
 
@@ -154,7 +115,7 @@ def test_restricted_callers_may_not_delete(table: Instance, callers: str) -> Non
     assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
     assert "caller 'local' may not" in answer.json()["reason"]
     change_table_properties(table, "t", {"sleeper.table.query.callers": '{"local": {}}'})
-    assert len(keys(table)) == 10
+    assert len(read_keys(table)) == 10
     assert post(table, {"keys": [1]}).status_code == 200
 
 
@@ -162,4 +123,4 @@ def test_a_read_only_server_says_why_it_refuses(table: Instance) -> None:
     answer = post(table, {"all": True}, read_only_reason="the server is read-only: a test")
     assert answer.status_code == 403
     assert answer.json() == {"error": "Forbidden", "reason": "the server is read-only: a test"}
-    assert len(keys(table)) == 10
+    assert len(read_keys(table)) == 10

@@ -2,9 +2,8 @@
 
 import io
 import json
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-import anyio
 import httpx
 import pyarrow as pa
 import pytest
@@ -19,11 +18,9 @@ from sleeper.query.changes.read import feed_schema
 from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.rows.output import write_json
 from sleeper.query.service import read_schema
-from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
 from sleeper.serve.service import ServerLimits
+from tests.unit.serve.client import TOKEN, request
 
-TOKEN = "a-token-of-some-length"
 _SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
  "valueFields":[{"name":"v","type":"StringType"}]}"""
 _ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
@@ -44,20 +41,11 @@ def get(
     instance: Instance,
     parameters: str = "",
     headers: dict[str, str] | None = None,
-    token: str | None = None,
-    limits: ServerLimits | None = None,
     name: str = "t",
+    **options: Any,
 ) -> httpx.Response:
-    application = Access(make_application(instance, limits or ServerLimits()), token)
-    transport = httpx.ASGITransport(application, raise_app_exceptions=False)
-
-    async def run() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get(f"/tables/{name}/changes{parameters}", headers=headers)
-
-    # In a thread, because it would unset the event loop of this one, which other tests use.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, run).result()
+    path = f"/tables/{name}/changes{parameters}"
+    return request(instance, "GET", path, headers=headers, **options)
 
 
 def numbers(answer: httpx.Response) -> list[int]:

@@ -1,9 +1,7 @@
 """The history of a table over HTTP."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
-import anyio
 import httpx
 import pytest
 
@@ -15,9 +13,7 @@ from sleeper.partitions.region import key_region
 from sleeper.query.service import read_schema
 from sleeper.reports.history import describe_history
 from sleeper.reports.output import json_rows
-from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
-from sleeper.serve.service import ServerLimits
+from tests.unit.serve.client import request
 
 _SCHEMA = '{"rowKeyFields":[{"name":"k","type":"LongType"}]}'
 
@@ -31,16 +27,7 @@ def table(instance: Instance) -> Instance:
 
 
 def get(instance: Instance, path: str) -> httpx.Response:
-    application = make_application(instance, ServerLimits())
-    transport = httpx.ASGITransport(Access(application, None), raise_app_exceptions=False)
-
-    async def run() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get(path)
-
-    # In a thread, because it would unset the event loop of this one, which other tests use.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, run).result()
+    return request(instance, "GET", path)
 
 
 def test_the_newest_transactions_come_first_as_on_the_command_line(table: Instance) -> None:

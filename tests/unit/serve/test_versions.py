@@ -1,10 +1,7 @@
 """Restores, undos and clones over HTTP, and requests that change nothing."""
 
-import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import anyio
 import httpx
 import pyarrow as pa
 import pytest
@@ -13,13 +10,9 @@ from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.query.request import Query
-from sleeper.query.service import open_query
-from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
-from sleeper.serve.service import ServerLimits
+from tests.unit.serve.client import TOKEN, read_keys, read_version
+from tests.unit.serve.client import post as post_json
 
-TOKEN = "a-token-of-some-length"
 _SCHEMA = '{"rowKeyFields":[{"name":"k","type":"LongType"}]}'
 _CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("restore", {"to": 2}),
@@ -37,56 +30,27 @@ def table(instance: Instance) -> Instance:
     return instance
 
 
-def keys(instance: Instance, name: str = "t") -> list[int]:
-    with open_query(instance, name, Query()) as result:
-        found: list[int] = result.read_all()["k"].to_pylist()
-        return found
-
-
-def version(instance: Instance) -> int:
-    with instance.table("t").state.reading() as state:
-        return int(state.number)
-
-
 def post(
-    instance: Instance,
-    route: str,
-    body: Any,
-    *,
-    name: str = "t",
-    token: str | None = None,
-    headers: dict[str, str] | None = None,
-    read_only_reason: str | None = None,
+    instance: Instance, route: str, body: Any, name: str = "t", **options: Any
 ) -> httpx.Response:
-    application = make_application(instance, ServerLimits(), read_only_reason=read_only_reason)
-    transport = httpx.ASGITransport(Access(application, token), raise_app_exceptions=False)
-
-    async def run() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            sent = {"Content-Type": "application/json", **(headers or {})}
-            content = json.dumps(body).encode()
-            return await client.post(f"/tables/{name}/{route}", content=content, headers=sent)
-
-    # In a thread, because it would unset the event loop of this one, which other tests use.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, run).result()
+    return post_json(instance, f"/tables/{name}/{route}", body, **options)
 
 
 def test_a_version_is_restored_once(table: Instance) -> None:
     answer = post(table, "restore", {"to": 2, "id": "back"})
     assert answer.status_code == 200
     assert answer.json() == {"number": 4, "id": "back", "alreadyDone": False, "version": 2}
-    assert keys(table) == [0, 1, 2]
+    assert read_keys(table) == [0, 1, 2]
     again = post(table, "restore", {"to": 2, "id": "back"})
     assert again.json() == answer.json() | {"alreadyDone": True}
     other = post(table, "restore", {"to": 3, "id": "back"})
     assert (other.status_code, other.json()["error"]) == (409, "Conflict")
-    assert keys(table) == [0, 1, 2]
+    assert read_keys(table) == [0, 1, 2]
 
 
 def test_a_version_is_restored_by_time(table: Instance) -> None:
     assert post(table, "restore", {"to": "0s"}).json()["version"] == 3
-    assert keys(table) == [0, 1, 2, 3, 4]
+    assert read_keys(table) == [0, 1, 2, 3, 4]
     first = post(table, "restore", {"to": 2, "id": "back"}).json()
     again = post(table, "restore", {"to": "0s", "id": "back"}).json()
     assert again == first | {"alreadyDone": True, "version": None}
@@ -95,11 +59,11 @@ def test_a_version_is_restored_by_time(table: Instance) -> None:
 def test_a_job_is_undone_once(table: Instance) -> None:
     answer = post(table, "undo", {"jobId": "first", "id": "undo-1"})
     assert answer.json() == {"number": 4, "id": "undo-1", "alreadyDone": False}
-    assert keys(table) == [3, 4]
+    assert read_keys(table) == [3, 4]
     assert post(table, "undo", {"jobId": "first"}).json()["alreadyDone"] is True
     unknown = post(table, "undo", {"jobId": "nope"})
     assert (unknown.status_code, unknown.json()["error"]) == (404, "NotFound")
-    assert version(table) == 4
+    assert read_version(table) == 4
 
 
 def test_a_clone_has_the_rows_of_the_version(table: Instance) -> None:
@@ -110,7 +74,7 @@ def test_a_clone_has_the_rows_of_the_version(table: Instance) -> None:
         "version": 2,
         "files": 1,
     }
-    assert (keys(table, "copy"), keys(table)) == ([0, 1, 2], [0, 1, 2, 3, 4])
+    assert (read_keys(table, "copy"), read_keys(table)) == ([0, 1, 2], [0, 1, 2, 3, 4])
     assert table.table("copy").ref.id == answer.json()["id"]
     assert post(table, "clone", {"name": "copy"}).status_code == 409
 
@@ -165,5 +129,5 @@ def test_requests_that_are_not_allowed_change_nothing(
 
 
 def check_unchanged(table: Instance) -> None:
-    assert keys(table) == [0, 1, 2, 3, 4]
+    assert read_keys(table) == [0, 1, 2, 3, 4]
     assert [ref.name for ref in table.tables.index.list()] == ["t"]
