@@ -1,174 +1,17 @@
-"""The JSON form of dataclasses, derived from their type annotations.
-
-A dataclass is an object with one member per field, in field order. A tuple is a list, an enum its
-value, and bytes are `{"b": <base64>}`. `Member` in an annotation changes how a field is stored:
-
-    @dataclass(frozen=True)
-    class Lease:
-        job_ids: Annotated[tuple[str, ...], Member("jobs")]
-        owner: Annotated[str | None, Member(optional=True)] = None
-
-A mapping is an object; its null members are left out, unless its values may be anything. Readers
-ignore unknown members, so that newer versions can add some. `Conversion` reads and writes a value
-by functions, such as those of `sleeper.lenient_json`.
-"""
+"""Functions that write and read values, derived from type annotations."""
 
 import base64
 import dataclasses
 import itertools
-import json
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Generic, NewType, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, NewType, Union, get_args, get_origin
 from typing import get_type_hints as type_hints
 
-from sleeper.errors import InvalidRequestError, SleeperError
-
-T = TypeVar("T")
-Encoder = Callable[[Any], Any]
-Decoder = Callable[[Any], Any]
-_SHOWN_CHARACTERS_MAX = 200
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Member:
-    """How a field is stored, if not under its own name at its own place.
-
-    An `optional` member is left out if it has the field's default, and may be missing or null.
-    A default that a factory makes is not left out. A member that is missing, null or empty is read
-    under its other names. A `flat` dataclass puts its members into the enclosing object. A `last`
-    member follows all others. A field that is not `stored` always has its default when read.
-    """
-
-    name: str | None = None
-    other_names: tuple[str, ...] = ()
-    optional: bool = False
-    flat: bool = False
-    last: bool = False
-    stored: bool = True
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Conversion:
-    """How a value is read and written, instead of by its type.
-
-    `decode` raises MismatchError or InvalidRequestError. That of a `flat` member gets the object.
-    """
-
-    decode: Decoder
-    encode: Encoder = lambda value: value
-
-
-class AsList:
-    """Marks a dataclass that is stored as the list of its fields' values."""
-
-
-class JsonCodec(Generic[T]):
-    """Converts dataclass instances to JSON values and back. Members have the fields' names.
-
-    If the `known` members are given, all others are errors.
-    """
-
-    def __init__(
-        self, cls: type[T], rename: Callable[[str], str] = str, known: Collection[str] = ()
-    ) -> None:
-        self._encode, self._decode = _object_codec(cls, rename)
-        self._known = known
-
-    def format(self, value: T) -> str:
-        """Returns compact JSON text."""
-        return json.dumps(self._encode(value), separators=(",", ":"))
-
-    def parse(
-        self, text: str, what: str, error_type: type[SleeperError] = InvalidRequestError
-    ) -> T:
-        """Returns the instance of JSON text, or raises an error as `from_json` does."""
-        return self.from_json(parse_json(text, what, error_type), what, error_type)
-
-    def to_json(self, value: T) -> dict[str, Any]:
-        """Returns the members in their order."""
-        encoded: dict[str, Any] = self._encode(value)
-        return encoded
-
-    def from_json(
-        self, raw: Any, what: str, error_type: type[SleeperError] = InvalidRequestError
-    ) -> T:
-        """Returns the instance. An error names `what`, the member and the expected type.
-
-        Errors that the class itself raises pass through.
-        """
-        try:
-            return self.decode(raw)
-        except MismatchError as error:
-            raise error_type(f"{what}: {error}") from None
-
-    def decode(self, raw: Any) -> T:
-        """Returns the instance. Raises MismatchError, for use in a `Conversion`."""
-        if self._known and isinstance(raw, dict):
-            for name in raw:
-                if name not in self._known:
-                    problem = f"unknown member {_show(name)} (expected {', '.join(self._known)})"
-                    raise _InvalidError(InvalidRequestError(problem))
-        decoded: T = self._decode(raw)
-        return decoded
-
-
-def parse_json(
-    text: str | bytes, what: str, error_type: type[SleeperError] = InvalidRequestError
-) -> Any:
-    """Returns the JSON value. An error names `what`."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise error_type(f"{what} is not JSON: {error}") from error
-
-
-def parse_object(text: str, what: str) -> dict[str, Any]:
-    """Returns the members of a JSON object. InvalidRequestError names `what`."""
-    raw = parse_json(text, what)
-    if not isinstance(raw, dict):
-        raise InvalidRequestError(f"{what}: {MismatchError(raw, 'an object')}")
-    return raw
-
-
-def camel_case(name: str) -> str:
-    """Returns `table_id` as `tableId`."""
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
-_MISSING: Any = object()
-
-
-class MismatchError(Exception):
-    """A value in JSON is not the expected one. The codec adds the path of its member."""
-
-    def __init__(self, raw: Any, expected: str) -> None:
-        self.expected = expected
-        self.path: list[str] = []
-        shown = "missing" if raw is _MISSING else _show(raw)
-        self.problem = f" is {shown} (expected {expected})"
-
-    def __str__(self) -> str:
-        path = "".join(reversed(self.path)).removeprefix(".")
-        subject = f'"{path}"' if path else "it" if self.problem[0] == " " else ""
-        return (subject + self.problem).removeprefix(": ")
-
-
-class _InvalidError(MismatchError):
-    """A conversion found the value invalid for a reason of its own."""
-
-    def __init__(self, error: InvalidRequestError) -> None:
-        super().__init__(None, "")
-        self.problem = f": {error}"
-
-
-def _show(raw: Any) -> str:
-    try:
-        return repr(raw)[:_SHOWN_CHARACTERS_MAX]
-    except RecursionError:
-        return "a deeply nested value"
+from sleeper.errors import InvalidRequestError
+from sleeper.json_codec.member import AsList, Conversion, Decoder, Encoder, Member
+from sleeper.json_codec.mismatch import MISSING, InvalidError, MismatchError, show
 
 
 def _unchanged(value: Any) -> Any:
@@ -176,7 +19,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _present(raw: Any) -> Any:
-    if raw is _MISSING:
+    if raw is MISSING:
         raise MismatchError(raw, "any value")
     return raw
 
@@ -198,7 +41,7 @@ def _codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
     if hint is bytes:
         return (lambda value: {"b": base64.b64encode(value).decode()}), _decode_bytes
     if dataclasses.is_dataclass(hint):
-        return _object_codec(hint, rename)
+        return object_codec(hint, rename)
     return _enum_codec(hint) if issubclass(hint, Enum) else (_unchanged, _scalar_decoder(hint))
 
 
@@ -215,7 +58,7 @@ def _conversion_decoder(conversion: Conversion) -> Decoder:
         try:
             return conversion.decode(raw)
         except InvalidRequestError as error:
-            raise _InvalidError(error) from None
+            raise InvalidError(error) from None
 
     return decode
 
@@ -326,7 +169,7 @@ def _mapping_codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, De
             try:
                 values[name] = decode_each(each)
             except MismatchError as error:
-                error.path.append(f"[{_show(name)}]")
+                error.path.append(f"[{show(name)}]")
                 raise
         return values
 
@@ -368,7 +211,8 @@ def _field_codecs(cls: Any, rename: Callable[[str], str]) -> list[_FieldCodec]:
     return sorted(codecs, key=lambda codec: codec.member.last)
 
 
-def _object_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+def object_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    """Returns the functions that write and read the JSON object of a dataclass."""
     codecs = _field_codecs(cls, rename)
 
     def encode(value: Any) -> dict[str, Any]:
@@ -393,12 +237,12 @@ def _object_decoder(cls: Any, codecs: list[_FieldCodec]) -> Decoder:
             if codec.member.flat:
                 values[codec.attribute] = codec.decode(raw)
                 continue
-            content = raw.get(codec.name, _MISSING)
+            content = raw.get(codec.name, MISSING)
             if codec.member.other_names:
                 names = (codec.name, *codec.member.other_names)
                 given = (raw[name] for name in names if raw.get(name) not in (None, ""))
                 content = next(given, content)
-            if codec.member.optional and (content is None or content is _MISSING):
+            if codec.member.optional and (content is None or content is MISSING):
                 continue
             try:
                 values[codec.attribute] = codec.decode(content)
