@@ -48,6 +48,7 @@ class MariaDB:
     def run(self, statements: str) -> list[str]:
         """Runs SQL statements, each by itself. Returns the lines of their results."""
         command = [find_mariadb("mariadb") or "mariadb", "--no-defaults", "-N", "-B"]
+        command += ["--default-character-set=utf8mb4"]
         command += ["-S", str(self.folder / "socket"), "-u", "root", self.name]
         done = subprocess.run(
             command, input=statements, capture_output=True, text=True, check=True, timeout=60

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from sleeper.adapters.database_url import DatabaseKind
+from sleeper.spark.jdbc_driver import find_jar
+
 
 def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
     """Settings of a session whose files stand below the folder; a task is tried twice."""
@@ -21,6 +24,8 @@ def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
+    jars = [find_jar(kind) for kind in (DatabaseKind.POSTGRESQL, DatabaseKind.MARIADB)]
+    settings["spark.jars"] = ",".join(jar.as_uri() for jar in jars if jar is not None)
     builder = SparkSession.builder.master(f"local[{cores},2]").appName("sleeper-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
