@@ -23,6 +23,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobStep
 from sleeper.jobs.queue import Message, QueueName
+from sleeper.runs.commit import is_overtaken
 from sleeper.runs.remaining_time import MessageTimer
 from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 from sleeper.statestore.commit_message import (
@@ -174,7 +175,7 @@ def _commit_together(
     for each, transactions in requests:
         own = list(islice(remaining, len(transactions)))
         report.counts[table.ref].update(outcome.status for outcome in own)
-        settled.append(_settle(table.instance, each, own))
+        settled.append(_settle(table, each, transactions, own))
     return settled
 
 
@@ -186,12 +187,19 @@ def _read_transactions(instance: Instance, commit: CommitMessage) -> list[Transa
     return decode_transactions(commit.lines or ())
 
 
-def _settle(instance: Instance, request: _Request, outcomes: Sequence[Outcome]) -> _Settled:
+def _settle(
+    table: OpenTable,
+    request: _Request,
+    transactions: Sequence[Transaction],
+    outcomes: Sequence[Outcome],
+) -> _Settled:
     reasons = tuple(outcome.reason for outcome in outcomes if outcome.refused)
     if reasons:
-        return _refuse(instance, request, JobStep.FAILED, *reasons)
+        overtaken = any(is_overtaken(table.state, each) for each in transactions)
+        step = JobStep.REJECTED if overtaken else JobStep.FAILED
+        return _refuse(table.instance, request, step, *reasons)
     logger.info("committed", extra=request.log_extra)
-    return _Settled(request, _event(instance, request, JobStep.COMMITTED))
+    return _Settled(request, _event(table.instance, request, JobStep.COMMITTED))
 
 
 def _reject(

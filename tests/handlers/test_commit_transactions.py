@@ -27,6 +27,7 @@ from sleeper.runs.commit import commit_later, has_committer
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import encode
+from sleeper.statestore.transactions.snapshot_loads import BeginLoad, PublishSnapshot
 from sleeper.tables import TableId, TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import (
@@ -587,3 +588,21 @@ def test_a_committer_that_runs_out_of_time_returns_the_rest_at_once(aws: Lambda)
     result = failed(aws.call(functions.commit_transactions, batch_of(messages), context))
     assert len(result) == 2
     assert {m.message_id for m in aws.instance.jobs.queue(COMMITS).receive(10)} == set(result)
+
+
+def test_an_overtaken_load_is_recorded_as_rejected(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t", type="snapshot")
+    state = aws.instance.tables.state(ref.id)
+    begun = [state.commit_or_raise(BeginLoad(job_id)) or 0 for job_id in ("early", "late")]
+    early, late = (
+        PublishSnapshot(added.id, added.run_start_ms, added.files, begun=number)
+        for added, number in zip((transaction("early"), transaction("late")), begun, strict=True)
+    )
+    send_commit(aws, ref, late)
+    send_commit(aws, ref, early)
+    assert commit(aws) == 2
+    assert files(aws, ref) == list_paths(late)
+    assert job(aws, ref, "late").state is JobState.COMMITTED
+    refused = job(aws, ref, "early")
+    assert refused.state is JobState.REJECTED
+    assert "which began later" in refused.reasons[0]

@@ -31,8 +31,10 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
     """Submits files to the batcher. Returns the number of files found.
 
     An instance with a batcher queue sends a message and returns the number of paths.
+    InvalidRequestError for a snapshot table.
     """
     ref = instance.tables.index.find(name)
+    _check_type(instance, ref)
     if QueueName.INGEST_BATCHER in instance.jobs.queues:
         body = SUBMISSIONS.format(Submission(tuple(files), table_id=ref.id))
         instance.jobs.queue(QueueName.INGEST_BATCHER).send(body)
@@ -127,9 +129,20 @@ def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
     logger.warning("%d files waited for a deleted table", len(waiting), extra={"table": table_id})
 
 
+def _check_type(instance: Instance, ref: TableRef) -> None:
+    with instance.tables.state(ref.id).reading() as state:
+        if state.is_snapshot_table:
+            raise InvalidRequestError(
+                f"table {ref.name!r} is a snapshot table, which each ingest job replaces, so the "
+                "batcher cannot divide its files among jobs (expected an ingest that names all "
+                "files)"
+            )
+
+
 def _keep(
     instance: Instance, ref: TableRef, message_id: str, paths: Sequence[str], received_ms: int
 ) -> int:
+    _check_type(instance, ref)
     found = [each for path in paths for each in instance.storage.sources.find(path)]
     requests = [
         FileRequest(ref.id, _request_id(message_id, file), file, size, received_ms)

@@ -6,9 +6,10 @@ A hold with an id that several processes know (a query message's, an Athena quer
 the planner; any process can renew it, and one that ends the read can release it.
 
 A *shared hold* belongs to an owner rather than to one read. A planner reuses a hold of the same
-owner on the same version or an earlier one, and a process that still reads after a third of the
-time makes sure of another. So many short reads, and a long read by many processes, write few log
-entries. Nobody releases a shared hold, because no process knows when the last one ends.
+owner on the same version or an earlier one, unless a load replaced that one, and a process that
+still reads after a third of the time makes sure of another. So many short reads, and a long read by
+many processes, write few log entries. Nobody releases a shared hold, because no process knows when
+the last one ends.
 """
 
 import atexit
@@ -188,10 +189,11 @@ def take_shared_hold(
     """
     with store.reading() as state:
         now_ms = state.moment(clock())
+        oldest = state.snapshots.published(version) if state.is_snapshot_table else 0
         until_ms = [
             hold.expiry_ms
             for hold in state.collection.holds()
-            if hold.owner == owner and hold.version <= version
+            if hold.owner == owner and oldest <= hold.version <= version
         ]
     hold = SharedHold(owner, version, seconds, max(until_ms, default=0))
     if now_ms < hold.renewal_ms:

@@ -162,11 +162,24 @@ def commit_files(state: StateStore, files: AddFiles) -> Outcome:
 
     Retries unavailable stores. After UnavailableError the outcome is unknown: retry the job under
     its id. StateMovedOnError if the commit is refused, InvalidRequestError if the id was used
-    meanwhile for another request.
+    meanwhile for another request, or if a load that began later has replaced the table.
     """
     (outcome,) = commit_until_known(lambda: state.commit(files))
     check_file_outcome(state, files, outcome)
     return outcome
+
+
+def is_overtaken(state: StateStore, transaction: Transaction) -> bool:
+    """Returns whether the transaction publishes a load that began before the published one.
+
+    It can never succeed, and a retry would begin again and replace the newer load by older files.
+    So the job is rejected, and not retried.
+    """
+    if not isinstance(transaction, PublishSnapshot):
+        return False
+    with state.reading() as now:
+        newest = now.snapshots.newest_begun()
+    return newest is not None and newest > transaction.begun
 
 
 def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> None:
@@ -174,4 +187,6 @@ def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> 
     if outcome.refused:
         if files.request is not None:
             find_earlier_commit(state, files.id, files.request)
+        if is_overtaken(state, files):
+            raise InvalidRequestError(outcome.reason)
         raise StateMovedOnError(f"ingest job {files.id} came too late: {outcome.reason}")

@@ -166,6 +166,13 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._follower
 
     def _make_follower(self, table: OpenTable, name: str | None) -> TableFollower:
+        with table.state.reading() as state:
+            if state.is_snapshot_table:
+                raise InvalidRequestError(
+                    f"table {table.ref.name!r} is a snapshot table, whose rows are replaced, and a "
+                    "stream of rows only adds (expected the format sleeper-changes, or a batch "
+                    "read)"
+                )
         return TableFollower(table, name, STREAM_OWNER)
 
     def _offset(self, version: int) -> dict[str, Any]:

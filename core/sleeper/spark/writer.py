@@ -29,6 +29,7 @@ from sleeper.ingest.parts import (
     write_ingest_part,
 )
 from sleeper.ingest.service import annotate_errors
+from sleeper.instance import OpenTable
 from sleeper.spark.options import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
@@ -60,10 +61,12 @@ class SleeperWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         check_options(options, WRITE_OPTIONS)
-        self._where, self._begun = _begin(options, schema, overwrite)
+        self._where = read_instance(options)
         self._job_id = options.get("jobId") or f"spark-{uuid.uuid4().hex}"
         table = cached_instance(self._where).table(read_table_name(options))
+        _check_mode(table, overwrite)
         self._is_done = was_ingested(table, self._job_id)
+        self._begun = _begin(table, options, schema, self._job_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task, unless the job was done before."""
@@ -72,7 +75,7 @@ class SleeperWriter(DataSourceArrowWriter):
         return PartWritten(_write(self._where, self._begun, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Adds all rows to the table in one transaction."""
+        """Adds all rows to the table in one transaction, or replaces those of a snapshot table."""
         if not self._is_done:
             files = [file for part in _parts(messages) for file in part.files]
             with annotate_errors(self._job_id, "option jobId"):
@@ -96,7 +99,15 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         check_options(options, SINK_OPTIONS)
-        self._where, self._begun = _begin(options, schema, overwrite)
+        self._where = read_instance(options)
+        table = cached_instance(self._where).table(read_table_name(options))
+        if _is_snapshot_table(table):
+            raise InvalidRequestError(
+                f"table {table.ref.name!r} is a snapshot table, which each write replaces, and a "
+                "stream adds rows (expected a batch write with mode('overwrite'))"
+            )
+        _check_mode(table, overwrite)
+        self._begun = _begin(table, options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task of a micro-batch."""
@@ -121,15 +132,30 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
             )
 
 
-def _begin(options: Options, schema: StructType, overwrite: bool) -> tuple[str, BegunIngest]:
-    if overwrite:
+def _is_snapshot_table(table: OpenTable) -> bool:
+    with table.state.reading() as state:
+        return state.is_snapshot_table
+
+
+def _check_mode(table: OpenTable, overwrite: bool) -> None:
+    """Raises InvalidRequestError unless the table's rows change in the mode of the write."""
+    if _is_snapshot_table(table):
+        if not overwrite:
+            raise InvalidRequestError(
+                f"table {table.ref.name!r} is a snapshot table, which each write replaces: use "
+                "mode('overwrite') instead of mode('append')"
+            )
+    elif overwrite:
         raise InvalidRequestError(
-            "tables support only appends: use mode('append'), or for a stream "
-            "outputMode('append'), instead of mode('overwrite')"
+            "tables support only appends, except for snapshot tables: use mode('append'), or for "
+            "a stream outputMode('append'), instead of mode('overwrite')"
         )
-    where, name = read_instance(options), read_table_name(options)
-    table, op_column = cached_instance(where).table(name), options.get("opColumn")
-    return where, begin_ingest(table, to_arrow(schema), _NAME, op_column)
+
+
+def _begin(
+    table: OpenTable, options: Options, schema: StructType, job_id: str | None = None
+) -> BegunIngest:
+    return begin_ingest(table, to_arrow(schema), _NAME, options.get("opColumn"), job_id)
 
 
 def _write(

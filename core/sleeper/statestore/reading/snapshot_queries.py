@@ -57,6 +57,18 @@ class SnapshotQueries(VersionReader):
         )
         return ExpiredVersion(*found[:2]) if found and found[2] is not None else None
 
+    def published(self, number: int) -> int:
+        """Returns the version whose rows the table has at the number, 0 before the first."""
+        found: int | None = self.row(
+            "SELECT max(number) FROM snapshot_versions WHERE number <= :number", number=number
+        )[0]
+        return found or 0
+
+    def newest_begun(self) -> int | None:
+        """Returns the number at which the newest published load began, expired or not."""
+        found: int | None = self.row("SELECT max(begun) FROM snapshot_versions")[0]
+        return found
+
     def check_not_expired(self) -> None:
         """Raises InvalidRequestError if the version is within an expired one."""
         if fault := expired_fault(self.version, self._covering()):

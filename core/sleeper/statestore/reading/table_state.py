@@ -73,7 +73,7 @@ class TableState:
             raise InvalidRequestError(
                 f"version {version} does not exist yet: the newest is {self.number}"
             )
-        self.is_snapshot_table = table_type == SNAPSHOT_TABLE
+        self.is_snapshot_table: bool = table_type == SNAPSHOT_TABLE
         self.snapshots = SnapshotQueries(connection, self.version, dimensions)
         if self.is_snapshot_table:
             self.snapshots.check_not_expired()
