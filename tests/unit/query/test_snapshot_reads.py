@@ -1,0 +1,134 @@
+"""Reads of a snapshot table whose version expires meanwhile, and whose files are collected."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.admin.clone import clone_table
+from sleeper.admin.tables import create_table
+from sleeper.errors import InvalidRequestError
+from sleeper.garbage_collection.service import collect_table, expire_table_versions
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.query import run
+from sleeper.query.hold import take_shared_hold
+from sleeper.query.request import Query
+from sleeper.query.result import QueryResult
+from sleeper.query.service import open_query
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
+    ' "valueFields": [{"name": "load", "type": "LongType"}]}'
+)
+ROWS = 40_000
+"""More than a batch."""
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    instance = open_local_instance(tmp_path / "instance")
+    properties = {"sleeper.table.type": "snapshot", "sleeper.table.gc.delay.minutes": "0"}
+    create_table(instance, "t", SCHEMA, properties)
+    yield instance
+    instance.close()
+
+
+def load(instance: Instance, number: int, rows: int = ROWS, table: str = "t") -> int:
+    keys, loads = pa.array(range(rows), pa.int64()), pa.array([number] * rows, pa.int64())
+    batch = pa.record_batch({"k": keys, "load": loads})
+    result = ingest_rows(instance, table, [batch], f"load-{table}-{number}")
+    assert result.number is not None
+    return result.number
+
+
+def replace_and_collect(instance: Instance, number: int) -> int:
+    """Loads the table again, and deletes what the version before needs."""
+    load(instance, number)
+    expire_table_versions(instance, "t")
+    return collect_table(instance, "t").files
+
+
+def loads(result: QueryResult) -> list[tuple[int, int]]:
+    """Returns the numbers of the loads of the rows, and how often each is there."""
+    counts = result.read_all()["load"].value_counts()
+    return [(each["values"].as_py(), each["counts"].as_py()) for each in counts]
+
+
+def holds(instance: Instance) -> list[int]:
+    with instance.table("t").state.reading() as state:
+        return [hold.version for hold in state.collection.holds()]
+
+
+def test_a_read_of_a_leaf_keeps_its_version_from_the_first_batch(instance: Instance) -> None:
+    first = load(instance, 1)
+    with open_query(instance, "t", Query()) as result:
+        assert holds(instance) == [first]
+        begun = next(result)
+        assert replace_and_collect(instance, 2) == 0
+        assert begun.num_rows + sum(batch.num_rows for batch in result) == ROWS
+    assert holds(instance) == []
+    expire_table_versions(instance, "t")
+    assert collect_table(instance, "t").files == 1
+    assert loads(open_query(instance, "t", Query())) == [(2, ROWS)]
+
+
+def test_a_read_of_one_batch_takes_no_hold(instance: Instance) -> None:
+    first = load(instance, 1, rows=10)
+    with open_query(instance, "t", Query()) as result:
+        assert holds(instance) == []
+        replace_and_collect(instance, 2)
+        assert loads(result) == [(1, 10)]
+    with pytest.raises(InvalidRequestError, match=f"version {first} is no longer readable"):
+        open_query(instance, "t", Query(version=first))
+
+
+@pytest.mark.parametrize("step", ["plan_query", "read_rows"])
+def test_a_read_restarts_if_its_version_is_collected_before_the_first_batch(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    first = load(instance, 1)
+    original = getattr(run, step)
+    attempts: list[int] = []
+
+    def replace_after(*arguments: Any, **more: Any) -> Any:
+        attempts.append(len(attempts) + 1)
+        result = original(*arguments, **more)
+        if len(attempts) == 1:
+            if step == "read_rows":  # the first batches are read before the hold
+                result = iter(list(result))
+            replace_and_collect(instance, 2)
+        return result
+
+    monkeypatch.setattr(run, step, replace_after)
+    assert loads(open_query(instance, "t", Query())) == [(2, ROWS)]
+    assert attempts == [1, 2]
+    attempts.clear()
+    with pytest.raises(InvalidRequestError, match=f"version {first} is no longer readable"):
+        open_query(instance, "t", Query(version=first))
+
+
+def test_a_shared_hold_serves_the_reads_of_its_version_only(instance: Instance) -> None:
+    first = load(instance, 1, rows=1)
+    store, clock = instance.table("t").state, instance.clock
+    begun = take_shared_hold(store, first, 60, clock, "reader")
+    assert take_shared_hold(store, first, 60, clock, "reader") == begun
+    second = load(instance, 2, rows=1)
+    take_shared_hold(store, second, 60, clock, "reader")
+    assert holds(instance) == [first, second]
+    load(instance, 3, rows=1)
+    assert expire_table_versions(instance, "t").expired == ()
+
+
+def test_a_clone_of_the_table_before_its_first_load_has_no_snapshot(instance: Instance) -> None:
+    load(instance, 1, rows=1)
+    load(instance, 2, rows=1)
+    clone_table(instance, "t", "empty", 1)
+    with pytest.raises(InvalidRequestError, match="no snapshot yet"):
+        open_query(instance, "empty", Query())
+    load(instance, 3, rows=2, table="empty")
+    assert loads(open_query(instance, "empty", Query())) == [(3, 2)]
