@@ -29,7 +29,12 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import hash_request
 from sleeper.statestore.transactions.snapshot_loads import BeginLoad, PublishSnapshot
-from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
+from sleeper.statestore.transactions.transaction import (
+    Outcome,
+    Status,
+    Transaction,
+    new_transaction_id,
+)
 from sleeper.storage.bucket_folder import store_errors
 
 logger = logging.getLogger(__name__)
@@ -148,13 +153,15 @@ class RunStart:
 def begin_run(state: StateStore, clock: Clock, job_id: str | None = None) -> RunStart:
     """Returns the start of a run that will commit files. In a snapshot table a load begins.
 
+    Another run of the job has the place of the first among the loads.
     UnavailableError if the clock is implausibly ahead of the log.
     """
     with state.reading() as now:
         start_ms, is_load = now.run_start(clock()), now.is_snapshot_table
     if not is_load:
         return RunStart(start_ms)
-    return RunStart(start_ms, commit_until_known(lambda: state.commit_or_raise(BeginLoad(job_id))))
+    begin = BeginLoad(job_id, id=job_id or new_transaction_id())
+    return RunStart(start_ms, commit_until_known(lambda: state.commit_or_raise(begin)))
 
 
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:
@@ -172,8 +179,7 @@ def commit_files(state: StateStore, files: AddFiles) -> Outcome:
 def is_overtaken(state: StateStore, transaction: Transaction) -> bool:
     """Returns whether the transaction publishes a load that began before the published one.
 
-    It can never succeed, and a retry would begin again and replace the newer load by older files.
-    So the job is rejected, and not retried.
+    It can never succeed, so the job is rejected and not retried.
     """
     if not isinstance(transaction, PublishSnapshot):
         return False

@@ -10,8 +10,8 @@ import pytest
 import sleeper
 import sleeper.ingest.run
 from sleeper.clock import Clock
-from sleeper.errors import InvalidRequestError
-from sleeper.ingest.service import submit_ingest
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.ingest.service import ingest_paths, submit_ingest
 from sleeper.ingest_batcher.service import receive_batch_message, submit_to_batcher
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message, QueueName
@@ -83,7 +83,6 @@ def test_an_overtaken_load_is_rejected_and_leaves_nothing(table: sleeper.Table) 
 def test_the_message_of_an_overtaken_load_is_not_retried(
     table: sleeper.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A retry would begin again, and then replace the newer load by older files.
     def begin_and_overtake(state: StateStore, clock: Clock, job_id: str | None) -> RunStart:
         start = begin_run(state, clock, job_id)
         with monkeypatch.context() as patch:
@@ -97,6 +96,23 @@ def test_the_message_of_an_overtaken_load_is_not_retried(
     ports = table._instance
     assert ports.jobs.queue(QueueName.INGEST).counts().unfinished == 0
     assert ports.jobs.tracker.job(ports.table("t").ref.id, job_id).state is JobState.REJECTED
+    assert keys(table) == ["late"]
+
+
+def test_a_retried_load_has_the_place_of_its_first_run(
+    table: sleeper.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UnavailableError("the disk is full")
+
+    path = write_csv(tmp_path, "early")
+    with monkeypatch.context() as patch:
+        patch.setattr(sleeper.ingest.run, "write_sorted", fail)
+        with pytest.raises(UnavailableError):
+            ingest_paths(table._instance, "t", [path], "early")
+    table.ingest(rows("late"), job_id="late")
+    with pytest.raises(InvalidRequestError, match="load early began at transaction 2, and load"):
+        ingest_paths(table._instance, "t", [path], "early")
     assert keys(table) == ["late"]
 
 

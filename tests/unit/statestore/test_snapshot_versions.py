@@ -52,7 +52,7 @@ class SnapshotTable(StateTable):
     """A snapshot table. A load `a` has the file `a`."""
 
     def begin(self) -> int:
-        return self._commit(BeginLoad("load"))
+        return self._commit(BeginLoad())
 
     def publish(self, load: str, begun: int, *paths: str) -> Outcome:
         files = tuple(NewFile(data_file(path), ((ROOT, 10),)) for path in paths)

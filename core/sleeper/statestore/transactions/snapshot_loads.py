@@ -24,10 +24,13 @@ _NO_SNAPSHOT_TABLE = "the table is no snapshot table, so no load replaces its ro
 
 @dataclass(frozen=True, slots=True)
 class BeginLoad(Transaction):
-    """Changes nothing. Its number is the place of a load in the order of loads, `job` its id."""
+    """Changes nothing. Its number is the place of a load in the order of loads.
+
+    The id is that of the job, also in `job`, so that every run of the job has the place of the
+    first: a retry would otherwise replace a newer load by older rows.
+    """
 
     kind: ClassVar[str] = "begin_load"
-    remembered: ClassVar[bool] = False
     job: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
