@@ -32,7 +32,6 @@ NAMES = (
     "deletes",
     "purge",
     "upserts",
-    "snapshots",
     "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]

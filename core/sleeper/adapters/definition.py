@@ -16,6 +16,7 @@ from sleeper.adapters.secrets import parse_secret
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
 from sleeper.statestore.version import parse_version_text
+from sleeper.storage.location import LOCAL_SCHEME
 from sleeper.tables import check_table_name
 
 ADAPTER_NAME_LENGTH_MAX = 100
@@ -65,7 +66,7 @@ class DatabaseSource:
         if (self.table is None) == (self.query is None):
             given = "neither" if self.table is None else "both"
             raise InvalidRequestError(
-                f"database source has {given} of table and query (expected one of them)"
+                f"database source has {given} of table and query (expected a table or a query)"
             )
         if not (self.table or self.query or "").strip():
             raise InvalidRequestError("database source: the table or query is empty")
@@ -130,7 +131,7 @@ class FilesSource:
     def describe(self) -> str:
         """Returns a short text for people."""
         more = f" and {len(self.paths) - 1:,} more" if len(self.paths) > 1 else ""
-        return f"{self.paths[0]}{more}"
+        return f"{self.paths[0].removeprefix(LOCAL_SCHEME)}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +221,14 @@ class Adapter:
                 "(expected two tables)"
             )
 
+    @property
+    def job_prefix(self) -> str:
+        """The beginning of the ids of all runs' jobs. Names do not contain its last character."""
+        return f"adapter-{self.name}:"
+
     def job_id(self, run_id: str) -> str:
         """Returns the id of a run's job in the sink."""
-        return f"adapter-{self.name}-{run_id}"
+        return f"{self.job_prefix}{run_id}"
 
 
 ADAPTERS = _strict_codec(Adapter)

@@ -46,7 +46,9 @@ class LoadResult(Protocol):
 
 
 @contextmanager
-def suggest_retry(context: typer.Context, arguments: Sequence[str], job_id: str) -> Iterator[None]:
+def suggest_retry(
+    context: typer.Context, arguments: Sequence[str], job_id: str, option: str = "--job-id"
+) -> Iterator[None]:
     """Prints the command that repeats the job if it fails, unless it was rejected."""
     try:
         yield
@@ -55,7 +57,7 @@ def suggest_retry(context: typer.Context, arguments: Sequence[str], job_id: str)
     except (Exception, KeyboardInterrupt):
         where = context.obj
         is_default = where is None or where == os.environ.get("SLEEPER_INSTANCE")
-        command = [*([] if is_default else ["--instance", where]), *arguments, "--job-id", job_id]
+        command = [*([] if is_default else ["--instance", where]), *arguments, option, job_id]
         note(
             f"{arguments[0]} not confirmed; to retry without adding rows twice, run: "
             f"sleeper {shlex.join(command)}"

@@ -8,6 +8,7 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
+    adapter,
     bulk,
     changes,
     delete,
@@ -64,6 +65,7 @@ app.command("report")(instance.report)
 app.command("backup")(instance.backup)
 app.command("pause")(instance.pause)
 app.command("resume")(instance.resume)
+app.add_typer(adapter.adapters, name="adapter")
 app.add_typer(query.queries, name="queries")
 app.add_typer(instance.code, name="code")
 app.add_typer(maintenance.dead_letters, name="dead-letters")

@@ -160,6 +160,24 @@ def ingest_batches(
     return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
 
 
+def ingest_checked(
+    table: IngestTable,
+    job_id: str,
+    batches: Iterable[pa.RecordBatch],
+    request: str,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Ingests batches of exactly the table's schema, which a `RowChecker` of the caller returned.
+
+    They are not read if the job was done before.
+    """
+
+    def gather(rows: GatheredRows) -> None:
+        _stage(rows, iter(batches), progress or _NO_PROGRESS)
+
+    return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
+
+
 def make_operations(schema: Schema, op_column: str | None) -> Operations | None:
     """Returns the column of operations, if there is one."""
     return None if op_column is None else Operations(schema, op_column)

@@ -74,13 +74,13 @@ def test_a_due_run_is_sent_once_under_the_id_of_its_time(
     clock.pass_minutes(59)
     assert send_due_runs(instance) == DueReport()
     clock.pass_minutes(1)
-    assert send_due_runs(instance) == DueReport(sent=(f"adapter-orders-{FIRST}",))
+    assert send_due_runs(instance) == DueReport(sent=(f"adapter-orders:{FIRST}",))
     assert send_due_runs(instance) == DueReport()
     (message,) = receive(instance)
     assert json.loads(message.body) == {"adapter": "orders", "runId": FIRST}
     assert message.group == "orders"
     (job,) = instance.jobs.tracker.recent(JobKind.ADAPTER)
-    assert (job.job_id, job.state.value) == (f"adapter-orders-{FIRST}", "created")
+    assert (job.job_id, job.state.value) == (f"adapter-orders:{FIRST}", "created")
 
 
 def test_downtime_is_caught_up_by_one_run(instance: Instance, clock: FakeClock) -> None:
@@ -89,7 +89,7 @@ def test_downtime_is_caught_up_by_one_run(instance: Instance, clock: FakeClock) 
     send_due_runs(instance)
     end_run(instance, adapter, FIRST, JobStep.COMMITTED)
     clock.pass_minutes(60 * 24 * 7 + 20)
-    assert send_due_runs(instance).sent == ("adapter-orders-20260108T010000Z",)
+    assert send_due_runs(instance).sent == ("adapter-orders:20260108T010000Z",)
     assert run_ids(receive(instance)) == ["20260108T010000Z"]
 
 
@@ -104,7 +104,7 @@ def test_a_due_run_waits_for_the_run_before_it(instance: Instance, clock: FakeCl
     assert send_due_runs(instance) == DueReport(waiting=("orders",))
     end_run(instance, adapter, FIRST, JobStep.COMMITTED)
     # The second time passed meanwhile, and only the latest is run.
-    assert send_due_runs(instance).sent == (f"adapter-orders-{THIRD}",)
+    assert send_due_runs(instance).sent == (f"adapter-orders:{THIRD}",)
 
 
 @pytest.mark.parametrize("step", [JobStep.FAILED, JobStep.REJECTED])
@@ -116,7 +116,7 @@ def test_the_next_run_comes_after_one_that_failed(
     send_due_runs(instance)
     end_run(instance, adapter, FIRST, step)
     clock.pass_minutes(60)
-    assert send_due_runs(instance).sent == (f"adapter-orders-{SECOND}",)
+    assert send_due_runs(instance).sent == (f"adapter-orders:{SECOND}",)
 
 
 def test_a_dead_letter_without_a_recorded_end_does_not_stop_the_schedule(
@@ -149,7 +149,7 @@ def test_a_process_that_dies_after_sending_sends_the_same_run_again(
         patch.setattr(AdapterStore, "record_due", die)
         assert send_due_runs(instance).problems == ("adapter 'orders': the disk is full",)
     clock.pass_minutes(minutes_later)
-    assert send_due_runs(instance).sent == (f"adapter-orders-{FIRST}",)
+    assert send_due_runs(instance).sent == (f"adapter-orders:{FIRST}",)
     messages = receive(instance)
     # The queue recognizes a repetition for five minutes, and the id of the run always.
     assert run_ids(messages) == [FIRST] * (1 if minutes_later < 5 else 2)
@@ -160,7 +160,7 @@ def test_a_run_that_began_is_not_sent_again(instance: Instance, clock: FakeClock
     adapter = add_adapter(instance, "orders", "1h")
     clock.pass_minutes(60)
     record(instance, adapter, FIRST, JobStep.STARTED)
-    assert send_due_runs(instance).sent == (f"adapter-orders-{FIRST}",)
+    assert send_due_runs(instance).sent == (f"adapter-orders:{FIRST}",)
     assert receive(instance) == []
 
 
@@ -173,7 +173,7 @@ def test_an_adapter_that_cannot_run_does_not_hinder_the_others(
     add_adapter(instance, "c-whole", "1h")
     clock.pass_minutes(60)
     report = send_due_runs(instance)
-    assert report.sent == (f"adapter-c-whole-{FIRST}",)
+    assert report.sent == (f"adapter-c-whole:{FIRST}",)
     lost, damaged = report.problems
     assert "adapter 'a-lost': no table is named 'gone'" in lost
     assert "definition of adapter 'b-damaged'" in damaged
@@ -190,14 +190,14 @@ def test_a_new_schedule_begins_when_it_is_set(instance: Instance, clock: FakeClo
     add_adapter(instance, "orders", "cron(0 0 * * ? *)")
     assert send_due_runs(instance) == DueReport()
     clock.now_ms = START_MS + 2 * DAY_MS
-    assert send_due_runs(instance).sent == ("adapter-orders-20260103T000000Z",)
+    assert send_due_runs(instance).sent == ("adapter-orders:20260103T000000Z",)
 
 
 def test_only_runs_that_were_due_at_a_time_are_sent(instance: Instance, clock: FakeClock) -> None:
     add_adapter(instance, "orders", "1h")
     clock.pass_minutes(90)
     assert send_due_runs(instance, START_MS + 59 * 60_000) == DueReport()
-    assert send_due_runs(instance, START_MS + 60 * 60_000).sent == (f"adapter-orders-{FIRST}",)
+    assert send_due_runs(instance, START_MS + 60 * 60_000).sent == (f"adapter-orders:{FIRST}",)
 
 
 def test_runs_of_one_adapter_follow_each_other_and_others_do_not_wait(instance: Instance) -> None:

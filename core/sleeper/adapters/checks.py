@@ -1,0 +1,77 @@
+"""Checks of an adapter that can be made before its first run."""
+
+from sleeper.adapters.definition import Adapter, DatabaseSource, Engine, FilesSource, TableSource
+from sleeper.adapters.postgresql import check_database
+from sleeper.adapters.run import OpenSpark
+from sleeper.adapters.secrets import read_secret
+from sleeper.adapters.source_text import expand_paths
+from sleeper.adapters.table_rows import check_table
+from sleeper.datafiles.sources.files import (
+    RowChecker,
+    SourceFormat,
+    find_source_files,
+    source_format,
+)
+from sleeper.datafiles.sources.parquet import open_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.instance import Instance
+from sleeper.properties.table import EXTRA_COLUMNS_REFUSED
+from sleeper.schema.model import Schema
+from sleeper.storage.bucket_folder import SourceFile
+
+_OPENED_FILES_MAX = 20
+
+
+def check_adapter(
+    instance: Instance,
+    adapter: Adapter,
+    reads_source: bool = True,
+    spark: OpenSpark | None = None,
+) -> None:
+    """Raises an error if the sink does not exist, or the source is missing or does not fit it.
+
+    Without `reads_source` the source is not opened, but a missing password is an error. A database
+    that needs Spark is opened only with `spark`.
+    """
+    table = instance.table(adapter.sink.table)
+    with table.state.reading() as state:
+        schema = state.schema
+    source = adapter.source
+    if isinstance(source, DatabaseSource):
+        password = None if source.password is None else read_secret(instance, source.password)
+        if reads_source:
+            _check_database(source, password, schema, spark)
+    elif reads_source and isinstance(source, TableSource):
+        check_table(instance, source, schema)
+    elif reads_source and isinstance(source, FilesSource):
+        refuses_extra = table.properties().get(EXTRA_COLUMNS_REFUSED)
+        _check_files(instance, source, schema, refuses_extra)
+
+
+def _check_database(
+    source: DatabaseSource, password: str | None, schema: Schema, spark: OpenSpark | None
+) -> None:
+    if source.chosen_engine is Engine.ADBC:
+        check_database(source, password, schema)
+    elif spark is not None:
+        spark().check(source, password, schema)
+
+
+def _check_files(
+    instance: Instance, source: FilesSource, schema: Schema, refuses_extra: bool
+) -> None:
+    """Opens the first files, and reads the first rows of text."""
+    names = expand_paths(instance, source)
+    files = find_source_files([instance.storage.sources.open(name) for name in names])
+    for path in files[:_OPENED_FILES_MAX]:
+        _check_file(path, RowChecker(schema, str(path), None, refuses_extra_columns=refuses_extra))
+
+
+def _check_file(path: SourceFile, checker: RowChecker) -> None:
+    match source_format(path):
+        case SourceFormat.PARQUET:
+            open_parquet(path, checker)
+        case SourceFormat.CSV:
+            next(read_csv(path, checker), None)
+        case SourceFormat.JSON_LINES:
+            next(read_json_lines(path, checker), None)

@@ -1,0 +1,108 @@
+"""Listings of adapters and of their runs."""
+
+from dataclasses import dataclass
+
+from sleeper.adapters.definition import ADAPTERS, Adapter
+from sleeper.adapters.store import AdapterStore
+from sleeper.errors import NotFoundError
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobRun, JobState, JobStatus
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+
+_RECENT_JOBS = 200
+_NO_RUN = JobRun("", JobState.CREATED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    adapter: Adapter
+    job: JobStatus | None
+
+    @property
+    def run(self) -> JobRun:
+        return _run(self.job) if self.job else _NO_RUN
+
+
+_ADAPTER_COLUMNS = (
+    Column("adapter", "Adapter", value=lambda each: each.adapter.name),
+    Column("source", "Source", value=lambda each: each.adapter.source.describe()),
+    Column("sink", "Sink", value=lambda each: each.adapter.sink.table),
+    Column(
+        "schedule",
+        "Schedule",
+        value=lambda each: each.adapter.schedule.expression if each.adapter.schedule else None,
+    ),
+    Column("state", "Last run", value=lambda each: each.job.state.value if each.job else None),
+    Column("ended", "Ended", ColumnKind.TIME, lambda each: each.run.ended_ms),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.run.rows_written),
+    Column("reason", "Reason", value=lambda each: _reason(each.job)),
+)
+_RUN_COLUMNS = (
+    Column("run", "Run", value=lambda job: job.job_id.partition(":")[2]),
+    Column("state", "State", value=lambda job: job.state.value),
+    Column("started", "Started", ColumnKind.TIME, lambda job: _run(job).started_ms),
+    Column("seconds", "Seconds", ColumnKind.SECONDS, lambda job: _run(job).seconds),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda job: _run(job).rows_written),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: _run(job).bytes),
+    Column("version", "Version", ColumnKind.COUNT, lambda job: _run(job).number),
+    Column("source", "Source", value=lambda job: _run(job).source),
+    Column("reason", "Reason", value=lambda job: _reason(job)),
+)
+_DEFINITION = ("name", "source", "sink", "schedule")
+
+
+def list_adapters(instance: Instance) -> Listing:
+    """Lists all adapters by name, each with its last run."""
+    adapters = AdapterStore(instance.storage.root).list()
+    jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, limit=_RECENT_JOBS) if adapters else ()
+    listed = [
+        _Listed(adapter, next((j for j in jobs if j.job_id.startswith(adapter.job_prefix)), None))
+        for adapter in adapters
+    ]
+    summary = pluralize(len(adapters), "adapter")
+    return Listing.describe("adapters", summary, _ADAPTER_COLUMNS, listed)
+
+
+def show_adapter(instance: Instance, name: str, limit: int) -> tuple[Listing, Listing]:
+    """Returns the members of a definition, and the adapter's latest runs, newest first."""
+    adapter = AdapterStore(instance.storage.root).get(name)
+    jobs = find_runs(instance, adapter, limit)
+    return (
+        _describe(adapter),
+        Listing.describe("adapter-runs", pluralize(len(jobs), "latest run"), _RUN_COLUMNS, jobs),
+    )
+
+
+def find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobStatus, ...]:
+    """Returns the latest runs of an adapter into its sink, newest first."""
+    try:
+        table_id = instance.tables.index.find(adapter.sink.table).id
+    except NotFoundError:
+        return ()
+    jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, table_id, _RECENT_JOBS)
+    return tuple(j for j in jobs if j.job_id.startswith(adapter.job_prefix))[:limit]
+
+
+def _describe(adapter: Adapter) -> Listing:
+    """Describes a definition: a row with its members in JSON, lines in text."""
+    raw = ADAPTERS.to_json(adapter)
+    columns = tuple(Column(member, member.title()) for member in _DEFINITION)
+    row = tuple(raw.get(member) for member in _DEFINITION)
+    lines = [
+        f"  {group}.{member}: {value if isinstance(value, str | int) else ', '.join(value)}"
+        for group, members in raw.items()
+        if isinstance(members, dict)
+        for member, value in members.items()
+    ]
+    return Listing("adapter", f"adapter {adapter.name}", columns, (row,), tuple(lines))
+
+
+def _run(job: JobStatus) -> JobRun:
+    """Returns the run that committed, not a repetition that found it done; else the latest."""
+    committed = (run for run in job.runs if run.rows_written is not None)
+    return next(committed, job.last_run or _NO_RUN)
+
+
+def _reason(job: JobStatus | None) -> str | None:
+    return "; ".join(job.reasons) or None if job else None

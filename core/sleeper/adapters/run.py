@@ -1,0 +1,212 @@
+"""Runs an adapter: its source's rows become one commit of the sink.
+
+Each run is a job of the kind `adapter` under its own id, which the job tracker records with its
+source, version, rows and bytes. A repeated run id reads nothing.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from sleeper.adapters.definition import (
+    Adapter,
+    DatabaseSource,
+    Engine,
+    FilesSource,
+    Source,
+    TableSource,
+)
+from sleeper.adapters.message import check_run_id
+from sleeper.adapters.postgresql import read_database
+from sleeper.adapters.secrets import read_secret
+from sleeper.adapters.source_text import expand_paths
+from sleeper.adapters.store import AdapterStore
+from sleeper.adapters.table_rows import pinned_table
+from sleeper.errors import InvalidRequestError
+from sleeper.ingest.run import IngestProgress, IngestResult, ingest_checked, ingest_files
+from sleeper.ingest.service import describe_rows_job, ingest_table
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobKind, new_run_id
+from sleeper.runs.commit import find_earlier_commit
+from sleeper.runs.task import record_task
+from sleeper.runs.tracking import RunResult, track_run, unknown_table_id
+from sleeper.schema.model import Schema
+
+
+class SparkDatabases(Protocol):
+    """Reads databases with Spark. Its session starts on first use."""
+
+    def check(self, source: DatabaseSource, password: str | None, schema: Schema) -> None:
+        """Raises an error if the source cannot be reached or does not fit the schema."""
+
+    def load(
+        self,
+        table: OpenTable,
+        source: DatabaseSource,
+        password: str | None,
+        job_id: str,
+        request: str,
+    ) -> "SparkLoad":
+        """Commits all rows of the source as the job. The load begins before its first row."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLoad:
+    """The result of a load by Spark. `note` says what users should know about its rows."""
+
+    result: IngestResult
+    note: str | None = None
+
+
+OpenSpark = Callable[[], SparkDatabases]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRun:
+    """The result of a run of an adapter. `source` names the version of a table.
+
+    `number` is the number of the sink's transaction, which is the version of a snapshot table.
+    `done_before` is true if an earlier run with the id committed.
+    """
+
+    adapter: str
+    run_id: str
+    job_id: str
+    sink: str
+    source: str
+    rows: int
+    files: int
+    bytes: int
+    number: int | None
+    done_before: bool = False
+    note: str | None = None
+
+
+def run_adapter(
+    instance: Instance,
+    name: str,
+    run_id: str | None = None,
+    progress: IngestProgress | None = None,
+    spark: OpenSpark | None = None,
+    task_id: str | None = None,
+) -> AdapterRun:
+    """Runs an adapter in this process, which is a task of its own unless `task_id` names one.
+
+    NotFoundError if there is no such adapter. InvalidRequestError, recorded as a rejection, if a
+    row does not fit or the run can never succeed, UnavailableError if the source does not answer.
+    """
+    adapter = AdapterStore(instance.storage.root).get(name)
+    run_id = new_run_id() if run_id is None else check_run_id(run_id)
+    work = _Run(instance, adapter, run_id, progress, spark)
+    context = nullcontext() if task_id is not None else record_task(instance, JobKind.ADAPTER)
+    with context as task:
+        run = work.execute(task_id or (task.id if task is not None else None))
+        if task is not None:
+            task.add_job(run.rows, run.rows)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    instance: Instance
+    adapter: Adapter
+    run_id: str
+    progress: IngestProgress | None
+    spark: OpenSpark | None
+
+    @property
+    def job_id(self) -> str:
+        return self.adapter.job_id(self.run_id)
+
+    def execute(self, task_id: str | None) -> AdapterRun:
+        """Runs and tracks the job."""
+        table = self._find_sink()
+        tracker = track_run(self.instance, JobKind.ADAPTER, table.ref.id, self.job_id, task_id)
+        return tracker.execute(
+            lambda _: self._load(table), _describe, source=self.adapter.source.describe()
+        )
+
+    def _find_sink(self) -> OpenTable:
+        name = self.adapter.sink.table
+        table_id = unknown_table_id(name, None)
+        with track_run(self.instance, JobKind.ADAPTER, table_id, self.job_id).reject_errors():
+            return self.instance.table(name)
+
+    def _load(self, table: OpenTable) -> AdapterRun:
+        earlier = find_earlier_commit(table.state, self.job_id, describe_rows_job(self.job_id))
+        if earlier is not None:
+            done = IngestResult(self.job_id, 0, 0, earlier.number, done_before=True)
+            return self._result(done)
+        source: Source = self.adapter.source
+        match source:
+            case TableSource():
+                return self._load_table(table, source)
+            case FilesSource():
+                return self._load_files(table, source)
+            case DatabaseSource():
+                return self._load_database(table, source)
+
+    def _load_table(self, table: OpenTable, source: TableSource) -> AdapterRun:
+        place, request = ingest_table(table), describe_rows_job(self.job_id)
+        described: list[str] = []
+
+        def read() -> Generator[pa.RecordBatch]:
+            # Opened when the load has begun: a load that begins later reads a later version.
+            owner = f"adapter {self.adapter.name}"
+            with pinned_table(self.instance, source, place.schema, owner) as pinned:
+                described.append(pinned.source)
+                yield from pinned.batches
+
+        with closing(read()) as batches:
+            result = ingest_checked(place, self.job_id, batches, request, self.progress)
+        return self._result(result, *described)
+
+    def _load_files(self, table: OpenTable, source: FilesSource) -> AdapterRun:
+        names = expand_paths(self.instance, source)
+        files = [self.instance.storage.sources.open(name) for name in names]
+        request = describe_rows_job(self.job_id)
+        result = ingest_files(
+            ingest_table(table), self.job_id, files, request, progress=self.progress
+        )
+        return self._result(result)
+
+    def _load_database(self, table: OpenTable, source: DatabaseSource) -> AdapterRun:
+        password = None if source.password is None else read_secret(self.instance, source.password)
+        if source.chosen_engine is Engine.ADBC:
+            place = ingest_table(table)
+            request = describe_rows_job(self.job_id)
+            with closing(read_database(source, password, place.schema)) as batches:
+                return self._result(
+                    ingest_checked(place, self.job_id, batches, request, self.progress)
+                )
+        if self.spark is None:
+            raise InvalidRequestError(
+                f"adapter {self.adapter.name!r} reads its database with Spark, which this process "
+                "does not start"
+            )
+        request = describe_rows_job(self.job_id)
+        loaded = self.spark().load(table, source, password, self.job_id, request)
+        return replace(self._result(loaded.result), note=loaded.note)
+
+    def _result(self, result: IngestResult, source: str | None = None) -> AdapterRun:
+        return AdapterRun(
+            self.adapter.name,
+            self.run_id,
+            self.job_id,
+            self.adapter.sink.table,
+            source or self.adapter.source.describe(),
+            result.rows,
+            result.files,
+            result.bytes,
+            result.number,
+            result.done_before,
+        )
+
+
+def _describe(run: AdapterRun) -> RunResult:
+    if run.done_before:
+        return RunResult(None, number=run.number)
+    return RunResult(run.rows, bytes=run.bytes, number=run.number, source=run.source)

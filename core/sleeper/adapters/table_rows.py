@@ -1,0 +1,99 @@
+"""Rows of a table of the instance, pinned at one version."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sleeper.adapters.database_rows import fit_rows
+from sleeper.adapters.definition import TableSource
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.casts import is_castable
+from sleeper.errors import InvalidRequestError, did_you_mean
+from sleeper.instance import Instance, OpenTable
+from sleeper.query.engine import QueryEngine
+from sleeper.query.hold import VersionHold
+from sleeper.query.request import Query
+from sleeper.query.run import run_query
+from sleeper.query.service import make_query_table
+from sleeper.schema.model import Schema, type_name
+from sleeper.statestore.version import Version, parse_version_text
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTable:
+    """A table at a version that is held. `batches` are rows of the sink's schema."""
+
+    version: int
+    source: str
+    batches: Iterator[pa.RecordBatch]
+
+
+def check_table(instance: Instance, source: TableSource, schema: Schema) -> None:
+    """Raises an error if the table or its version does not exist, or does not fit the schema."""
+    table = instance.table(source.table)
+    with table.state.reading(_version(instance, source)) as state:
+        _check_fields(source.table, state.schema, schema)
+
+
+@contextmanager
+def pinned_table(
+    instance: Instance, source: TableSource, schema: Schema, owner: str
+) -> Iterator[PinnedTable]:
+    """Holds the source's version, which the rows are read from.
+
+    The limits of queries do not apply: a run reads all rows.
+    """
+    table = instance.table(source.table)
+    with table.state.reading(_version(instance, source)) as state:
+        version, fields = state.version, state.schema
+    names = _check_fields(source.table, fields, schema)
+    engine = instance.queries.engine()
+    hold = VersionHold(table.state, version, engine.settings.hold_seconds, instance.clock, owner)
+    hold.acquire()
+    try:
+        described = f"table {source.table} at version {version:,}"
+        rows = _read(table, Query(columns=names, version=version), engine, schema, described)
+        yield PinnedTable(version, described, rows)
+    finally:
+        hold.release()
+
+
+def _read(
+    table: OpenTable, query: Query, engine: QueryEngine, schema: Schema, where: str
+) -> Iterator[pa.RecordBatch]:
+    settings = replace(engine.settings, rows_max=0, seconds_max=0, bytes_max=0)
+    unlimited = QueryEngine(settings, engine.clock)
+    with run_query(query, make_query_table(table), unlimited, is_held=True) as result:
+        for batch in result:
+            if batch.num_rows:
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                yield fit_rows(columns, schema, where)
+
+
+def _check_fields(name: str, source: Schema, sink: Schema) -> tuple[str, ...]:
+    """Returns the fields to read. InvalidRequestError if one is missing or cannot fit."""
+    found = {field.name: field for field in source.fields}
+    names = []
+    for field in sink.fields:
+        given = found.get(field.name)
+        if given is None:
+            if field.name in sink.added_names:
+                continue
+            raise InvalidRequestError(
+                f"table {name!r} has no field {field.name!r}, which the sink has "
+                f"(expected {', '.join(each.name for each in sink.fields)})"
+                f"{did_you_mean(field.name, found)}"
+            )
+        if not is_castable(arrow_type(given.type), field.type):
+            raise InvalidRequestError(
+                f"table {name!r}: field {field.name!r} is {type_name(given.type)}, which does not "
+                f"fit the sink's {type_name(field.type)}"
+            )
+        names.append(field.name)
+    return tuple(names)
+
+
+def _version(instance: Instance, source: TableSource) -> Version | None:
+    return None if source.as_of is None else parse_version_text(source.as_of, instance.clock)

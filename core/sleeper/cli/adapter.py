@@ -1,0 +1,265 @@
+"""`sleeper adapter`: named pairs of a source and a sink that run again and again."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.arguments import use_instance
+from sleeper.cli.ingest import suggest_retry, summarize_load
+from sleeper.cli.output import instance_command, listing_command, note, show_ingest
+from sleeper.jobs.process import interrupted_by_sigterm
+
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
+
+adapters = typer.Typer(
+    help="Create, run and list adapters, which load tables from databases, files and other tables.",
+    no_args_is_help=True,
+)
+
+_DATABASE = "Of a database"
+
+
+def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the matching adapters of a local instance."""
+    from sleeper.opening import open_instance
+
+    where = context.find_root().params.get("where")
+    try:
+        if str(where or "").startswith("aws:"):  # too slow for a completion
+            return []
+        instance = open_instance(where)
+        try:
+            from sleeper.adapters.store import AdapterStore
+
+            names = AdapterStore(instance.storage.root).names()
+        finally:
+            instance.close()
+    except Exception:  # a completion cannot report errors
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+AdapterName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the adapter.", autocompletion=complete_adapter),
+]
+
+
+@adapters.command("create")
+@instance_command
+def create(
+    instance: "Instance",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new adapter.")],
+    source: Annotated[
+        list[str],
+        typer.Option(
+            "--source",
+            metavar="SOURCE",
+            help="postgresql://USER@HOST/DATABASE, mariadb://... or mysql://...; "
+            "table:NAME[@VERSION]; or a file, a folder, a pattern such as 'data/*.csv' or "
+            "s3://bucket/key, repeatable.",
+        ),
+    ],
+    sink: Annotated[
+        str, typer.Option("--sink", metavar="TABLE", help="Table that receives the rows.")
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="[SCHEMA.]TABLE", help=f"{_DATABASE}: the table to read."),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="SQL", help=f"{_DATABASE}: a query to read.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help=f"{_DATABASE}: the user.")
+    ] = None,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password",
+            metavar="REFERENCE",
+            help=f"{_DATABASE}: where the password is, env:NAME, file:PATH or secret:NAME-OR-ARN "
+            "of AWS Secrets Manager. Each run reads it there.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="adbc|spark",
+            help=f"{_DATABASE}: read with one connection in this process, or with Spark. Default: "
+            "adbc for PostgreSQL without --partition-column, else spark.",
+        ),
+    ] = None,
+    partition_column: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-column",
+            metavar="COLUMN",
+            help=f"{_DATABASE}: read parts at once, cut at values of this column.",
+        ),
+    ] = None,
+    lower: Annotated[
+        str | None,
+        typer.Option(
+            "--lower",
+            metavar="VALUE",
+            help="Value of the partition column at which cuts begin. Default: the smallest. No "
+            "row is left out.",
+        ),
+    ] = None,
+    upper: Annotated[
+        str | None,
+        typer.Option(
+            "--upper",
+            metavar="VALUE",
+            help="Value of the partition column at which cuts end. Default: the largest.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", metavar="N", help="Number of parts.")
+    ] = None,
+    fetch_rows: Annotated[
+        int | None,
+        typer.Option("--fetch-rows", metavar="N", help="Rows per network round trip of Spark."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", metavar="DURATION", help=f"{_DATABASE}: limit of the query, such as 30m."
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the source and sink of an existing adapter.")
+    ] = False,
+    no_check: Annotated[
+        bool,
+        typer.Option(
+            "--no-check", help="Do not open the source now, for example because it is down."
+        ),
+    ] = False,
+) -> None:
+    """Create an adapter, after a check that its source can be read and fits the table.
+
+    A run loads all rows of the source. It replaces the rows of a table that was created with
+    sleeper.table.type=snapshot, and adds rows to any other table.
+
+    \b
+    Examples:
+      sleeper adapter create orders --source postgresql://reader@db.example/shop \\
+        --table public.orders --password env:SHOP_PASSWORD --sink orders
+      sleeper adapter create prices --source 'exports/*.csv' --sink prices
+      sleeper adapter create copy --source table:orders@17 --sink orders_copy
+    """
+    from sleeper.adapters.service import create_adapter
+    from sleeper.adapters.source_text import DatabaseOptions
+
+    options = DatabaseOptions(
+        table,
+        query,
+        user,
+        password,
+        engine,
+        partition_column,
+        lower,
+        upper,
+        partitions,
+        fetch_rows,
+        timeout,
+    )
+    made = create_adapter(instance, name, source, sink, options, replace, not no_check)
+    note(f"created adapter {name}: {made.source.describe()} -> {sink}")
+
+
+@adapters.command("run")
+def run(
+    context: typer.Context,
+    name: AdapterName,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id",
+            metavar="ID",
+            help="Id of the run. A repeated run changes nothing. Default: new.",
+        ),
+    ] = None,
+) -> None:
+    """Load all rows of the adapter's source into its sink now, in one commit.
+
+    \b
+    Examples:
+      sleeper adapter run orders
+      sleeper adapter run orders --run-id 2026-11-23
+    """
+    from sleeper.jobs.event import new_run_id
+
+    run_id = run_id or new_run_id()
+    with use_instance(context) as instance:
+        from sleeper.adapters.store import AdapterStore
+
+        AdapterStore(instance.storage.root).get(name)  # fails before the engine takes a second
+        from sleeper.adapters.run import run_adapter
+
+        start = time.monotonic()
+        with (
+            suggest_retry(context, ["adapter", "run", name], run_id, "--run-id"),
+            interrupted_by_sigterm(),
+            show_ingest(f"adapter {name}") as progress,
+        ):
+            result = run_adapter(instance, name, run_id, progress)
+    if result.note:
+        note(f"note: {result.note}")
+    note(summarize_load(result, result.sink, time.monotonic() - start))
+
+
+@adapters.command("list")
+@listing_command
+def list_all(instance: "Instance") -> "Iterable[Listing]":
+    """List the adapters, each with its last run.
+
+    \b
+    Examples:
+      sleeper adapter list
+      sleeper adapter list --output json
+    """
+    from sleeper.adapters.report import list_adapters
+
+    return [list_adapters(instance)]
+
+
+@adapters.command("show")
+@listing_command
+def show(
+    instance: "Instance",
+    name: AdapterName,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of runs to list.")] = 10,
+) -> "Iterable[Listing]":
+    """Show an adapter and its latest runs: rows, bytes, seconds, version, source, failures.
+
+    \b
+    Examples:
+      sleeper adapter show orders
+      sleeper adapter show orders --output json | jq 'select(.report == "adapter-runs")'
+    """
+    from sleeper.adapters.report import show_adapter
+
+    return show_adapter(instance, name, limit)
+
+
+@adapters.command("delete")
+@instance_command
+def delete(instance: "Instance", name: AdapterName) -> None:
+    """Delete an adapter. Its sink keeps all rows, and the job tracker its runs.
+
+    \b
+    Example:
+      sleeper adapter delete orders
+    """
+    from sleeper.adapters.store import AdapterStore
+
+    AdapterStore(instance.storage.root).delete(name)
+    note(f"deleted adapter {name}")

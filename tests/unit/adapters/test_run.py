@@ -1,0 +1,217 @@
+"""Runs of adapters from files and tables: what they load, record and refuse."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.adapters.report import list_adapters, show_adapter
+from sleeper.adapters.run import AdapterRun, run_adapter
+from sleeper.adapters.service import create_adapter
+from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.store import AdapterStore
+from sleeper.admin.tables import create_table, delete_table
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.opening import create_instance, open_instance
+from sleeper.query.request import Query
+from sleeper.query.service import open_query
+from sleeper.reports.output import json_rows
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "id", "type": "LongType"}],'
+    ' "valueFields": [{"name": "v", "type": "StringType"}]}'
+)
+SNAPSHOT = {"sleeper.table.type": "snapshot"}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    create_instance(tmp_path / "here")
+    opened = open_instance(tmp_path / "here")
+    create_table(opened, "a", SCHEMA, SNAPSHOT)
+    create_table(opened, "b", SCHEMA, SNAPSHOT)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "exports"
+    made.mkdir()
+    return made
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["id,v", *rows]) + "\n")
+    return path
+
+
+def rows_of(instance: Instance, table: str, version: int | None = None) -> list[tuple[int, str]]:
+    with open_query(instance, table, Query(version=version)) as result:
+        return [(row["id"], row["v"]) for row in result.read_all().to_pylist()]
+
+
+def run(instance: Instance, name: str, run_id: str | None = None) -> AdapterRun:
+    return run_adapter(instance, name, run_id)
+
+
+def test_each_run_loads_all_rows_of_the_files(instance: Instance, folder: Path) -> None:
+    create_table(instance, "plain", SCHEMA)
+    first = write(folder / "1.csv", "1,x", "2,y")
+    create_adapter(instance, "files", [f"{folder}/*.csv"], "a")
+    create_adapter(instance, "more", [str(folder)], "plain")
+    assert run(instance, "files").rows == 2
+    run(instance, "more")
+    first.unlink()
+    write(folder / "2.csv", "2,z")
+    write(folder / "3.csv", "3,q")
+    result = run(instance, "files", "second")
+    run(instance, "more")
+    assert rows_of(instance, "a") == [(2, "z"), (3, "q")]
+    assert sorted(rows_of(instance, "plain")) == [(1, "x"), (2, "y"), (2, "z"), (3, "q")]
+    assert (result.job_id, result.rows, result.source) == (
+        "adapter-files:second",
+        2,
+        f"{folder}/*.csv",
+    )
+
+
+def test_a_repeated_run_id_changes_nothing_and_reads_nothing(
+    instance: Instance, folder: Path
+) -> None:
+    path = write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [str(path)], "a")
+    first = run(instance, "files", "r1")
+    path.unlink()
+    again = run(instance, "files", "r1")
+    assert (again.done_before, again.number, again.rows) == (True, first.number, 0)
+    shown = list(json_rows(show_adapter(instance, "files", 10)[1]))
+    assert [(each["run"], each["rows"], each["version"]) for each in shown] == [
+        ("r1", 1, first.number)
+    ]
+
+
+def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: Path) -> None:
+    path = write(folder / "1.csv", "1,x", "2,y")
+    create_adapter(instance, "files", [str(path)], "a")
+    version = run(instance, "files").number
+    create_adapter(instance, "copy", ["table:a"], "b")
+    create_adapter(instance, "old", [f"table:a@{version}"], "b")
+    write(path, "3,z")
+    newest = run(instance, "files").number
+    copied = run(instance, "copy")
+    assert copied.source == f"table a at version {newest}"
+    assert rows_of(instance, "b") == rows_of(instance, "a") == [(3, "z")]
+    assert run(instance, "old").source == f"table a at version {version}"
+    assert rows_of(instance, "b") == [(1, "x"), (2, "y")]
+    with instance.table("a").state.reading() as state:
+        assert not list(state.collection.holds())
+
+
+def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Instance) -> None:
+    create_adapter(instance, "copy", ["table:a"], "b")
+    with pytest.raises(InvalidRequestError, match="table 'a': there is no snapshot yet"):
+        run(instance, "copy")
+
+
+def test_the_history_has_rows_versions_sources_and_reasons(
+    instance: Instance, folder: Path
+) -> None:
+    path = write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [str(path)], "a")
+    create_adapter(instance, "files.2", [str(path)], "a")
+    run(instance, "files", "good")
+    run(instance, "files.2")
+    write(path, "1,x", "many,y")
+    with pytest.raises(InvalidRequestError, match=r"1.csv, row 2: field 'id' \(LongType\): 'many'"):
+        run(instance, "files", "bad")
+    assert rows_of(instance, "a") == [(1, "x")]
+    bad, good = json_rows(show_adapter(instance, "files", 10)[1])
+    assert (good["state"], good["rows"], good["source"]) == ("committed", 1, str(path))
+    assert isinstance(good["bytes"], int)
+    assert (bad["state"], bad["rows"], bad["version"], bad["source"]) == (
+        "rejected",
+        None,
+        None,
+        str(path),
+    )
+    assert "row 2: field 'id'" in str(bad["reason"])
+    listed = {each["adapter"]: each for each in json_rows(list_adapters(instance))}
+    assert (listed["files"]["state"], listed["files.2"]["state"]) == ("rejected", "committed")
+    assert listed["files.2"]["rows"] == 1
+
+
+def test_a_deleted_sink_is_a_rejected_run(instance: Instance, folder: Path) -> None:
+    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x"))], "a")
+    delete_table(instance, "a")
+    with pytest.raises(InvalidRequestError, match="no table is named 'a'"):
+        run(instance, "files")
+    (job,) = instance.jobs.tracker.recent(JobKind.ADAPTER)
+    assert job.state is JobState.REJECTED
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "error"),
+    [
+        ("{folder}/no.csv", "a", "no.csv does not exist"),
+        ("{folder}/*.parquet", "a", "no file matches"),
+        ("{folder}", "a", "holds no file of a known format"),
+        ("{folder}/bad.csv", "a", "columns do not fit the table: missing: 'id'"),
+        ("table:nosuch", "a", "no table is named 'nosuch'"),
+        ("table:b@99", "a", "version 99 does not exist yet"),
+        ("table:b@soon", "a", "as of 'soon': expected a transaction number"),
+        ("table:other", "a", "table 'other' has no field 'id', which the sink has"),
+        ("table:typed", "a", "table 'typed': field 'v' is IntType, which does not fit the sink's"),
+        ("table:a", "a", "table 'a' is both source and sink"),
+        ("table:b", "nosuch", "no table is named 'nosuch'"),
+        ("oracle://scott:tiger@db/x", "a", "unknown kind of source: oracle:// (expected postgres"),
+        ("files:", "a", "source 'files:' has no path"),
+    ],
+)
+def test_a_source_that_cannot_be_loaded_fails_at_the_creation(
+    source: str, sink: str, error: str, instance: Instance, folder: Path
+) -> None:
+    (folder / "bad").mkdir()
+    (folder / "bad.csv").write_text("key,v\n1,x\n")
+    if source == "{folder}":
+        source = "{folder}/bad"
+    create_table(instance, "other", SCHEMA.replace('"id"', '"key"'))
+    create_table(instance, "typed", SCHEMA.replace("StringType", "IntType"))
+    with pytest.raises((InvalidRequestError, NotFoundError)) as raised:
+        create_adapter(instance, "x", [source.format(folder=folder)], sink)
+    assert error in str(raised.value)
+    assert "tiger" not in str(raised.value)
+    assert AdapterStore(instance.storage.root).names() == ()
+
+
+def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> None:
+    for texts, error in (
+        ([], "no source"),
+        (["table:a", "x.csv"], "2 sources, of which the first is a database or a table"),
+        (["x.csv", "table:a"], "source 'table:a' is among files"),
+    ):
+        with pytest.raises(InvalidRequestError, match=error):
+            create_adapter(instance, "x", texts, "b")
+    with pytest.raises(InvalidRequestError, match="table, partitions given for a source that is"):
+        create_adapter(instance, "x", ["y.csv"], "b", DatabaseOptions(table="t", partitions=2))
+    with pytest.raises(InvalidRequestError, match="timeout 'soon' is no duration"):
+        create_adapter(instance, "x", ["mysql://h/d"], "b", DatabaseOptions("t", timeout="soon"))
+
+
+def test_an_adapter_is_replaced_only_on_request(instance: Instance) -> None:
+    create_adapter(instance, "x", ["table:a"], "b")
+    with pytest.raises(ConflictError, match="adapter 'x' already exists"):
+        create_adapter(instance, "x", ["table:b"], "a")
+    create_adapter(instance, "x", ["table:b"], "a", replace=True)
+    assert AdapterStore(instance.storage.root).get("x").sink.table == "a"
+
+
+def test_a_source_that_is_away_is_not_opened_on_request(instance: Instance) -> None:
+    source, options = ["postgresql://me@127.0.0.1:1/x"], DatabaseOptions(table="t")
+    create_adapter(instance, "x", source, "a", options, reads_source=False)
+    options = DatabaseOptions(table="t", password="env:NO_SUCH_VARIABLE")
+    with pytest.raises(InvalidRequestError, match="variable NO_SUCH_VARIABLE is not set"):
+        create_adapter(instance, "y", source, "a", options, reads_source=False)
