@@ -32,6 +32,7 @@ NAMES = (
     "deletes",
     "purge",
     "upserts",
+    "snapshots",
     "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]

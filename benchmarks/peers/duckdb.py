@@ -42,6 +42,26 @@ def upsert(watch: Watch, rows: str, changes: str, home: str, threads: int) -> di
     return {"rows": count, "sum": int(total)}
 
 
+def overwrite(
+    watch: Watch, source: str, home: str, rows: int, threads: int, is_sorted: bool = False
+) -> dict[str, int]:
+    shutil.rmtree(home, ignore_errors=True)
+    Path(home).mkdir(parents=True)
+    session = duckdb.connect(f"{home}/rows.db")
+    session.execute(f"SET threads = {threads}")
+    content = f"SELECT * FROM read_parquet('{source}/*.parquet')"
+    session.execute(f"CREATE TABLE rows AS {content} LIMIT {min(rows, 10_000)}")
+    session.execute("CHECKPOINT")
+    with watch:
+        order = _ORDER if is_sorted else ""
+        session.execute(f"CREATE OR REPLACE TABLE rows AS {content} {order}")
+        session.execute("CHECKPOINT")
+    ((count,),) = session.execute("SELECT count(*) FROM rows").fetchall()
+    session.close()
+    shutil.rmtree(home)
+    return {"rows": count}
+
+
 def lookup(watch: Watch, files: list[str], questions: str, threads: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     session = duckdb.connect()

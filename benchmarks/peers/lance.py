@@ -7,6 +7,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import Watch
@@ -51,3 +52,15 @@ def upsert(watch: Watch, rows: str, changes: str, home: str, threads: int) -> di
     values = lance.dataset(home).to_table(columns=["value"])["value"]
     shutil.rmtree(home)
     return {"rows": len(values), "sum": pc.sum(values).as_py()}
+
+
+def overwrite(watch: Watch, source: str, home: str, rows: int, threads: int) -> dict[str, int]:
+    pa.set_cpu_count(threads)
+    shutil.rmtree(home, ignore_errors=True)
+    lance.write_dataset(ds.dataset(source).head(min(rows, 10_000)), home)
+    with watch:
+        reader = ds.dataset(source).scanner().to_reader()
+        lance.write_dataset(reader, home, mode="overwrite")
+    count = lance.dataset(home).count_rows()
+    shutil.rmtree(home)
+    return {"rows": count}

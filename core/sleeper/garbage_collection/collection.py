@@ -55,9 +55,14 @@ def find_retention(properties: TableProperties) -> Retention:
 
 
 def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENTION) -> Claims:
-    """Returns the claims of unexpired holds, of followers, and of the retention."""
+    """Returns the claims of unexpired holds, of followers, and of the retention.
+
+    Followers of a snapshot table claim nothing: they skip versions that expired.
+    """
     followers = store.followers()
     with store.reading() as state:
+        if state.is_snapshot_table:
+            followers = []
         number = state.number
         time_ms = max(now_ms, state.time_ms)
         claims = [

@@ -12,6 +12,8 @@ def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
     time_ms = now_ms(table)
     followers = [f for f in table.state.followers() if f.position < number and not f.lost]
     with table.state.reading() as state:
+        if state.is_snapshot_table:
+            followers = []  # they keep no versions
         holds = [
             h for h in state.collection.holds() if h.expiry_ms > time_ms and h.version < number
         ]

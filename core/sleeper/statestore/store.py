@@ -90,7 +90,8 @@ class StateStore:
     def followers(self) -> list[Follower]:
         """Returns every follower with its position and lag."""
         with self.reading() as state:
-            number, horizon = state.number, state.horizon
+            # Followers of a snapshot table skip versions that expired.
+            number, horizon = state.number, 0 if state.is_snapshot_table else state.horizon
             starts = state.collection.follower_starts()
         found = []
         for name, cursor_key, start in starts:
@@ -151,6 +152,8 @@ class StateStore:
         with self.reading() as state:
             now_ms = max(self._clock(), state.time_ms)
             held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
+            if state.is_snapshot_table:
+                followers = []
         followed = [f.position for f in followers if not f.lost]
         limits = [verified[-1].number, *held, *followed]
         up_to: int = min(limits if up_to_max is None else [*limits, up_to_max])

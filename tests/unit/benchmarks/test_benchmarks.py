@@ -1,6 +1,7 @@
 """The benchmarks' own checks fail when what came out is wrong, and their figures add up."""
 
 import json
+import multiprocessing.dummy
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +15,8 @@ from benchmarks import (
     job_creation,
     purge,
     query_service,
+    snapshot_loads,
+    snapshot_reads,
     state,
     upserts,
 )
@@ -124,3 +127,29 @@ def test_upserts_leave_the_rows_that_are_expected(
     assert found["rows"] == 1_010
     reads = upserts.reads(Watch(), **arguments, home=str(tmp_path / "table"))
     assert len(reads["scan"]) == len(reads["lookup"]) == 3
+
+
+def test_loads_of_a_snapshot_table_are_measured_and_counted(tmp_path: Path) -> None:
+    source, home = str(unsorted_files(tmp_path, 4_000)), str(tmp_path / "table")
+    watch = Watch()
+    snapshot_loads.load(watch, source, home, 4_000, snapshot_loads.SNAPSHOT)
+    assert watch.seconds > 0
+    with pytest.raises(CheckFailedError, match="4,000 rows are in the table"):
+        snapshot_loads.load(Watch(), source, home, 4_001, snapshot_loads.SNAPSHOT)
+    assert snapshot_loads.publish_rows(Watch(), source, home, versions=2)["ms"] > 0
+    assert snapshot_loads.publish_leaves(Watch(), home, leaves=30, versions=2)["ms"] > 0
+
+
+def test_reads_of_a_snapshot_table_are_measured_while_versions_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_reads, "_LOOKUPS", 5)
+    monkeypatch.setattr(snapshot_reads, "_READS", 10)
+    monkeypatch.setattr(snapshot_reads, "_CONTEXT", multiprocessing.dummy)  # threads
+    source, home = str(unsorted_files(tmp_path, 4_000)), str(tmp_path / "table")
+    compared = snapshot_reads.compare_reads(Watch(), source, home)
+    assert len(compared["scan"]) == len(compared["lookup"]) == 3
+    found = snapshot_reads.read_during_publications(Watch(), home, turns=1)
+    assert len(found["lookup"]) == len(found["scan"]) == 1
+    assert found["rate"][0] > 0
+    assert len(snapshot_reads.read_during_load(Watch(), source, home, turns=1)["load"]) == 1

@@ -7,12 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import sleeper
 from sleeper.errors import InvalidRequestError
+from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.ingest.parts import write_ingest_part
 from sleeper.query.hold import take_shared_hold
+from sleeper.spark.changes import SleeperChangesSource
 from sleeper.spark.data_source import SleeperDataSource
 from sleeper.spark.writer import PartWritten, SleeperWriter
 
@@ -87,3 +90,29 @@ def test_a_shared_hold_on_a_replaced_version_does_not_keep_the_next(table: sleep
     take_shared_hold(state, table.version, 600, clock, "spark")
     with state.reading() as reading:
         assert len(reading.collection.holds()) == 2
+
+
+def test_a_stream_of_changes_skips_expired_versions_and_holds_the_others(
+    table: sleeper.Table,
+) -> None:
+    for name in ("a", "b"):
+        commit(table, begin(table, name), name)
+    ports = table._instance
+    options = CaseInsensitiveDict({"instance": ports.where, "table": "t"})
+    changes = SleeperChangesSource(options)
+    stream = changes.streamReader(changes.schema())
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    parts = stream.partitions(start, end)
+    # The planned versions are held until the stream commits.
+    assert expire_table_versions(ports, "t").expired == ()
+    assert read_changes(stream, parts) == ["a", "b"]
+    stream.commit(end)
+    assert len(expire_table_versions(ports, "t").expired) == 1
+    assert read_changes(stream, stream.partitions(start, end)) == ["b"]
+    stream.stop()
+
+
+def read_changes(stream: Any, parts: Any) -> list[str]:
+    rows = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+    return sorted(row["row"]["k"] for row in rows if row["operation"] == "insert")

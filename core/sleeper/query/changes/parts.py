@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sleeper.errors import InvalidRequestError
-from sleeper.instance import Instance
-from sleeper.query.changes.plan import PlannedChange, plan_step
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.instance import Instance, OpenTable
+from sleeper.query.changes.plan import PlannedChange, Step, find_changes, plan_step
 from sleeper.query.changes.read import Change, read_change
 from sleeper.query.distributed.follow import TableFollower, next_quiet_version
 from sleeper.query.distributed.plan import group_small
+from sleeper.query.hold import VersionHold
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 
@@ -26,8 +27,18 @@ class ChangesPart:
 class ChangeFollower(TableFollower):
     """A reader of all changes of a table, whose parts may be read in any order.
 
-    Each part has whole files. `next_version` takes at most a number of transactions.
+    Each part has whole files. `next_version` takes at most a number of transactions. The versions
+    of a snapshot table that are planned are held until the reader advances or plans again.
     """
+
+    def __init__(self, table: OpenTable, follower: str | None, owner: str) -> None:
+        super().__init__(table, follower, owner)
+        self._holds: list[VersionHold] = []
+        self._owner = owner
+        with table.state.reading() as state:
+            self._is_snapshot_table = state.is_snapshot_table
+        if self._is_snapshot_table and follower is None:
+            self._claim = _NoClaim()
 
     def change_parts(
         self, start: int, end: int, schema: Schema, part_bytes: int
@@ -37,10 +48,13 @@ class ChangeFollower(TableFollower):
         InvalidRequestError if the table has another schema by now.
         """
         self._claim.keep(start)
+        self._release()
         pieces: list[PlannedChange] = []
         while start < end:
             with self._table.state.reading() as state:
                 step = plan_step(state, start, end)
+            if not self._hold(step):
+                continue
             if step.schema != schema:
                 raise InvalidRequestError(
                     f"the schema of table {self._table.ref.name!r} has changed: restart the query, "
@@ -52,14 +66,63 @@ class ChangeFollower(TableFollower):
             ChangesPart(schema, tuple(group)) for group in group_small(pieces, _bytes, part_bytes)
         ]
 
+    def advance(self, end: int) -> None:
+        super().advance(end)
+        self._release()
+
+    def close(self) -> None:
+        super().close()
+        self._release()
+
+    def _hold(self, step: Step) -> bool:
+        """Holds the step's versions of a snapshot table. False if one has expired since its plan.
+
+        Other tables keep all changes by the claim.
+        """
+        for change in step.changes if self._is_snapshot_table else ():
+            instance = self._table.instance
+            seconds = instance.queries.engine().settings.hold_seconds
+            hold = VersionHold(
+                self._table.state, change.number, seconds, instance.clock, self._owner
+            )
+            try:
+                hold.acquire()
+            except StateMovedOnError:
+                with self._table.state.reading() as state:
+                    if find_changes(state, change.number - 1, change.number, 1):
+                        raise
+                return False
+            self._holds.append(hold)
+        return True
+
+    def _release(self) -> None:
+        for hold in self._holds:
+            hold.release()
+        self._holds.clear()
+
     def _find_next(
         self, store: StateStore, start: int, files_max: int | None, last: int | None
     ) -> int:
         with store.reading() as state:
-            state.check_changes_after(start)
             newest = int(state.number) if last is None else min(last, int(state.number))
-            found = state.changes.between(start, newest, files_max or _ALL)
+            found = find_changes(state, start, newest, files_max or _ALL)
         return found[-1].number if found else next_quiet_version(start, newest)
+
+
+class _NoClaim:
+    """The claim of a reader of a snapshot table, which skips versions that have expired."""
+
+    def begin(self, version: int) -> int:
+        return version
+
+    def keep(self, version: int) -> None:
+        """Does nothing."""
+
+    def advance(self, version: int) -> None:
+        """Does nothing."""
+
+    def release(self) -> None:
+        """Does nothing."""
 
 
 def read_changes_part(instance: Instance, part: ChangesPart) -> Iterator[Change]:

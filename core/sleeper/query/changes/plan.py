@@ -55,11 +55,11 @@ class Step:
 def plan_step(state: TableState, start: int, last: int | None = None) -> Step:
     """Returns the next changes after `start`, up to `last` or the newest transaction.
 
-    InvalidRequestError if some of them are no longer kept.
+    InvalidRequestError if some of them are no longer kept. Those of a snapshot table are the
+    versions that have not expired, so that a late reader skips the others.
     """
-    state.check_changes_after(start)
     newest = state.number if last is None else min(last, state.number)
-    logged = state.changes.between(start, newest, _CHANGES_PER_STEP)
+    logged = find_changes(state, start, newest, _CHANGES_PER_STEP)
     is_whole = len(logged) < _CHANGES_PER_STEP
     for place, each in enumerate(logged):
         if each.is_replacement:
@@ -70,6 +70,17 @@ def plan_step(state: TableState, start: int, last: int | None = None) -> Step:
     end = max(start, newest) if is_whole else logged[-1].number
     changes = tuple(_plan_change(state, each) for each in logged)
     return Step(state.schema, end, changes)
+
+
+def find_changes(state: TableState, start: int, end: int, limit: int) -> list[LoggedChange]:
+    """Returns the first transactions after `start`, up to `end`, that changed rows, in order.
+
+    InvalidRequestError if some of them are no longer kept.
+    """
+    if state.is_snapshot_table:
+        return state.changes.between_versions(start, end, limit)
+    state.check_changes_after(start)
+    return state.changes.between(start, end, limit)
 
 
 def _plan_change(state: TableState, logged: LoggedChange) -> PlannedChange:

@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.instance import OpenTable
-from sleeper.query.changes.plan import PlannedChange, Step, plan_step
+from sleeper.query.changes.plan import PlannedChange, Step, find_changes, plan_step
 from sleeper.query.changes.read import Change, read_change
 from sleeper.query.distributed.follow import FollowerClaim
 from sleeper.query.hold import VersionHold
@@ -69,6 +68,7 @@ class ChangeReader:
             positions = {f.name: f.position for f in table.state.followers()}
         with table.state.reading() as state:
             self.schema: Schema = state.schema
+            self._is_snapshot_table = state.is_snapshot_table
             newest = int(state.number)
         self._last = _find_last(request, newest)
         self.is_new = request.follower is not None and request.follower not in positions
@@ -120,7 +120,7 @@ class ChangeReader:
     def _number_at(self, since: PointInTime) -> int:
         with self._table.state.reading() as state:
             number = state.last_number_at(since.time_ms)
-            if number is None and state.horizon > 0:
+            if number is None and state.horizon > 0 and not self._is_snapshot_table:
                 raise InvalidRequestError(
                     f"changes since {since.text} are no longer complete: changes are kept from "
                     f"transaction {state.horizon + 1} on"
@@ -135,7 +135,7 @@ class ChangeReader:
             raise InvalidRequestError(
                 f"transaction {start + 1} does not exist yet: the newest is {newest}"
             )
-        if start >= horizon:
+        if start >= horizon or self._is_snapshot_table:
             return
         kept = f"changes are kept from transaction {horizon + 1} on"
         if self._follower is None or self.is_new:
@@ -164,7 +164,7 @@ class ChangeReader:
 
     def _plan_step(self) -> Step:
         with self._table.state.reading() as state:
-            if self.position >= state.horizon:
+            if self.position >= state.horizon or self._is_snapshot_table:
                 return plan_step(state, self.position, self._last)
         self._check_start(self.position)
         raise AssertionError("unreachable: the horizon never falls")
@@ -174,15 +174,19 @@ class ChangeReader:
         root, engine = instance.storage.root, instance.queries.engine()
         rows = 0
         with ExitStack() as stack:
-            if self._claim is None:
-                stack.callback(self._hold(instance.clock, engine.settings.hold_seconds).release)
+            if self._claim is None and not self._is_snapshot_table:
+                # Most steps are short, and a hold writes to the log.
+                hold = self._make_hold(self.position)
+                stack.callback(hold.release)
+                hold.acquire_after(_SECONDS_UNTIL_HOLD)
             for planned in step.changes:
                 self._check_schema(planned)
                 self._limit.check()
                 read = read_change(planned, self.schema, root, engine, self._limit)
-                for change in self._checked(read):
-                    yield change
-                    rows += change.rows.num_rows
+                with self._holding(planned.number) as is_readable:
+                    for change in self._checked(read) if is_readable else ():
+                        yield change
+                        rows += change.rows.num_rows
                 self.position = planned.number
                 if self._commits and rows >= _ROWS_PER_COMMIT:
                     self.commit()
@@ -207,12 +211,34 @@ class ChangeReader:
             self._check_start(self.position)
             raise
 
-    def _hold(self, clock: Clock, seconds: int) -> VersionHold:
-        owner = f"changes of {self._table.ref.name}"
-        hold = VersionHold(self._table.state, self.position, seconds, clock, owner)
-        # Most steps are short, and a hold writes to the log.
-        hold.acquire_after(_SECONDS_UNTIL_HOLD)
-        return hold
+    @contextmanager
+    def _holding(self, number: int) -> Iterator[bool]:
+        """Holds a version of a snapshot table. Yields False if it has expired since its plan.
+
+        Each version needs its own hold, from the start: without the end of a replacement, a
+        consumer would have a part of the rows.
+        """
+        if not self._is_snapshot_table:
+            yield True
+            return
+        hold = self._make_hold(number)
+        try:
+            hold.acquire()
+        except StateMovedOnError:
+            with self._table.state.reading() as state:
+                if find_changes(state, number - 1, number, 1):
+                    raise
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            hold.release()
+
+    def _make_hold(self, number: int) -> VersionHold:
+        instance, owner = self._table.instance, f"changes of {self._table.ref.name}"
+        seconds = instance.queries.engine().settings.hold_seconds
+        return VersionHold(self._table.state, number, seconds, instance.clock, owner)
 
 
 def _find_last(request: ChangesRequest, newest: int) -> int | None:

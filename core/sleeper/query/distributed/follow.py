@@ -194,9 +194,12 @@ _FILES_PER_PAGE = 10_000
 
 
 def check_feed_start(store: StateStore, start: int) -> None:
-    """InvalidRequestError if the feed after the version is incomplete, or the version is new."""
+    """InvalidRequestError if the feed after the version is incomplete, or the version is new.
+
+    That of a snapshot table is always complete, because a version replaces all before it.
+    """
     with store.reading() as state:
-        state.check_changes_after(start)
+        state.check_changes_after(max(start, state.horizon) if state.is_snapshot_table else start)
 
 
 def next_version(store: StateStore, start: int, files_max: int | None, last: int | None) -> int:

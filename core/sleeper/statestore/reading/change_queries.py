@@ -13,6 +13,7 @@ from sleeper.statestore.rows import (
     sidecars_from_column,
 )
 from sleeper.statestore.transactions.restore import REPLACING_KINDS
+from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
 
 _REPLACING = ", ".join(f"'{kind}'" for kind in sorted(REPLACING_KINDS))
 
@@ -58,6 +59,27 @@ class ChangeQueries(VersionReader):
             start=start,
             end=end,
             limit=limit,
+        )
+        return [LoggedChange(*row) for row in rows]
+
+    def between_versions(self, start: int, end: int, limit: int) -> list[LoggedChange]:
+        """As `between`, for a snapshot table: the versions that have not expired, and deletes.
+
+        Complete for every start, because a version replaces everything before it.
+        """
+        rows = self.rows(
+            "SELECT s.number, s.time, :publication, s.job FROM snapshot_versions s"
+            " WHERE s.number > :start AND s.number <= :end AND s.expired IS NULL"
+            " UNION SELECT h.number, h.time, h.kind, h.job FROM deletes d"
+            " JOIN history h ON h.number = d.number"
+            " JOIN snapshot_versions s ON s.expired IS NULL AND d.number > s.number"
+            " AND (s.ended IS NULL OR d.number < s.ended)"
+            " WHERE d.number > :start AND d.number <= :end AND d.since = d.number"
+            " ORDER BY 1 LIMIT :limit",
+            start=start,
+            end=end,
+            limit=limit,
+            publication=PublishSnapshot.kind,
         )
         return [LoggedChange(*row) for row in rows]
 

@@ -90,6 +90,8 @@ class CollectFiles(Transaction):
         )
         if hold:
             return f"hold {hold[0]} of {hold[1]} keeps version {hold[2]}, below {self.horizon}"
+        if fold.is_snapshot_table:
+            return None  # its followers skip versions that expired
         cursors = dict(self.cursors)
         for name, cursor_key, start in fold.rows("SELECT name, cursor_key, start FROM followers"):
             position = max(start, cursors.get(cursor_key, 0))

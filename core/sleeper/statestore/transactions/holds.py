@@ -125,7 +125,10 @@ def check_follower_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CreateFollower(Transaction):
-    """Adds a follower. Changes after `start` are kept until it has read them."""
+    """Adds a follower. Changes after `start` are kept until it has read them.
+
+    Followers of a snapshot table keep nothing: they skip versions that expired.
+    """
 
     kind: ClassVar[str] = "create_follower"
     name: str
@@ -134,7 +137,8 @@ class CreateFollower(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)):
             return refused(f"follower {self.name} already exists")
-        fault = find_number_fault(fold, self.start)
+        start = max(self.start, fold.horizon) if fold.is_snapshot_table else self.start
+        fault = find_number_fault(fold, start)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
