@@ -114,7 +114,7 @@ def read_during_publications(watch: Watch, home: str, turns: int = 3) -> dict[st
         for _ in range(turns):
             quiet = read()
             start, before = perf_counter(), _number(instance)
-            with _publishing(home, "publish_often"):
+            with _publishing(home, publish_often):
                 busy = read()
             published = (_number(instance) - before) / 2
             found["rate"].append(published / (perf_counter() - start))
@@ -143,7 +143,7 @@ def read_during_load(
             quiet = _p99(_time_lookups(instance, keys))
             busy = {}
             for name in (NAME, _OTHER):
-                with _publishing(home, "load_again", source, name):
+                with _publishing(home, load_again, source, name):
                     busy[name] = _p99(_time_lookups(instance, keys))
             found["load"].append(busy[NAME] / quiet)
             found["publication"].append(busy[NAME] / busy[_OTHER])
@@ -151,10 +151,10 @@ def read_during_load(
 
 
 @contextmanager
-def _publishing(home: str, function: str, *arguments: str) -> Iterator[None]:
+def _publishing(home: str, publish: Callable[..., None], *arguments: str) -> Iterator[None]:
     """Another process publishes versions, from its first on, until the context ends."""
     ready, end = _CONTEXT.Event(), _CONTEXT.Event()
-    process = _CONTEXT.Process(target=globals()[function], args=(home, ready, end, *arguments))
+    process = _CONTEXT.Process(target=publish, args=(home, ready, end, *arguments))
     process.start()
     try:
         check(ready.wait(60), "no process publishes")
