@@ -16,6 +16,7 @@ the types of the schema. Every error is a subclass of `sleeper.errors.SleeperErr
 """
 
 from sleeper.api.instance import Instance, create_instance, open_instance, restore_instance
+from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
 
@@ -24,6 +25,7 @@ __all__ = [
     "Instance",
     "Rowset",
     "Table",
+    "TableReader",
     "create_instance",
     "open_instance",
     "restore_instance",

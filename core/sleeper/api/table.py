@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
+from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.deletion.service import DeleteResult
 from sleeper.errors import InvalidRequestError
+from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
 from sleeper.instance import Instance as Ports
@@ -36,9 +38,11 @@ from sleeper.purging.service import purge_table
 from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.service import open_query, read_schema
+from sleeper.reports.snapshot_versions import gather_snapshot_versions
 from sleeper.schema.model import Default, Field, FieldType, Schema
 from sleeper.schema.type_text import parse_type
 from sleeper.statestore.reading.history_queries import HistoryEntry
+from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.version import parse_version
 
 AsOf = int | datetime | str
@@ -72,6 +76,10 @@ class Table:
         self, rows: Rows, job_id: str | None = None, op_column: str | None = None
     ) -> IngestResult:
         """Adds rows to the table in one transaction: all of them, or none.
+
+        In a snapshot table the call is a load: the rows replace all rows of the table, as a new
+        version, and without rows the table is empty. Raises `InvalidRequestError` if a load that
+        began later has published; the rows are then not in the table.
 
         Columns are matched by name, in any order, and cast to the types of the schema. Rows may
         have any order. An iterable may be larger than memory. `job_id` makes the call idempotent:
@@ -143,6 +151,38 @@ class Table:
             ),
         )
         return Rowset(open_query(self._instance, self.name, query))
+
+    def reader(self) -> TableReader:
+        """Opens a reader of the newest version, which stays the same until it is refreshed.
+
+        Raises `InvalidRequestError` for a snapshot table that has no version yet, or whose newest
+        version has expired, and `NotFoundError` if the table was deleted.
+        """
+        return TableReader(self, self._instance.table(self.name))
+
+    def snapshot_versions(self) -> list[SnapshotVersion]:
+        """Returns the versions of a snapshot table that have not expired, newest first.
+
+        A version has the `number` of the transaction that published it, a value for `as_of`,
+        `published_ms`, the id of its load as `job`, and the `files`, `rows` and `bytes` that the
+        load wrote.
+
+        Raises `InvalidRequestError` for another table.
+        """
+        report = gather_snapshot_versions(self._instance.table(self.name))
+        return [each.version for each in report.versions]
+
+    def expire_snapshots(self, dry_run: bool = False) -> list[SnapshotVersion]:
+        """Expires the versions of a snapshot table that its properties do not keep.
+
+        The properties are `sleeper.table.snapshot.ttl` and `sleeper.table.snapshot.min.versions`.
+        Versions that a hold keeps stay. Expired versions cannot be read, and garbage collection
+        deletes their files. Returns the expired versions; with `dry_run`, those that would expire.
+
+        Raises `InvalidRequestError` for another table.
+        """
+        report = expire_table_versions(self._instance, self.name, dry_run)
+        return [each.version for each in report.expired]
 
     def delete(
         self,
