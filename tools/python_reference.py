@@ -69,10 +69,18 @@ def _class(kind: type) -> str:
 
 def _result(kind: type) -> str:
     rows = "".join(
-        f"| `{name}` | `{_source_of(annotation)}` |\n".replace(" | None", " \\| None")
+        f"| `{name}` | `{_source_of(_plain(annotation))}` |\n".replace(" | None", " \\| None")
         for name, annotation in _fields(kind)
     )
     return f"### {kind.__name__}\n\n{_doc(kind)}\n\n| field | type |\n|---|---|\n{rows}"
+
+
+def _plain(annotation: ast.expr | None) -> ast.expr | None:
+    """Returns the type of an annotation, without marks that say how a field is stored."""
+    match annotation:
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([kind, *_])):
+            return kind
+    return annotation
 
 
 def _error_row(kind: type) -> str:

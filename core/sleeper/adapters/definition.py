@@ -33,8 +33,7 @@ class Engine(Enum):
     SPARK = "spark"
 
 
-OptionalText = Annotated[str | None, Member(optional=True)]
-OptionalNumber = Annotated[int | None, Member(optional=True)]
+_OPTIONAL = Member(optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +48,17 @@ class DatabaseSource:
     """
 
     url: str
-    table: OptionalText = None
-    query: OptionalText = None
-    user: OptionalText = None
-    password: OptionalText = None
-    engine: Annotated[Engine | None, Member(optional=True)] = None
-    partition_column: OptionalText = None
-    lower: OptionalText = None
-    upper: OptionalText = None
-    partitions: OptionalNumber = None
-    fetch_rows: OptionalNumber = None
-    timeout_seconds: OptionalNumber = None
+    table: Annotated[str | None, _OPTIONAL] = None
+    query: Annotated[str | None, _OPTIONAL] = None
+    user: Annotated[str | None, _OPTIONAL] = None
+    password: Annotated[str | None, _OPTIONAL] = None
+    engine: Annotated[Engine | None, _OPTIONAL] = None
+    partition_column: Annotated[str | None, _OPTIONAL] = None
+    lower: Annotated[str | None, _OPTIONAL] = None
+    upper: Annotated[str | None, _OPTIONAL] = None
+    partitions: Annotated[int | None, _OPTIONAL] = None
+    fetch_rows: Annotated[int | None, _OPTIONAL] = None
+    timeout_seconds: Annotated[int | None, _OPTIONAL] = None
 
     def __post_init__(self) -> None:
         parse_database_url(self.url)
@@ -143,7 +142,7 @@ class TableSource:
     """
 
     table: str
-    as_of: OptionalText = None
+    as_of: Annotated[str | None, _OPTIONAL] = None
 
     def __post_init__(self) -> None:
         check_table_name(self.table)
@@ -211,7 +210,7 @@ class Adapter:
     name: str
     source: Annotated[Source, Conversion(_to_source, _source_to_json)]
     sink: Annotated[TableSink, Conversion(_SINK.decode, _SINK.to_json)]
-    schedule: Annotated[Schedule | None, Member(optional=True)] = None
+    schedule: Annotated[Schedule | None, _OPTIONAL] = None
 
     def __post_init__(self) -> None:
         check_adapter_name(self.name)

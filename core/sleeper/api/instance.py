@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from sleeper import opening
+from sleeper.adapters.definition import Adapter
+from sleeper.adapters.run import AdapterRun, run_adapter
+from sleeper.adapters.service import create_adapter
+from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.store import AdapterStore
 from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
 from sleeper.api.results import Rowset
@@ -203,6 +208,80 @@ class Instance:
         repeated after any error.
         """
         return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
+
+    def adapters(self) -> list[Adapter]:
+        """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""
+        return list(AdapterStore(self._ports.storage.root).list())
+
+    def create_adapter(
+        self,
+        name: str,
+        source: str | Sequence[str],
+        sink: str,
+        table: str | None = None,
+        query: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        engine: str | None = None,
+        partition_column: str | None = None,
+        lower: str | None = None,
+        upper: str | None = None,
+        partitions: int | None = None,
+        fetch_rows: int | None = None,
+        timeout: str | None = None,
+        replace: bool = False,
+        check: bool = True,
+    ) -> Adapter:
+        """Creates an adapter, which loads all rows of a source into a table, again and again.
+
+        `source` is `postgresql://user@host/database`, `mariadb://...` or `mysql://...`;
+        `table:NAME`, perhaps with `@` and a version; or the path or paths of files. `sink` is a
+        table: each run replaces the rows of a snapshot table, and adds rows to another. Of a
+        database, `table` or `query` is what to read, and `password` a reference:
+        `env:NAME`, `file:PATH` or `secret:NAME`. The engine `adbc` reads PostgreSQL with one
+        connection, `spark` reads `partitions` parts, cut at values of `partition_column` from
+        `lower` to `upper`. `timeout` is a duration such as `30m`.
+
+        `replace` gives an existing adapter another source and sink. The source is opened to check
+        that it fits the table, unless `check` is false.
+
+        Raises `InvalidRequestError` for arguments that are not valid and a source that does not
+        fit, `NotFoundError` if the sink does not exist, `ConflictError` if the name is taken, and
+        `UnavailableError` if the source does not answer.
+        """
+        options = DatabaseOptions(
+            table,
+            query,
+            user,
+            password,
+            engine,
+            partition_column,
+            lower,
+            upper,
+            partitions,
+            fetch_rows,
+            timeout,
+        )
+        texts = [source] if isinstance(source, str) else source
+        return create_adapter(self._ports, name, texts, sink, options, replace, check)
+
+    def run_adapter(self, name: str, run_id: str | None = None) -> AdapterRun:
+        """Loads all rows of an adapter's source into its sink, in one commit.
+
+        A run with the `run_id` of a committed one changes nothing. The default is a new id.
+
+        Raises `NotFoundError` if there is no such adapter, `InvalidRequestError` if a row does not
+        fit or the database needs Spark, which only `sleeper adapter run` starts, and
+        `UnavailableError` if the source does not answer.
+        """
+        return run_adapter(self._ports, name, run_id)
+
+    def delete_adapter(self, name: str) -> None:
+        """Deletes an adapter. Its sink keeps all rows.
+
+        Raises `NotFoundError` if there is no such adapter.
+        """
+        AdapterStore(self._ports.storage.root).delete(name)
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import sleeper
 from sleeper.adapters.report import list_adapters, show_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
@@ -215,3 +216,19 @@ def test_a_source_that_is_away_is_not_opened_on_request(instance: Instance) -> N
     options = DatabaseOptions(table="t", password="env:NO_SUCH_VARIABLE")
     with pytest.raises(InvalidRequestError, match="variable NO_SUCH_VARIABLE is not set"):
         create_adapter(instance, "y", source, "a", options, reads_source=False)
+
+
+def test_the_python_api_creates_runs_lists_and_deletes(tmp_path: Path, folder: Path) -> None:
+    with sleeper.create_instance(tmp_path / "mine") as mine:
+        mine.create_table("t", SCHEMA, SNAPSHOT)
+        path = write(folder / "1.csv", "1,x")
+        made = mine.create_adapter("files", str(path), "t")
+        mine.create_adapter("away", "postgresql://h/d", "t", table="x", timeout="1m", check=False)
+        assert [each.name for each in mine.adapters()] == ["away", "files"]
+        assert made in mine.adapters()
+        assert mine.run_adapter("files", "r").rows == 1
+        assert mine.run_adapter("files", "r").done_before
+        assert mine.table("t").query().to_arrow().to_pylist() == [{"id": 1, "v": "x"}]
+        mine.delete_adapter("files")
+        with pytest.raises(NotFoundError):
+            mine.run_adapter("files")
