@@ -23,6 +23,14 @@ def text_member(raw: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
+def boolean_member(raw: Mapping[str, Any], name: str) -> bool:
+    """Returns a member that is true or false; `False` if it is missing."""
+    value = raw.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidRequestError(f'"{name}" must be true or false, not {value!r:.200}')
+    return bool(value)
+
+
 def number_member(raw: Mapping[str, Any], name: str, least: int) -> int | None:
     """Returns a member that is an integer of 64 bits; `None` if it is missing."""
     value = raw.get(name)

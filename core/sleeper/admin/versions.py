@@ -135,7 +135,7 @@ def undo_job(
     _check_id(undo_id)
     table = instance.table(table_name or _find_job_table(instance, job_id))
     with table.state.reading() as state:
-        job, oldest = state.jobs.added_files(job_id), state.oldest_version
+        job = state.jobs.added_files(job_id)
     if job is None:
         raise NotFoundError(
             f"table {table.ref.name!r} has no ingest or import with the id {job_id!r} (ids are "
@@ -144,15 +144,21 @@ def undo_job(
     transaction = UndoJob(job_id, id=undo_id or new_transaction_id())
     outcome = _commit(table, transaction)
     if outcome.refused:
-        before = job.number - 1
-        hint = f"version {before}, before the job, is no longer readable"
-        if before >= oldest:
-            hint = (
-                f"sleeper table restore {table.ref.name} --to {before} restores the version before "
-                "the job, without all later changes"
-            )
+        hint = _hint_restore(table, job.number - 1)
         raise InvalidRequestError(f"cannot undo job {job_id}: {outcome.reason}; {hint}")
     return _describe(table, transaction, outcome)
+
+
+def _hint_restore(table: OpenTable, before: int) -> str:
+    try:
+        with table.state.reading(before) as state:
+            state.check_has_rows()
+    except InvalidRequestError:
+        return f"version {before}, before the job, is not readable"
+    return (
+        f"sleeper table restore {table.ref.name} --to {before} restores the version before the "
+        "job, without all later changes"
+    )
 
 
 def _find_job_table(instance: Instance, job_id: str) -> str:

@@ -42,6 +42,7 @@ class DispatchTable:
     """The table of a query, under its caller's restriction."""
 
     id: str
+    name: str
     store: StateStore
     restriction: Restriction
 
@@ -126,7 +127,7 @@ def _pin(
 ) -> PlannedQuery | None:
     """Returns the query at the version and time of its first delivery; None if it is finished."""
     with table.store.reading(message.version(dispatcher.clock)) as state:
-        check_has_rows(message.table_name or table.id, state)
+        check_has_rows(table.name, state)
         schema = state.schema
         now_ms = max(dispatcher.clock(), state.version_time_ms)
         restriction = restrict_version(table.restriction, schema, state.newest_schema)

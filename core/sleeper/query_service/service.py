@@ -165,7 +165,7 @@ def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
         ref = find_table(instance.tables.index, message.table_name, message.table_id)
         callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
         restriction = find_chain_restriction(callers, (caller, *message.requesters), ref.name)
-        return DispatchTable(ref.id, instance.tables.state(ref.id), restriction)
+        return DispatchTable(ref.id, ref.name, instance.tables.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:
         instance.code.registry.find(CodeKind.ITERATOR, name)

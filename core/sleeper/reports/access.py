@@ -59,7 +59,7 @@ def check_version_access(table: OpenTable, caller: str) -> None:
 
     A restored version, an undone job or a clone changes or copies rows that others see.
     """
-    _check_unrestricted(table, caller, "restores, undos and clones")
+    _check_unrestricted(table, caller, "restores, undos, clones and expiries")
 
 
 def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> None:

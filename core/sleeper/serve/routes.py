@@ -11,6 +11,13 @@ from sleeper.serve.feed import FEED_PARAMETERS, table_changes
 from sleeper.serve.queries import QUERY_MESSAGE, QUERY_STATUS, SUBMITTED, query_status, submit
 from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
 from sleeper.serve.service import Service
+from sleeper.serve.snapshot_versions import (
+    EXPIRE,
+    EXPIRED,
+    VERSIONS,
+    expire_snapshots,
+    snapshot_versions,
+)
 from sleeper.serve.status import REPORT_PARAMETERS, REPORTS, report_status
 from sleeper.serve.tables import HISTORY, TABLE, TABLES, describe_table, list_tables, table_history
 from sleeper.serve.versions import (
@@ -77,6 +84,16 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET",
+        "/tables/{name}/snapshots",
+        "snapshotVersions",
+        "Returns the versions of a snapshot table that have not expired, newest first.",
+        snapshot_versions,
+        VERSIONS,
+        errors=(400, 404),
+        parameters=(_TABLE_NAME,),
+    ),
+    Endpoint(
+        "GET",
         "/tables/{name}/changes",
         "tableChanges",
         "Returns what each transaction of a table changed, in order: rows and deleted regions.",
@@ -132,6 +149,15 @@ ENDPOINTS = (
         clone,
         CLONE,
         CLONED,
+    ),
+    _change(
+        "snapshots/expire",
+        "expireSnapshots",
+        "Expires the versions of a snapshot table that its properties and holds do not keep. A "
+        "read-only server answers 403.",
+        expire_snapshots,
+        EXPIRE,
+        EXPIRED,
     ),
     Endpoint(
         "POST",
