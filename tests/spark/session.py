@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sleeper.adapters.database_url import DatabaseKind
-from sleeper.spark.jdbc_driver import find_jar
+from sleeper.spark.jdbc_driver import jar_settings
 
 
 def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
@@ -24,9 +23,7 @@ def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
-    jars = [find_jar(kind) for kind in (DatabaseKind.POSTGRESQL, DatabaseKind.MARIADB)]
-    settings["spark.jars"] = ",".join(jar.as_uri() for jar in jars if jar is not None)
     builder = SparkSession.builder.master(f"local[{cores},2]").appName("sleeper-tests")
-    for name, value in settings.items():
+    for name, value in (settings | jar_settings()).items():
         builder = builder.config(name, value)
     return builder

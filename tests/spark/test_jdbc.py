@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sleeper.adapters.database_url import split_user
+from sleeper.adapters.database_url import DatabaseKind, split_user
 from sleeper.adapters.definition import DatabaseSource
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.spark import jdbc
 from sleeper.spark.jdbc import StagedRows, check_database, stage_database
+from sleeper.spark.jdbc_driver import DRIVERS_VARIABLE, JdbcDatabase, find_jar
 from sleeper.storage.location import DataRoot
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
@@ -248,6 +249,24 @@ def test_a_slow_query_ends(spark: SparkSession, database: Database, tmp_path: Pa
     text = str(caught.value)
     assert text.startswith(f"{source.describe()}: ")
     assert "statement timeout" in text or "max_statement_time" in text
+
+
+def test_a_missing_driver_is_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "postgresql-42.7.4.jar"
+    jar.touch()
+    monkeypatch.setenv(DRIVERS_VARIABLE, f"{tmp_path / 'none'}:{tmp_path}")
+    assert find_jar(DatabaseKind.POSTGRESQL) == jar
+    monkeypatch.setattr(JdbcDatabase, "_registers", lambda *_: False)
+    source = DatabaseSource("mysql://db.example/shop", table="orders")
+    with pytest.raises(InvalidRequestError) as caught:
+        check_database(spark, source, None, schema_of())
+    assert str(caught.value) == (
+        "mysql://db.example/shop orders: Spark has no JDBC driver org.mariadb.jdbc.Driver "
+        "(expected its jar in /opt/sleeper/drivers, /usr/share/java or a folder of "
+        "SLEEPER_JDBC_DRIVERS; Debian has it in the package libmariadb-java)"
+    )
 
 
 def test_errors_name_the_cause(spark: SparkSession, database: Database, tmp_path: Path) -> None:

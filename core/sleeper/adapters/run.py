@@ -92,15 +92,18 @@ def run_adapter(
     progress: IngestProgress | None = None,
     spark: OpenSpark | None = None,
     task_id: str | None = None,
+    tracker_run_id: str | None = None,
 ) -> AdapterRun:
     """Runs an adapter in this process, which is a task of its own unless `task_id` names one.
+
+    `tracker_run_id` is the id of a run that the job tracker knows as accepted.
 
     NotFoundError if there is no such adapter. InvalidRequestError, recorded as a rejection, if a
     row does not fit or the run can never succeed, UnavailableError if the source does not answer.
     """
     adapter = AdapterStore(instance.storage.root).get(name)
     run_id = new_run_id() if run_id is None else check_run_id(run_id)
-    work = _Run(instance, adapter, run_id, progress, spark)
+    work = _Run(instance, adapter, run_id, progress, spark, tracker_run_id)
     context = nullcontext() if task_id is not None else record_task(instance, JobKind.ADAPTER)
     with context as task:
         run = work.execute(task_id or (task.id if task is not None else None))
@@ -116,6 +119,7 @@ class _Run:
     run_id: str
     progress: IngestProgress | None
     spark: OpenSpark | None
+    tracker_run_id: str | None
 
     @property
     def job_id(self) -> str:
@@ -124,7 +128,14 @@ class _Run:
     def execute(self, task_id: str | None) -> AdapterRun:
         """Runs and tracks the job."""
         table = self._find_sink()
-        tracker = track_run(self.instance, JobKind.ADAPTER, table.ref.id, self.job_id, task_id)
+        tracker = track_run(
+            self.instance,
+            JobKind.ADAPTER,
+            table.ref.id,
+            self.job_id,
+            task_id,
+            self.tracker_run_id,
+        )
         return tracker.execute(
             lambda _: self._load(table), _describe, source=self.adapter.source.describe()
         )

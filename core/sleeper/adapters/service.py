@@ -5,6 +5,7 @@ from dataclasses import replace as changed
 
 from sleeper.adapters.checks import check_adapter
 from sleeper.adapters.definition import Adapter, TableSink, check_adapter_name
+from sleeper.adapters.run import OpenSpark
 from sleeper.adapters.source_text import DatabaseOptions, parse_source
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import ConflictError, NotFoundError
@@ -19,6 +20,7 @@ def create_adapter(
     options: DatabaseOptions | None = None,
     replace: bool = False,
     reads_source: bool = True,
+    spark: OpenSpark | None = None,
 ) -> Adapter:
     """Checks and stores an adapter. See `parse_source` and `check_adapter` for the arguments.
 
@@ -30,7 +32,7 @@ def create_adapter(
     if earlier is not None and not replace:
         raise ConflictError(f"adapter {name!r} already exists (replace it, or choose another name)")
     adapter = Adapter(name, parse_source(instance, source, options), TableSink(sink))
-    check_adapter(instance, adapter, reads_source)
+    check_adapter(instance, adapter, reads_source, spark)
     if earlier is None:
         store.create(adapter)
     else:

@@ -33,7 +33,7 @@ def plan_parts(
             f"{where}: the lower bound {lower} of partition column {column.name!r} is above the "
             f"upper bound {upper}"
         )
-    cuts = [low + (high - low) * number // parts for number in range(1, parts)]
+    cuts = [low + (high - low + 1) * number // parts for number in range(1, parts)]
     literals = [_literal(column, cut) for cut in dict.fromkeys(cuts) if cut > low]
     if not literals:
         return ()

@@ -173,13 +173,16 @@ class Cluster(Protocol):
         """
 
 
+FindFiles = Callable[[], Sequence[SourceFile]]
+"""Writes or finds the files to import. Called when the run has begun and the cluster is open."""
+
 OpenCluster = Callable[[], Cluster]
 """Starts a cluster, which takes seconds. Called only if there is work."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkImportResult:
-    """The result of a bulk import. `number` is its transaction number.
+    """The result of a bulk import. `number` is its transaction number, `bytes` are of the files.
 
     `done_before` is true if an earlier run of the job committed the rows.
     """
@@ -189,12 +192,13 @@ class BulkImportResult:
     files: int
     number: int | None
     done_before: bool = False
+    bytes: int = 0
 
 
 def run_bulk_import(
     table: BulkImportTable,
     job_id: str,
-    paths: Sequence[SourceFile],
+    paths: Sequence[SourceFile] | FindFiles,
     request: str,
     open_cluster: OpenCluster,
     on_stage: OnStage = ignore_stage,
@@ -215,18 +219,22 @@ def run_bulk_import(
     if outcome.status is Status.ALREADY_DONE:
         return BulkImportResult(job_id, 0, 0, outcome.number, done_before=True)
     rows = sum(new.file.rows for new in files)
-    return BulkImportResult(job_id, rows, len(files), outcome.number)
+    size = sum(new.file.bytes for new in files)
+    return BulkImportResult(job_id, rows, len(files), outcome.number, bytes=size)
 
 
 def _write(
     table: BulkImportTable,
-    paths: Sequence[SourceFile],
+    paths: Sequence[SourceFile] | FindFiles,
     run_start_ms: int,
     open_cluster: OpenCluster,
     on_stage: OnStage,
 ) -> list[NewFile]:
     on_stage("start")
     cluster = open_cluster()
+    if callable(paths):
+        on_stage("read")
+        paths = paths()
     on_stage("plan")
     split_bytes = table.engine.memory_bytes // _SPLITS_IN_MEMORY
     splits = plan_splits(

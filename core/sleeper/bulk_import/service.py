@@ -66,7 +66,7 @@ def _run(
             )
         files = [instance.storage.sources.open(name) for name in job.files]
         return run_bulk_import(
-            _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
+            bulk_import_table(table), job.id, files, job.request, cluster, on_stage
         )
 
     with record_task(instance, JobKind.BULK_IMPORT) as task:
@@ -78,7 +78,8 @@ def _run(
     return result
 
 
-def _bulk_import_table(table: OpenTable) -> BulkImportTable:
+def bulk_import_table(table: OpenTable) -> BulkImportTable:
+    """Returns the table as the target of an import."""
     properties = table.properties()
     with table.state.reading() as state:
         schema = state.schema

@@ -1,17 +1,23 @@
 """`sleeper adapter`: named pairs of a source and a sink that run again and again."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper import DISTRIBUTION
 from sleeper.cli.arguments import use_instance
 from sleeper.cli.ingest import suggest_retry, summarize_load
-from sleeper.cli.output import instance_command, listing_command, note, show_ingest
+from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
+from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
 
 if TYPE_CHECKING:
+    from sleeper.adapters.definition import Adapter
+    from sleeper.adapters.run import OpenSpark, SparkDatabases
+    from sleeper.bulk_import.run import OnStage
     from sleeper.instance import Instance
     from sleeper.reports.output import Listing
 
@@ -171,7 +177,8 @@ def create(
         fetch_rows,
         timeout,
     )
-    made = create_adapter(instance, name, source, sink, options, replace, not no_check)
+    with _local_spark(instance) as spark:
+        made = create_adapter(instance, name, source, sink, options, replace, not no_check, spark)
     note(f"created adapter {name}: {made.source.describe()} -> {sink}")
 
 
@@ -201,19 +208,51 @@ def run(
     with use_instance(context) as instance:
         from sleeper.adapters.store import AdapterStore
 
-        AdapterStore(instance.storage.root).get(name)  # fails before the engine takes a second
+        # Fails before the engine takes a second.
+        adapter = AdapterStore(instance.storage.root).get(name)
         from sleeper.adapters.run import run_adapter
 
         start = time.monotonic()
         with (
             suggest_retry(context, ["adapter", "run", name], run_id, "--run-id"),
             interrupted_by_sigterm(),
-            show_ingest(f"adapter {name}") as progress,
+            ExitStack() as stack,
         ):
-            result = run_adapter(instance, name, run_id, progress)
+            progress, on_stage = None, None
+            if _reads_with_spark(adapter):
+                on_stage = stack.enter_context(show_stages(f"adapter {name}"))
+            else:
+                progress = stack.enter_context(show_ingest(f"adapter {name}"))
+            spark = stack.enter_context(_local_spark(instance, on_stage))
+            result = run_adapter(instance, name, run_id, progress, spark)
     if result.note:
         note(f"note: {result.note}")
     note(summarize_load(result, result.sink, time.monotonic() - start))
+
+
+def _reads_with_spark(adapter: "Adapter") -> bool:
+    from sleeper.adapters.definition import DatabaseSource, Engine
+
+    source = adapter.source
+    return isinstance(source, DatabaseSource) and source.chosen_engine is Engine.SPARK
+
+
+@contextmanager
+def _local_spark(instance: "Instance", on_stage: "OnStage | None" = None) -> "Iterator[OpenSpark]":
+    """Yields a function that starts Spark on this machine."""
+    with ExitStack() as stack:
+
+        def start() -> "SparkDatabases":
+            try:
+                from sleeper.spark.database_load import LOCAL_MASTER, local_databases
+            except ModuleNotFoundError as error:
+                raise InvalidRequestError(
+                    f"the database is read with Spark, which needs {error.name}: pip install "
+                    f"'{DISTRIBUTION}[spark]'"
+                ) from error
+            return stack.enter_context(local_databases(instance, LOCAL_MASTER, on_stage))()
+
+        yield start
 
 
 @adapters.command("list")

@@ -28,13 +28,17 @@ _REGISTRY = "org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry"
 
 @dataclass(frozen=True, slots=True)
 class JdbcDriver:
-    """A driver: its class, the names of its jar, and its use. `scheme` is that of its URLs."""
+    """A driver: its class, the names of its jar, and its use. `scheme` is that of its URLs.
+
+    `units_per_second` are those of its timeouts.
+    """
 
     class_name: str
     jars: tuple[str, ...]
     scheme: str
     port: int
     package: str
+    units_per_second: int
     properties: Mapping[str, str]
 
 
@@ -44,6 +48,7 @@ _POSTGRESQL = JdbcDriver(
     "postgresql",
     5432,
     "libpostgresql-jdbc-java",
+    1,
     {
         "ApplicationName": "sleeper",
         "connectTimeout": str(_CONNECT_SECONDS),
@@ -58,6 +63,7 @@ _MARIADB = JdbcDriver(
     "mysql",
     3306,
     "libmariadb-java",
+    1000,
     {
         "connectTimeout": str(_CONNECT_SECONDS * 1000),
         "permitMysqlScheme": "true",
@@ -82,6 +88,16 @@ def find_jar(kind: DatabaseKind) -> Path | None:
             if found:
                 return found[-1]
     return None
+
+
+def jar_settings() -> dict[str, str]:
+    """Returns the settings of a new session that can use the drivers whose jars are found.
+
+    Spark loses the errors of a driver that a running session has loaded later.
+    """
+    kinds = (DatabaseKind.POSTGRESQL, DatabaseKind.MARIADB)
+    jars = [jar.as_uri() for jar in map(find_jar, kinds) if jar is not None]
+    return {"spark.jars": ",".join(jars)} if jars else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +135,13 @@ class JdbcDatabase:
                 f"{self.where}: Spark cannot connect to the socket {given['host']!r} (expected a "
                 "host in the URL, or the engine adbc)"
             )
-        found = {**_DRIVERS[self.kind].properties, **given}
+        driver = _DRIVERS[self.kind]
+        found = dict(driver.properties)
+        if self.timeout_seconds is not None:
+            # The database ends its work earlier, unless the network has lost the connection.
+            seconds = self.timeout_seconds + _CONNECT_SECONDS
+            found["socketTimeout"] = str(seconds * driver.units_per_second)
+        found |= given
         if self.user is not None:
             found["user"] = self.user
         if self.password is not None:
