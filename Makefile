@@ -19,16 +19,19 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo test unit check bench synth deploy destroy release requirements clean
+.PHONY: help install demo demo-snapshots test unit check bench synth deploy destroy release requirements clean
 
 help: ## List all targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
-		printf '  %-18s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
+		printf '  %-20s %s\n' "$$name" "$$what"; done
 
 install: .venv/.installed .venv/.java node_modules/.installed ## Create .venv with the sleeper command (needs Python 3.11 or newer)
 
 demo: install ## Ingest a year of real flights, run background work, and query the tables
 	@$(python) -m demo
+
+demo-snapshots: install .venv/.databases ## Copy tables of a PostgreSQL server that lose rows into snapshot tables
+	@$(python) -m demo.snapshots
 
 test: install .venv/.chromium .venv/.databases .venv/spark.jsa ## Run all tests, including system tests
 	@echo "==> all tests"

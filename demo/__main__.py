@@ -3,32 +3,25 @@
 Prints and runs `sleeper` commands only. The instance remains in `.demo/instance`.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from rich.console import Console
-
+from demo.commands import console, print_heading, run_sleeper
 from demo.flights import PreparedData, prepare
 
 _ROOT = Path(".demo")
 _INSTANCE = _ROOT / "instance"
-_SLEEPER = Path(sys.executable).parent / "sleeper"
 # A year of flights has fewer rows than the default threshold of 1,000,000,000.
 _SPLIT_THRESHOLD = 40_000
 _MONTHS_PER_RUN = 4
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
     """Runs the demo; exits if a command fails."""
     start = time.monotonic()
     shutil.rmtree(_ROOT, ignore_errors=True)
-    _print_heading("Data: all flights from New York in 2013, with aircraft, airports and weather")
+    print_heading("Data: all flights from New York in 2013, with aircraft, airports and weather")
     data = prepare(_ROOT / "data")
     console.print(
         f"  {data.table('flights').rows:,} flights in {len(data.table('flights').files)} monthly "
@@ -40,18 +33,18 @@ def main() -> None:
     _ingest_small_tables(data)
     flights = data.table("flights").files
     for first in range(0, len(flights), _MONTHS_PER_RUN):
-        _print_heading("Ingest four months")
+        print_heading("Ingest four months")
         for file in flights[first : first + _MONTHS_PER_RUN]:
             _sleeper("ingest", "flights", str(file))
-        _print_heading("Run background work: split large leaves, compact small files")
+        print_heading("Run background work: split large leaves, compact small files")
         _sleeper("run", "--until-idle")
-    _print_heading("Report on the table")
+    print_heading("Report on the table")
     _sleeper("report", "tables")
     _sleeper("report", "partitions", "--table", "flights")
     _sleeper("report", "compaction-jobs", "--table", "flights")
     _query()
     seconds = time.monotonic() - start
-    _print_heading(f"Finished in {seconds:.0f} s. The instance is in {_INSTANCE.resolve()}")
+    print_heading(f"Finished in {seconds:.0f} s. The instance is in {_INSTANCE.resolve()}")
     console.print(
         "  Try more commands:\n"
         f"    export SLEEPER_INSTANCE={_INSTANCE}\n"
@@ -62,7 +55,7 @@ def main() -> None:
 
 
 def _create(data: PreparedData) -> None:
-    _print_heading("Create an instance and its tables")
+    print_heading("Create an instance and its tables")
     _sleeper("instance", "create")
     for table in data.tables:
         options = ["--schema", str(table.schema_file)]
@@ -72,24 +65,24 @@ def _create(data: PreparedData) -> None:
 
 
 def _ingest_small_tables(data: PreparedData) -> None:
-    _print_heading("Ingest aircraft and airports from CSV, airlines and weather from JSON lines")
+    print_heading("Ingest aircraft and airports from CSV, airlines and weather from JSON lines")
     for table in data.tables:
         if table.name != "flights":
             _sleeper("ingest", table.name, *(str(f) for f in table.files))
 
 
 def _query() -> None:
-    _print_heading("Query by key: flights of one aircraft, in order of departure")
+    print_heading("Query by key: flights of one aircraft, in order of departure")
     _sleeper(
         "query", "flights", "--key", "N14228",
         "--columns", "tailnum,month,day,origin,dest,dep_delay", "--limit", "8",
     )  # fmt: skip
-    _print_heading("Query by range: aircraft with numbers that start with N10")
+    print_heading("Query by range: aircraft with numbers that start with N10")
     _sleeper(
         "query", "flights", "--range", "N10:N11",
         "--columns", "tailnum,month,day,carrier,flight,origin,dest", "--limit", "5",
     )  # fmt: skip
-    _print_heading("SQL with a join: flights and mean delay by manufacturer")
+    print_heading("SQL with a join: flights and mean delay by manufacturer")
     _sleeper(
         "sql",
         "SELECT p.manufacturer, count(*) AS flights, round(avg(f.dep_delay), 1) AS mean_delay "
@@ -99,16 +92,7 @@ def _query() -> None:
 
 
 def _sleeper(*arguments: str) -> None:
-    text = " ".join(f'"{a}"' if " " in a else a for a in arguments)
-    console.print(f"\n[bold green]$ sleeper {text}[/bold green]")
-    environment = {**os.environ, "SLEEPER_INSTANCE": str(_INSTANCE)}
-    status = subprocess.run([_SLEEPER, *arguments], env=environment, check=False).returncode
-    if status != 0:
-        sys.exit(f"demo: command failed with status {status}")
-
-
-def _print_heading(text: str) -> None:
-    console.print(f"\n[bold]{text}[/bold]")
+    run_sleeper(_INSTANCE, *arguments)
 
 
 if __name__ == "__main__":
