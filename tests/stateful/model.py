@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 Row = tuple[int, int, str]
 
@@ -96,19 +97,22 @@ class ModelCopy:
 class ModelClone:
     """A clone: the rows and fields of the version that it began with, and rows of its own jobs.
 
-    The rows have their numbers, and include those that newer rows of their keys hide.
+    The rows have their numbers, and include those that newer rows of their keys hide. A clone of a
+    snapshot table may have no snapshot.
     """
 
     id: str
     content: list[tuple[int, Row]]
     fields: dict[str, int | None]
+    has_snapshot: bool = True
 
 
 @dataclass
 class ModelTable:
     """Jobs, deletes, restores and undos, and the versions that holds and followers rely on.
 
-    `choice` is the choice of rows: append, latest, or latest by the value.
+    `choice` is the choice of rows: append, latest, or latest by the value. A snapshot table has all
+    rows of its newest load. `expired` has the versions that expired, with the number of the expiry.
     """
 
     id: str
@@ -120,6 +124,52 @@ class ModelTable:
     holds: dict[str, tuple[int, int]] = field(default_factory=dict)
     follower: int | None = None
     copy: ModelCopy | None = None
+    expired: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.choice == "snapshot"
+
+    def published(self) -> list[int]:
+        """Returns the numbers of all versions of a snapshot table, oldest first."""
+        if not self.is_snapshot:
+            return []
+        publications = [*self.jobs.values(), *self.replacements.values()]
+        return sorted(each.number for each in publications if each.number is not None)
+
+    def live(self) -> list[int]:
+        """Returns the versions of a snapshot table that have not expired, newest first."""
+        return [n for n in reversed(self.published()) if n not in self.expired]
+
+    def covering(self, version: int) -> int | None:
+        """Returns the version of a snapshot table that was the newest at the number."""
+        return max((n for n in self.published() if n <= version), default=None)
+
+    def end(self, published: int) -> int | None:
+        """Returns the number that ended the version of a snapshot table, None for the newest."""
+        return min((n for n in self.published() if n > published), default=None)
+
+    def is_expired(self, version: int) -> bool:
+        """Returns whether the number is within an expired version."""
+        covering = self.covering(version)
+        return covering in self.expired and not self.is_in_gap(version)
+
+    def is_in_gap(self, version: int) -> bool:
+        """Returns whether the newest version had expired at the number."""
+        covering = self.covering(version)
+        return covering in self.expired_newest and version >= self.expired_newest[covering]
+
+    @property
+    def expired_newest(self) -> dict[int | None, int]:
+        """The versions that expired while they were the newest, with the number of the expiry."""
+        ends = {number: self.end(number) for number in self.expired}
+        return {n: at for n, at in self.expired.items() if (ends[n] or at) >= at}
+
+    def has_snapshot(self, version: int) -> bool:
+        """Returns whether the table has rows, or none, to read at the number."""
+        if not self.is_snapshot:
+            return True
+        return self.covering(version) is not None and not self.is_in_gap(version)
 
     def rows(self, version: int | None = None) -> Counter[Row]:
         """Returns the rows after all changes up to the version.
@@ -130,7 +180,7 @@ class ModelTable:
 
     def visible(self, numbered: list[tuple[int, Row]]) -> Counter[Row]:
         """Returns the rows that are seen if the table's content is these rows."""
-        if self.choice == "append":
+        if self.choice in ("append", "snapshot"):
             return Counter(row for _, row in numbered)
         return Counter(row for _, row in self.newest(numbered) if row[2] != DELETE)
 
@@ -145,7 +195,9 @@ class ModelTable:
     def _content(self, version: int | None) -> list[tuple[str, Row]]:
         """Returns each row with its job."""
         content: list[tuple[str, Row]] = []
-        changes = [
+        expiries = [(number, None) for number in self.expired_newest.values()]
+        changes: list[tuple[int | None, Any]] = [
+            *expiries,
             *((job.number, (job_id, job)) for job_id, job in self.jobs.items()),
             *((each.number, each) for each in self.deletes.values()),
             *((each.number, each) for each in self.replacements.values()),
@@ -155,8 +207,11 @@ class ModelTable:
             if version is not None and number > version:
                 break
             match change:
+                case None:
+                    content = []
                 case job_id, job:
-                    content += [(job_id, row) for row in job.rows]
+                    before = [] if self.is_snapshot else content
+                    content = before + [(job_id, row) for row in job.rows]
                 case ModelDelete():
                     content = [(job, row) for job, row in content if not change.hides(row[0])]
                 case ModelRestore():
@@ -180,7 +235,7 @@ class ModelTable:
 
     def written(self, rows: list[Row]) -> Counter[Row]:
         """Returns the rows that a job with these rows writes."""
-        if self.choice == "append":
+        if self.choice in ("append", "snapshot"):
             return Counter(rows)
         return Counter(row for _, row in self.newest((0, row) for row in rows))
 

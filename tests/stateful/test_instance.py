@@ -14,7 +14,7 @@ import tempfile
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from sleeper.files import DataFile
 from sleeper.garbage_collection.service import (
     collect_table,
     collect_table_orphans,
+    expire_table_versions,
     finish_deletions,
     snapshot_table,
     sweep_abandoned,
@@ -56,6 +57,7 @@ from sleeper.ingest.service import ingest_paths, ingest_rows, run_ingest_job, su
 from sleeper.instance import Instance
 from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
+from sleeper.jobs.status import JobState
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.field_changes import AddField, DropField
@@ -69,7 +71,7 @@ from sleeper.schema.model import Field, PrimitiveType
 from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
-from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
@@ -122,6 +124,7 @@ CHOICES = {
     "append": {},
     "latest": {"sleeper.table.rows": "latest"},
     "latest by": {"sleeper.table.rows": "latest", "sleeper.table.latest.by": "v"},
+    "snapshot": {"sleeper.table.type": "snapshot"},
 }
 
 keys = st.integers(-20, 20) | st.integers(-(2**31), 2**31 - 1)
@@ -176,7 +179,7 @@ class InstanceMachine(RuleBasedStateMachine):
             return
         with self.raw.tables.state(self.model.id).reading() as state:
             for job_id, job in self.model.jobs.items():
-                applied = state.jobs.applied(job_id, AddFiles.kind)
+                applied = state.jobs.added_files(job_id)
                 if applied is not None:
                     assert job.number in (None, applied.number)
                     job.number, job.committed_ms = applied.number, applied.time_ms
@@ -191,6 +194,53 @@ class InstanceMachine(RuleBasedStateMachine):
                     applied = state.jobs.applied(change_id, kind)
                     if applied is not None:
                         change.number = applied.number
+            self.note_expiries(state)
+
+    def note_expiries(self, state: TableState) -> None:
+        """Records the versions that expired since, which must have been due."""
+        versions = {version.number for version in state.snapshots.versions()}
+        expired = set(self.model.live()) - versions
+        assert versions <= set(self.model.live())
+        if expired:
+            assert expired <= set(self.due_versions())
+            history = state.history.newest(100_000)
+            number = max(each.number for each in history if each.operation == "expire versions")
+            self.model.expired |= dict.fromkeys(expired, number)
+
+    def due_versions(self) -> list[int]:
+        """Returns the versions that may expire now: their policy and no hold keeps them."""
+        times = self.entry_times()
+        due = []
+        for place, number in enumerate(self.model.live()):
+            end = self.model.end(number)
+            is_old = self.ttl_ms is None or times[number] + self.ttl_ms <= self.clock()
+            is_held = any(number <= each and (end is None or each < end) for each in self.held())
+            if place >= self.versions_min and is_old and not is_held:
+                due.append(number)
+        return due
+
+    def held(self) -> list[int]:
+        """Returns the versions of holds that have not expired."""
+        holds = self.model.holds.values()
+        return [version for version, expiry_ms in holds if expiry_ms > self.clock()]
+
+    def entry_times(self) -> dict[int, int]:
+        with self.state.reading() as state:
+            return {each.number: each.time_ms for each in state.history.newest(100_000)}
+
+    def fault(self, version: int) -> str | None:
+        """Returns a pattern of the error of a version that is not readable, None if it is."""
+        if version < max(1, self.horizon()):
+            return "oldest readable version"
+        if self.model.is_expired(version):
+            return f"version {version} is no longer readable: snapshot version .* expired at"
+        return None
+
+    def rows_fault(self, version: int | None) -> str | None:
+        """Returns a pattern of the error of a query of the version, None if it has rows."""
+        number = self.number() if version is None else version
+        fault = self.fault(number)
+        return fault or (None if self.model.has_snapshot(number) else "there is no snapshot")
 
     @property
     def state(self) -> Any:
@@ -206,7 +256,13 @@ class InstanceMachine(RuleBasedStateMachine):
         batch=st.integers(2, 4),
         retention=st.sampled_from(["", "", "90m"]),
         follower_retention=st.sampled_from(["", "", "3h"]),
-        choice=st.sampled_from(["append", "latest", "latest by"]),
+        choice=st.sampled_from(
+            [os.environ["SLEEPER_STATEFUL_CHOICE"]]
+            if "SLEEPER_STATEFUL_CHOICE" in os.environ
+            else sorted(CHOICES)
+        ),
+        ttl=st.sampled_from(["", "", "90m"]),
+        versions_min=st.sampled_from(["", "1", "3"]),
     )
     def make_table(
         self,
@@ -217,8 +273,16 @@ class InstanceMachine(RuleBasedStateMachine):
         retention: str,
         follower_retention: str,
         choice: str,
+        ttl: str,
+        versions_min: str,
     ) -> None:
         self.choice = choice
+        self.ttl_ms = 90 * MINUTE_MS if ttl else None
+        self.versions_min = int(versions_min or (not ttl))
+        versions = {
+            "sleeper.table.snapshot.ttl": ttl,
+            "sleeper.table.snapshot.min.versions": versions_min,
+        }
         self.retention_ms = 90 * MINUTE_MS if retention else 0
         self.follower_retention_ms = 180 * MINUTE_MS if follower_retention else None
         self.make = lambda instance: create_table(
@@ -234,6 +298,7 @@ class InstanceMachine(RuleBasedStateMachine):
                 "sleeper.table.follower.retention": follower_retention,
                 "sleeper.table.parquet.rowgroup.rows.max": "1000",
                 **CHOICES[choice],
+                **(versions if choice == "snapshot" else {}),
             },
             points,
         )
@@ -244,7 +309,15 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @property
     def op_column(self) -> str | None:
-        return None if self.choice == "append" else "op"
+        return "op" if self.is_latest else None
+
+    @property
+    def is_latest(self) -> bool:
+        return self.choice in ("latest", "latest by")
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.choice == "snapshot"
 
     def table(self, rows: list[Row]) -> pa.Table:
         table = _table(rows)
@@ -325,6 +398,32 @@ class InstanceMachine(RuleBasedStateMachine):
             assert (result.rows, result.done_before) == (written, is_late)
             assert self.model.jobs[job_id].number == result.number
 
+    @rule(early=rows, late=rows, crash_at=crash)
+    def overlap(self, early: list[Row], late: list[Row], crash_at: int | None) -> None:
+        """A load begins and publishes while another one reads its rows, which is refused."""
+        if not self.is_snapshot:
+            return
+        early_id, late_id = uuid.uuid4().hex, uuid.uuid4().hex
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            self.model.jobs[late_id] = ModelJob(list(late))
+            ingest_rows(self.raw, NAME, self.table(late).to_batches(), late_id)
+            yield from self.table(early).to_batches()
+
+        with contextlib.suppress(InvalidRequestError):
+            self.attempt(crash_at, lambda i: ingest_rows(i, NAME, batches(), early_id))
+        self.note_commits()
+        with self.state.reading() as state:
+            assert state.jobs.added_files(early_id) is None
+
+    @rule(crash_at=crash)
+    def expire(self, crash_at: int | None) -> None:
+        if self.is_snapshot:
+            self.attempt(crash_at, lambda i: expire_table_versions(i, NAME))
+            expire_table_versions(self.raw, NAME)
+            self.note_commits()
+            assert self.due_versions() == []
+
     @rule(rows=rows, crash_at=crash)
     def ingest_from_python(self, rows: list[Row], crash_at: int | None) -> None:
         job_id = uuid.uuid4().hex
@@ -343,11 +442,20 @@ class InstanceMachine(RuleBasedStateMachine):
             return
         job = self.model.jobs[job_id]
         was_done = job.number is not None
-        result = self.attempt(
-            crash_at,
-            lambda i: ingest_paths(i, NAME, job.files, job_id, op_column=self.op_column),
-        )
+        try:
+            result = self.attempt(
+                crash_at,
+                lambda i: ingest_paths(i, NAME, job.files, job_id, op_column=self.op_column),
+            )
+        except InvalidRequestError as error:
+            self.check_overtaken(job_id, str(error))
+            return
         assert result is None or result.done_before == was_done
+
+    def check_overtaken(self, job_id: str, reason: str) -> None:
+        assert self.is_snapshot
+        assert self.model.jobs[job_id].number is None
+        assert "which began later" in reason
 
     @rule(pick=picks)
     def bring_other_files_under_a_used_id(self, pick: int) -> None:
@@ -447,8 +555,8 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(pick=picks, crash_at=crash, times=st.integers(1, 2))
     def restore(self, pick: int, crash_at: int | None, times: int) -> None:
         version, restore_id = self.version(pick), uuid.uuid4().hex
-        if version < max(1, self.horizon()):
-            with pytest.raises(InvalidRequestError, match="oldest readable version"):
+        if fault := self.rows_fault(version):
+            with pytest.raises(InvalidRequestError, match=fault):
                 restore_table(self.instance, NAME, version)
             return
         self.model.replacements[restore_id] = ModelRestore(version)
@@ -488,6 +596,9 @@ class InstanceMachine(RuleBasedStateMachine):
     def check_undo_refusal(self, job_id: str, reason: str) -> None:
         number = self.model.jobs[job_id].number
         assert number is not None
+        if self.is_snapshot:
+            assert "loads replace all rows" in reason
+            return
         with self.state.reading() as state:
             history = state.history.newest(100_000)
         if "a compaction has merged" in reason:
@@ -503,7 +614,9 @@ class InstanceMachine(RuleBasedStateMachine):
         report = purge_table(self.raw, NAME)
         self.note_commits()
         if report.is_complete:
-            if all(each.number is None for each in self.model.replacements.values()):
+            # Older versions of a snapshot table have the rows that loads replaced.
+            is_replaced = any(each.number for each in self.model.replacements.values())
+            if not is_replaced and not self.is_snapshot:
                 assert self.stored_rows() <= self.model.undeleted()
             with self.state.reading() as state:
                 assert not state.deletes.remembered(whole_region(state.schema), state.number)
@@ -526,17 +639,22 @@ class InstanceMachine(RuleBasedStateMachine):
         name = f"clone-{self.clones_made}"
         source = _picked(sorted(self.clones), pick) if of_clone else None
         version = None if source else self.version(pick)
-        if version is not None and version < max(1, self.horizon()):
-            with pytest.raises(InvalidRequestError, match="oldest readable version"):
+        fault = None if version is None else self.fault(version)
+        if fault is not None:
+            with pytest.raises(InvalidRequestError, match=fault):
                 clone_table(self.instance, NAME, name, version)
             return
+        number = self.number() if version is None else version
+        has_snapshot = self.model.has_snapshot(number)
+        if source is not None:
+            has_snapshot = self.clones[source].has_snapshot
         content = self.clones[source].content if source else self.model.numbered(version)
         fields = self.added_fields(self.number() if version is None else version, source or NAME)
         for each in (crash_at, again_at, None):
             self.attempt(each, lambda i: clone_table(i, source or NAME, name, version))
             with contextlib.suppress(NotFoundError):
                 ref = self.raw.tables.index.find(name)
-                self.clones[name] = ModelClone(ref.id, list(content), fields)
+                self.clones[name] = ModelClone(ref.id, list(content), fields, has_snapshot)
                 return
 
     @rule(pick=picks, rows=rows, crash_at=crash)
@@ -546,12 +664,15 @@ class InstanceMachine(RuleBasedStateMachine):
             return
         batches = self.table(rows).to_batches()
         result = ingest_rows(self.raw, name, batches, uuid.uuid4().hex, op_column=self.op_column)
-        self.clones[name].content += [(result.number or 0, row) for row in rows]
+        clone = self.clones[name]
+        before = [] if self.is_snapshot else clone.content
+        clone.content = before + [(result.number or 0, row) for row in rows]
+        clone.has_snapshot = True
         ref = self.raw.tables.index.find(name)
         self.attempt(crash_at, lambda i: create_table_jobs(i, ref, True))
         self.work(None, 4)
         self.attempt(crash_at, lambda i: collect_table(i, name))
-        assert self.queried(None, name) == self.model.visible(self.clones[name].content)
+        assert self.queried(None, name) == self.model.visible(clone.content)
 
     @rule(pick=picks, crash_at=crash)
     def delete_clone(self, pick: int, crash_at: int | None) -> None:
@@ -676,6 +797,11 @@ class InstanceMachine(RuleBasedStateMachine):
             done = restore(restored, open_place_to_read(place), result.id)
             assert not [fault for table in done.tables for fault in table.faults]
             for table in result.tables:
+                is_clone = table.name in self.clones
+                if is_clone and not self.clones[table.name].has_snapshot:
+                    continue
+                if not is_clone and not self.model.has_snapshot(table.number):
+                    continue
                 rows = self.queried(table.number, table.name, restored)
                 if table.name == NAME:
                     assert rows == self.model.rows(table.number)
@@ -696,7 +822,7 @@ class InstanceMachine(RuleBasedStateMachine):
         version, expiry_ms = self.version(pick), self.clock() + seconds * 1000
         hold_id = uuid.uuid4().hex
         (outcome,) = self.state.commit(CreateHold(hold_id, "test", version, expiry_ms))
-        assert outcome.refused == (version < self.horizon())
+        assert outcome.refused == (version < self.horizon() or self.model.is_expired(version))
         if not outcome.refused:
             self.model.holds[hold_id] = (version, expiry_ms)
 
@@ -720,6 +846,8 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(pick=picks, stop=st.booleans())
     def follow(self, pick: int, stop: bool) -> None:
+        if self.is_snapshot:
+            return  # its files expire, whatever the follower needs
         if self.model.follower is None:
             start = self.version(pick)
             (outcome,) = self.state.commit(CreateFollower("f", start))
@@ -741,6 +869,8 @@ class InstanceMachine(RuleBasedStateMachine):
     def replay_changes(self, pick: int) -> None:
         """Applies the feed to the rows of a version, and compares them at each number."""
         start = self.version(pick)
+        if self.is_snapshot:
+            return
         if start < self.horizon():
             with pytest.raises(InvalidRequestError, match="no longer kept"):
                 open_changes(self.raw, NAME, ChangesRequest(first=start + 1))
@@ -754,6 +884,8 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(pick=picks, taken_max=st.none() | st.integers(0, 6), crash_at=crash)
     def copy_changes(self, pick: int, taken_max: int | None, crash_at: int | None) -> None:
         """Follows the feed as a consumer does that stores the number with its rows."""
+        if self.is_snapshot:
+            return
         followers = {f.name: f for f in self.state.followers()}
         follower = followers.get("copy")
         if follower is not None and follower.lost:
@@ -812,28 +944,32 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def query_newest(self) -> None:
-        assert self.queried(None) == self.model.rows()
+        self.check_query(None)
 
-    @rule(pick=picks)
-    def query_as_of(self, pick: int) -> None:
-        version = self.version(pick)
-        if version < max(1, self.horizon()):
-            with pytest.raises(InvalidRequestError, match="oldest readable version"):
+    def check_query(self, version: int | None) -> None:
+        if fault := self.rows_fault(version):
+            with pytest.raises(InvalidRequestError, match=fault):
                 self.queried(version)
         else:
             assert self.queried(version) == self.model.rows(version)
 
     @rule(pick=picks)
+    def query_as_of(self, pick: int) -> None:
+        self.check_query(self.version(pick))
+
+    @rule(pick=picks)
     def query_as_of_a_time(self, pick: int) -> None:
         with self.state.reading() as state:
             oldest, number = state.oldest_version, state.number
-        times = {}
+        times = self.entry_times()
         for version in range(oldest, number + 1):
-            with self.state.reading(version) as state:
-                times[version] = state.version_time_ms
+            if self.fault(version) is None:
+                with self.state.reading(version) as state:
+                    assert times[version] == state.version_time_ms
         time_ms = times[number - pick % (number - oldest + 1)]
         expected = max(version for version, each in times.items() if each <= time_ms)
-        assert self.queried(PointInTime(time_ms, "then")) == self.model.rows(expected)
+        if self.rows_fault(expected) is None:
+            assert self.queried(PointInTime(time_ms, "then")) == self.model.rows(expected)
         with pytest.raises(InvalidRequestError, match="as of then: "):
             self.queried(PointInTime(times[oldest] - 1, "then"))
 
@@ -872,7 +1008,8 @@ class InstanceMachine(RuleBasedStateMachine):
             with pytest.raises(InvalidRequestError, match=f"oldest readable version is {horizon}"):
                 self.check_version(horizon - 1)
         for version in {max(1, horizon), (max(1, horizon) + number) // 2, number}:
-            self.check_version(version)
+            if self.fault(version) is None:
+                self.check_version(version)
 
     def check_version(self, version: int) -> None:
         numbered: list[tuple[int, Row]] = []
@@ -896,7 +1033,7 @@ class InstanceMachine(RuleBasedStateMachine):
                     if region.contains(row[:1]) and not any(self.hides(d, row) for d in hidden)
                 ]
         rows = [row for _, row in numbered]
-        if self.choice != "append":
+        if self.is_latest:
             keys = Counter((number, *row[:2]) for number, row in numbered)
             assert not keys or max(keys.values()) == 1, "a key is twice in a transaction"
             newest = [row for _, row in self.model.newest(sorted(numbered))]
@@ -927,7 +1064,8 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             history = state.history.newest(100_000)
         assert [entry.number for entry in history] == list(range(self.number(), 0, -1))
-        ingests = {entry.number: entry for entry in history if entry.operation == "ingest"}
+        operation = "load" if self.is_snapshot else "ingest"
+        ingests = {entry.number: entry for entry in history if entry.operation == operation}
         for job_id, job in self.model.jobs.items():
             if job.number is not None:
                 entry = ingests.pop(job.number)
@@ -939,6 +1077,7 @@ class InstanceMachine(RuleBasedStateMachine):
         horizon = self.horizon()
         for version, expiry_ms in self.model.holds.values():
             assert expiry_ms <= self.clock() or version >= horizon
+            assert expiry_ms <= self.clock() or not self.model.is_expired(version)
         passed = 0
         if self.follower_retention_ms is not None:
             passed = self.number_at(self.clock() - self.follower_retention_ms)
@@ -976,9 +1115,7 @@ class InstanceMachine(RuleBasedStateMachine):
         if path not in self.contents:
             result = pq.read_table(self.folder / "instance" / path).to_pylist()
             for row in result:
-                assert (row.get("__deleted") or False) == (
-                    self.choice != "append" and row["v"] == DELETE
-                )
+                assert (row.get("__deleted") or False) == (self.is_latest and row["v"] == DELETE)
             self.contents[path] = [(row.get("__number"), _row(row)) for row in result]
         return self.contents[path]
 
@@ -1016,9 +1153,17 @@ class InstanceMachine(RuleBasedStateMachine):
         for job_id in self.sent_jobs() & set(self.model.jobs):
             # A crash just before the send may be the only one that left no message.
             job = self.model.jobs[job_id]
-            assert job.number is not None or job_id in self.never_sent()
+            is_done = job.number is not None or self.is_rejected(job_id)
+            assert is_done or job_id in self.never_sent()
         assert all(not self.raw.jobs.dead_letters(name).list() for name in QueueName)
-        assert self.queried(None) == self.model.rows()
+        self.check_query(None)
+
+    def is_rejected(self, job_id: str) -> bool:
+        """Returns whether the job is a load that another one overtook."""
+        if not self.is_snapshot or not self.was_created(job_id):
+            return False
+        job = self.raw.jobs.tracker.job(self.raw.tables.index.find(NAME).id, job_id)
+        return job.state is JobState.REJECTED
 
     def never_sent(self) -> set[str]:
         return {
@@ -1050,7 +1195,8 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def nothing_is_left_over(self) -> None:
         for name, clone in self.clones.items():
-            assert self.queried(None, name) == self.model.visible(clone.content)
+            if clone.has_snapshot:
+                assert self.queried(None, name) == self.model.visible(clone.content)
             delete_table(self.raw, name)
         finish_deletions(self.raw)
         self.clock.now_ms += 20 * DAY_MS
@@ -1062,9 +1208,10 @@ class InstanceMachine(RuleBasedStateMachine):
         collect_table_orphans(self.raw, NAME)
         finish_deletions(self.raw)
         sweep_abandoned(self.raw)
+        self.note_commits()
         with self.state.reading() as state:
-            names = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
-            files = list(state.files.all())
+            files = [f for version in self.kept_versions() for f in state.at(version).files.all()]
+            names = {f.path + s for f in files for s in ("", *f.sidecars)}
             for delete in state.deletes.overlapping(whole_region(state.schema)):
                 is_needed = any(find_deleted(file, [delete]) for file in files)
                 assert is_needed or delete.number > state.horizon, "a delete is not forgotten"
@@ -1080,7 +1227,15 @@ class InstanceMachine(RuleBasedStateMachine):
         assert left == names
         folders = {p.name for p in (self.folder / "instance").glob("[0-9a-f]" * 8)}
         assert folders == {self.model.id}
-        assert self.queried(None) == self.model.rows()
+        self.check_query(None)
+
+    def kept_versions(self) -> list[int]:
+        """Returns the newest version, or all that the live versions of a snapshot table have."""
+        number, horizon = self.number(), self.horizon()
+        kept = [number]
+        for version in self.model.live():
+            kept += range(max(version, horizon), self.model.end(version) or number)
+        return kept
 
 
 def _picked(candidates: Sequence[T], pick: int) -> T | None:

@@ -63,6 +63,7 @@ def restore_table(
         return VersionChange(table_name, earlier.id, earlier.number, None, True)
     if earlier is None:
         with table.state.reading(to) as state:
+            state.check_has_rows()
             to = state.version
     assert isinstance(to, int)
     transaction = RestoreVersion(to, id=restore_id or new_transaction_id())

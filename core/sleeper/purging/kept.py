@@ -19,18 +19,21 @@ def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
         ]
     claims = [(h.version, f"hold {h.id} of {h.owner} at version {h.version}") for h in holds]
     claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
+    with table.state.reading() as state:
+        versions = [each.number for each in state.snapshots.versions() if each.number < number]
+    claims += [(each, f"snapshot version {each}, which has not expired") for each in versions]
     ends_ms = [h.expiry_ms for h in holds]
     retained_ms = find_retention(table.properties()).versions_ms
     if retained_ms is not None:
         with table.state.reading() as state:
-            end_ms = state.at(number).version_time_ms + retained_ms
+            end_ms = state.entry_time_ms(number) + retained_ms
         if time_ms < end_ms:
             claims.append((number, HISTORY_RETENTION.name))
             ends_ms.append(end_ms)
     if not claims:
         return None, None
     more = f" and {len(claims) - 1:,} more" if len(claims) > 1 else ""
-    until_ms = None if followers else max(ends_ms)
+    until_ms = None if followers or versions else max(ends_ms)
     return min(claims)[1] + more, until_ms
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sleeper.compaction.plan import create_rewrite_jobs
-from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile, FileReference, StoredObject, owner_id
 from sleeper.garbage_collection.collection import find_claims, find_retention
 from sleeper.garbage_collection.orphans import list_unknown
@@ -37,7 +36,6 @@ from sleeper.runs.retry_policy import LOCAL_RETRY_POLICIES
 from sleeper.statestore.reading.delete_queries import Delete
 from sleeper.statestore.reading.newest_queries import CollectableFile, UnneededFile
 from sleeper.statestore.transactions.collection import CollectFiles
-from sleeper.statestore.version import PointInTime
 from sleeper.tables import TableId
 from sleeper.workers.worker import Worker, WorkerSettings
 
@@ -266,12 +264,10 @@ class _Purge:
         retention = find_retention(self.table.properties())
         claims = find_claims(store, self.table.instance.clock(), retention)
         delay_ms = self.table.properties().get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
-        try:
-            with store.reading(PointInTime(now_ms(self.table) - delay_ms, "the delay")) as then:
-                is_due = then.version >= number
-        except InvalidRequestError:
-            is_due = False  # the delay began before the oldest readable version
-        if is_due and claims.horizon_max >= number:
+        with store.reading() as state:
+            # None if the delay began before the oldest readable version.
+            then = state.last_number_at(state.moment(self.table.instance.clock()) - delay_ms)
+        if then is not None and then >= number and claims.horizon_max >= number:
             store.commit(CollectFiles((), number, claims.cursors, claims.passed))
 
     # Unfinished runs

@@ -8,12 +8,18 @@ import pyarrow as pa
 import pytest
 
 from sleeper.admin.clone import clone_table
+from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
+from sleeper.admin.versions import restore_table
+from sleeper.deletion.keys import delete_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table, expire_table_versions
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.partitions.region import Range, Region
+from sleeper.purging.report import ObjectState, PurgeReport
+from sleeper.purging.service import purge_table
 from sleeper.query import run
 from sleeper.query.hold import take_shared_hold
 from sleeper.query.request import Query
@@ -132,3 +138,32 @@ def test_a_clone_of_the_table_before_its_first_load_has_no_snapshot(instance: In
         open_query(instance, "empty", Query())
     load(instance, 3, rows=2, table="empty")
     assert loads(open_query(instance, "empty", Query())) == [(3, 2)]
+
+
+def test_a_restore_before_the_first_load_is_refused(instance: Instance) -> None:
+    for version in (1, None):
+        with pytest.raises(InvalidRequestError, match="no snapshot yet"):
+            restore_table(instance, "t", version or 1)
+    load(instance, 1, rows=1)
+    with pytest.raises(InvalidRequestError, match="no snapshot yet"):
+        restore_table(instance, "t", 1)
+
+
+@pytest.mark.parametrize("retention", ["", "7d"])
+def test_a_purge_waits_for_the_expiry_of_the_versions_with_the_rows(
+    instance: Instance, retention: str
+) -> None:
+    set_table_properties(instance, "t", {"sleeper.table.history.retention": retention})
+    first = load(instance, 1, rows=3)
+    delete_rows(instance, "t", [Region((Range(1, 2),))])
+    kept = kept_reasons(purge_table(instance, "t"))
+    assert {f"snapshot version {first}, which has not expired" in each for each in kept} == {True}
+    assert loads(open_query(instance, "t", Query())) == [(1, 2)]
+    load(instance, 2, rows=3)
+    report = purge_table(instance, "t")
+    assert report.is_complete == (not retention)
+    assert kept_reasons(report) == ({"sleeper.table.history.retention"} if retention else set())
+
+
+def kept_reasons(report: PurgeReport) -> set[str]:
+    return {each.reason or "" for each in report.objects if each.state is ObjectState.KEPT}

@@ -30,6 +30,7 @@ def _parse_schemas(versions: tuple[tuple[int, str], ...]) -> Schema:
 
 
 _FIRST_ENTRY = "SELECT last, time FROM entry_times WHERE last >= ? ORDER BY last LIMIT 1"
+_FIRST_ENTRY_TIME = "SELECT time FROM entry_times WHERE last >= :number ORDER BY last LIMIT 1"
 
 
 class TableState:
@@ -204,7 +205,9 @@ class TableState:
 
         Older versions without a stored time have that of the first entry after.
         """
-        found = self._reader.row(
-            "SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1"
-        )
+        return self.entry_time_ms(self.version)
+
+    def entry_time_ms(self, number: int) -> int:
+        """Returns the time of the entry of a number, also if its version is not readable."""
+        found = self._reader.row(_FIRST_ENTRY_TIME, number=number)
         return int(found[0]) if found else int(self.time_ms)
