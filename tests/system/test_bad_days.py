@@ -8,8 +8,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +19,8 @@ from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.write.file import DataFileWriter
 from sleeper.deletion.keys import delete_rows
 from sleeper.errors import (
     ConflictError,
@@ -25,6 +29,7 @@ from sleeper.errors import (
     SleeperError,
     UnavailableError,
 )
+from sleeper.files import DataFile, new_data_path
 from sleeper.garbage_collection.service import collect_table, snapshot_table
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
@@ -32,11 +37,14 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import key_region
 from sleeper.purging.service import purge_table
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
+from sleeper.runs.engine import file_settings
 from sleeper.splitting.service import split_table
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
@@ -395,7 +403,7 @@ def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> N
     )
     instance = open_local_instance(folder)
     make_table(instance)
-    add_many_files(instance, tmp_path, 1000)
+    add_many_files(instance, 1000)
     compact_table(instance, "rows", full=True)
     command = [sys.executable, "-c", COMPACT, str(folder)]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -406,11 +414,29 @@ def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> N
     instance.close()
 
 
-def add_many_files(instance: Instance, folder: Path, count: int) -> None:
+def add_many_files(instance: Instance, count: int) -> None:
+    """Adds files of 2,000 rows whose keys interleave: copies of ten files, in one transaction."""
+    table, root = instance.table("rows"), instance.storage.root
+    with table.state.reading() as state:
+        kinds, schema = arrow_schema(state.schema), state.schema
+    settings, now_ms = file_settings(table.properties()), instance.clock()
+    files: list[DataFile] = []
     for number in range(count):
-        rows = [(f"k{(i * count + number) * 7919 % 10**7:08d}", i) for i in range(2000)]
-        path = write(folder / "next.parquet", rows)
-        ingest_paths(instance, "rows", [str(path)])
+        path = new_data_path(table.ref.id, ROOT_PARTITION_ID, now_ms)
+        if number < 10:
+            rows = sorted((f"k{(i * 10 + number) * 7919 % 10**7:08d}", i) for i in range(2000))
+            writer = DataFileWriter(root, path, schema, settings)
+            columns = zip(zip(*rows, strict=True), kinds, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in columns]
+            writer.write([pa.record_batch(arrays, schema=kinds)])
+            files.append(writer.finish())
+        else:
+            first = files[number % 10]
+            for suffix in ("", *first.sidecars):
+                shutil.copyfile(root.url_of(first.path + suffix), root.url_of(path + suffix))
+            files.append(replace(first, path=path))
+    added = (NewFile(file, ((ROOT_PARTITION_ID, file.rows),)) for file in files)
+    table.state.commit(AddFiles("many", now_ms, tuple(added)))
 
 
 def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
