@@ -69,7 +69,6 @@ class Surroundings:
 
     folder: Path
     variables: dict[str, str]
-    as_processes: bool = False
     ports: dict[str, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
 
@@ -184,8 +183,7 @@ def _run_python(code: str, line: int, where: Surroundings) -> str:
 
 def _run_command(command: str, where: Surroundings) -> tuple[int, str]:
     outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"|\\\n", "", command)
-    needs_a_shell = where.as_processes or _NEEDS_A_SHELL.search(outside_quotes)
-    if command.startswith("sleeper ") and not needs_a_shell:
+    if command.startswith("sleeper ") and not _NEEDS_A_SHELL.search(outside_quotes):
         return _run_here(shlex.split(command.replace("\\\n", " "))[1:], where.variables)
     process = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],

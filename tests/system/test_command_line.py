@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from demo.flights import UNKNOWN_AIRCRAFT, PreparedData, prepare
+from sleeper.jobs.status import TaskStatus
+from sleeper.opening import open_instance
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
@@ -64,25 +67,28 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return prepare(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture
-def sleeper(tmp_path: Path, data: PreparedData) -> CommandLine:
-    """On an instance with a table of flights, two months of them."""
-    return _with_flights(tmp_path, data)
-
-
 @pytest.fixture(scope="module")
-def flights(tmp_path_factory: pytest.TempPathFactory, data: PreparedData) -> CommandLine:
-    """The same for tests that do not mind each other."""
-    return _with_flights(tmp_path_factory.mktemp("shared"), data)
-
-
-def _with_flights(folder: Path, data: PreparedData) -> CommandLine:
-    command = CommandLine(folder / "instance")
+def created(tmp_path_factory: pytest.TempPathFactory, data: PreparedData) -> Path:
+    """An instance with a table of flights, two months of them, which tests only copy."""
+    command = CommandLine(tmp_path_factory.mktemp("created") / "instance")
     assert command("instance", "create").stdout == ""
     flights = data.table("flights")
     command("table", "create", "flights", "--schema", flights.schema_file)
     command("ingest", "flights", *flights.files[:2], "--job-id", "winter")
-    return command
+    return command.instance
+
+
+@pytest.fixture
+def sleeper(created: Path, tmp_path: Path) -> CommandLine:
+    """On a copy of the instance."""
+    return CommandLine(Path(shutil.copytree(created, tmp_path / "instance")))
+
+
+@pytest.fixture(scope="module")
+def flights(created: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """The same for tests that do not mind each other."""
+    folder = tmp_path_factory.mktemp("shared") / "instance"
+    return CommandLine(Path(shutil.copytree(created, folder)))
 
 
 def test_flights_are_ingested_compacted_and_queried(
@@ -215,19 +221,24 @@ def test_parquet_to_a_terminal_is_refused(flights: CommandLine) -> None:
 def test_a_run_stops_cleanly_when_it_is_interrupted(
     flights: CommandLine, number: signal.Signals
 ) -> None:
-    previous = len(_tasks(flights))
+    previous = len(_tasks(flights.instance))
     run = flights.start("run", "--workers", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_until(lambda: len(_tasks(flights)) > previous)
+    _wait_until(lambda: len(_tasks(flights.instance)) > previous)
     run.send_signal(number)
     output, errors = run.communicate(timeout=60)
     assert (run.returncode, output) == (0, b"")
     assert b"Traceback" not in errors
     assert errors.splitlines()[-1:] == [b"stopped"] or b"\nstopped\n" in b"\n" + errors
-    assert {task["state"] for task in _tasks(flights)} == {"ended"}
+    assert not any(task.running for task in _tasks(flights.instance))
 
 
-def _tasks(command: CommandLine) -> list[dict[str, Any]]:
-    return command.rows("report", "tasks", "--output", "json")
+def _tasks(instance: Path) -> list[TaskStatus]:
+    """Returns the tasks, without a process that reports them."""
+    opened = open_instance(instance)
+    try:
+        return list(opened.jobs.tasks.recent())
+    finally:
+        opened.close()
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

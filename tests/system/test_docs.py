@@ -43,9 +43,7 @@ def test_examples_of_a_page_print_the_documented_output(
 def test_the_readme_tour_prints_the_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = surroundings(tmp_path, monkeypatch)
-    where.as_processes = True
-    check_page(ROOT / "README.md", where)
+    check_page(ROOT / "README.md", surroundings(tmp_path, monkeypatch))
 
 
 def test_a_broken_example_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
