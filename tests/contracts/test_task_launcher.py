@@ -52,7 +52,7 @@ def ecs_launcher(ecs: Any) -> EcsTaskLauncher:
         )
         if family == FAMILY:
             definition = response["taskDefinition"]["taskDefinitionArn"]
-    return EcsTaskLauncher(ecs, "tasks", definition, [subnet], group)
+    return EcsTaskLauncher(ecs, "tasks", definition, [subnet], [group])
 
 
 @pytest.fixture(params=["fake", "ecs"])
@@ -102,7 +102,7 @@ def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
 
 def test_tasks_of_other_families_are_not_counted(ecs: Any, ecs_launcher: EcsTaskLauncher) -> None:
     EcsTaskLauncher(
-        ecs, "tasks", "another", ecs_launcher.subnets, ecs_launcher.security_group
+        ecs, "tasks", "another", ecs_launcher.subnets, ecs_launcher.security_groups
     ).start(2)
     assert ecs_launcher.running() == 0
 
@@ -148,4 +148,4 @@ def test_a_partial_start_reports_started_tasks_and_failures(
 
 def test_a_missing_cluster_is_unavailable(ecs: Any) -> None:
     with pytest.raises(UnavailableError, match=r"tasks of ingest: .*[Cc]luster"):
-        EcsTaskLauncher(ecs, "gone", "ingest", [], "").running()
+        EcsTaskLauncher(ecs, "gone", "ingest", [], []).running()

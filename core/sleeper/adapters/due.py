@@ -1,4 +1,6 @@
-"""Sends the runs of adapters that are due (every minute on AWS, by `sleeper run` locally).
+"""Schedules adapters, and sends their runs that are due.
+
+A function does it on AWS every minute, and `sleeper run` locally every few seconds.
 
 A run waits until the adapter's run before it has ended, and if more times pass meanwhile, only the
 latest is run. The due time of the last sent run is recorded after its message was sent. A process
@@ -7,11 +9,11 @@ nothing.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import Adapter
-from sleeper.adapters.message import send_run
-from sleeper.adapters.schedule import due_run_id, due_run_ms
+from sleeper.adapters.message import check_workers, send_run
+from sleeper.adapters.schedule import due_run_id, due_run_ms, make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
@@ -29,6 +31,22 @@ class DueReport:
     sent: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+def schedule_adapter(instance: Instance, name: str, expression: str | None) -> Adapter:
+    """Sets or removes the schedule of an adapter, and returns the changed adapter.
+
+    A new schedule begins now. InvalidRequestError if the expression is invalid or workers could
+    not run the adapter, NotFoundError if there is no such adapter.
+    """
+    store = AdapterStore(instance.storage.root)
+    adapter = store.get(name)
+    if expression is not None:
+        check_workers(instance, adapter)
+    schedule = None if expression is None else make_schedule(expression, instance.clock())
+    changed = replace(adapter, schedule=schedule)
+    store.replace(changed)
+    return changed
 
 
 def send_due_runs(instance: Instance, now_ms: int | None = None) -> DueReport:

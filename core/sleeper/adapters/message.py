@@ -7,13 +7,22 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from sleeper.adapters.definition import Adapter, check_adapter_name
+from sleeper.adapters.definition import (
+    Adapter,
+    DatabaseSource,
+    FilesSource,
+    check_adapter_name,
+)
+from sleeper.adapters.secrets import SecretPlace, parse_secret
+from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.queue import QueueName
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
+from sleeper.properties.deployment import ADAPTER_SECRETS
+from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHAT = "adapter message"
@@ -48,6 +57,43 @@ def check_run_id(run_id: str) -> str:
 def parse_adapter_message(body: str) -> AdapterMessage:
     """Parses the body of a message. InvalidRequestError names a wrong member."""
     return _CODEC.parse(body, _WHAT)
+
+
+def submit_run(instance: Instance, name: str, run_id: str | None = None) -> str:
+    """Sends a run of an adapter to its queue and returns the run's id.
+
+    NotFoundError if there is no such adapter, InvalidRequestError if workers could not run it.
+    """
+    adapter = AdapterStore(instance.storage.root).get(name)
+    check_workers(instance, adapter)
+    return send_run(instance, adapter, run_id)
+
+
+def check_workers(instance: Instance, adapter: Adapter) -> None:
+    """Raises InvalidRequestError if workers of the instance could not run the adapter.
+
+    Tasks on AWS read files in S3, and the listed secrets of Secrets Manager.
+    """
+    if QueueName.ADAPTER not in instance.jobs.queues:
+        raise InvalidRequestError(
+            f"instance {instance.where} has no queue for runs of adapters (expected the part "
+            f"{OptionalStack.ADAPTERS.value} in {OPTIONAL_STACKS.name})"
+        )
+    source = adapter.source
+    if isinstance(source, FilesSource):
+        instance.storage.sources.check_message(source.paths)
+    if isinstance(source, DatabaseSource) and source.password and instance.background is None:
+        secret = parse_secret(source.password)
+        if secret.place is not SecretPlace.SECRETS_MANAGER:
+            raise InvalidRequestError(
+                f"password {secret} is on this machine, and tasks read only Secrets Manager "
+                "(expected secret:NAME-OR-ARN)"
+            )
+        if secret.name not in instance.properties().get(ADAPTER_SECRETS):
+            raise InvalidRequestError(
+                f"{secret} is not a secret that tasks may read (expected it in "
+                f"{ADAPTER_SECRETS.name}, and a new deployment)"
+            )
 
 
 def send_run(instance: Instance, adapter: Adapter, run_id: str | None = None) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sleeper.adapters.definition import ADAPTERS, Adapter
+from sleeper.adapters.schedule import next_due_ms
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
@@ -18,6 +19,7 @@ _NO_RUN = JobRun("", JobState.CREATED)
 class _Listed:
     adapter: Adapter
     job: JobStatus | None
+    next_due_ms: int | None
 
     @property
     def run(self) -> JobRun:
@@ -33,6 +35,7 @@ _ADAPTER_COLUMNS = (
         "Schedule",
         value=lambda each: each.adapter.schedule.expression if each.adapter.schedule else None,
     ),
+    Column("next", "Next run", ColumnKind.TIME, lambda each: each.next_due_ms),
     Column("state", "Last run", value=lambda each: each.job.state.value if each.job else None),
     Column("ended", "Ended", ColumnKind.TIME, lambda each: each.run.ended_ms),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.run.rows_written),
@@ -57,7 +60,11 @@ def list_adapters(instance: Instance) -> Listing:
     adapters = AdapterStore(instance.storage.root).list()
     jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, limit=_RECENT_JOBS) if adapters else ()
     listed = [
-        _Listed(adapter, next((j for j in jobs if j.job_id.startswith(adapter.job_prefix)), None))
+        _Listed(
+            adapter,
+            next((j for j in jobs if j.job_id.startswith(adapter.job_prefix)), None),
+            next_due_ms(adapter.schedule, instance.clock()) if adapter.schedule else None,
+        )
         for adapter in adapters
     ]
     summary = pluralize(len(adapters), "adapter")

@@ -42,6 +42,9 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
+    ADAPTER_TASK_DEFINITION,
+    ADAPTER_TASK_SECURITY_GROUPS,
+    ADAPTER_TASK_SUBNETS,
     BULK_EXPORT_BUCKET,
     BULK_IMPORT_BUCKET,
     COMPACTION_TASK_DEFINITION,
@@ -109,6 +112,7 @@ _TASK_DEFINITIONS = {
     JobKind.INGEST: INGEST_TASK_DEFINITION,
     JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
     JobKind.BULK_EXPORT: EXPORT_TASK_DEFINITION,
+    JobKind.ADAPTER: ADAPTER_TASK_DEFINITION,
 }
 
 
@@ -289,12 +293,16 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
         kinds = ", ".join(each.value for each in _TASK_DEFINITIONS)
         raise InvalidRequestError(f"invalid task kind: {kind.value} (expected one of {kinds})")
     subnets = properties.get(TASK_SUBNETS)
+    groups: tuple[str, ...] = (deployed_value(properties, TASK_SECURITY_GROUP),)
+    if kind is JobKind.ADAPTER:
+        subnets = properties.get(ADAPTER_TASK_SUBNETS)
+        groups = properties.get(ADAPTER_TASK_SECURITY_GROUPS)
     return EcsTaskLauncher(
         aws_client("ecs"),
         deployed_value(properties, TASK_CLUSTER),
         deployed_value(properties, _TASK_DEFINITIONS[kind]),
         subnets,
-        deployed_value(properties, TASK_SECURITY_GROUP),
+        groups,
     )
 
 

@@ -23,7 +23,7 @@ class EcsTaskLauncher:
     cluster: str
     task_definition: str
     subnets: Sequence[str]
-    security_group: str
+    security_groups: Sequence[str]
 
     def running(self) -> int:
         """See the port. It counts tasks of all revisions of the task definition."""
@@ -65,7 +65,7 @@ class EcsTaskLauncher:
             "networkConfiguration": {
                 "awsvpcConfiguration": {
                     "subnets": list(self.subnets),
-                    "securityGroups": [self.security_group],
+                    "securityGroups": list(self.security_groups),
                     "assignPublicIp": "DISABLED",
                 }
             },

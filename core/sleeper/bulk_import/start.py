@@ -125,11 +125,11 @@ def platform_job(
         arguments,
         settings,
         request.platform_spec,
-        _driver_environment(instance),
+        driver_environment(instance),
     )
 
 
-def _driver_environment(instance: Instance) -> Mapping[str, str]:
+def driver_environment(instance: Instance) -> Mapping[str, str]:
     """Returns the environment of driver and executors, which cannot look up the account."""
     properties = instance.properties()
     variables = {
@@ -186,13 +186,13 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
         raise
     command = yarn_command(job_request, instance.properties().get(EMR_IMAGE) or "")
     tracker.accept(reference, len(job.files))
-    outcome = _run_command(command)
+    outcome = run_command(command)
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
     if not is_end_recorded(instance, accepted):
         record_end(instance, accepted, outcome)
 
 
-def _run_command(command: tuple[str, ...]) -> RunOutcome:
+def run_command(command: tuple[str, ...]) -> RunOutcome:
     """Runs the command to its end. An interrupt ends the command too."""
     with tempfile.TemporaryFile() as errors:
         try:

@@ -115,9 +115,14 @@ def watch_bulk_imports(instance: Instance, name: PlatformName) -> WatchReport:
     return WatchReport(running, reported, recorded)
 
 
-def record_end(instance: Instance, run: AcceptedRun, outcome: RunOutcome) -> None:
+def record_end(
+    instance: Instance,
+    run: AcceptedRun,
+    outcome: RunOutcome,
+    kind: JobKind = JobKind.BULK_IMPORT,
+) -> None:
     """Records the end of a run whose driver did not record it."""
-    ref = JobRunRef(run.table_id, run.job_id, JobKind.BULK_IMPORT, run.run_id)
+    ref = JobRunRef(run.table_id, run.job_id, kind, run.run_id)
     now_ms = instance.clock()
     if _is_applied(instance, run):
         event = ref.event(JobStep.COMMITTED, now_ms)
@@ -126,7 +131,9 @@ def record_end(instance: Instance, run: AcceptedRun, outcome: RunOutcome) -> Non
         reason = f"the driver did not record its end: {run.reference}: {cause}"
         event = ref.event(JobStep.FAILED, now_ms, reasons=(reason,))
     instance.jobs.tracker.record(event)
-    logger.warning("unreported bulk import %s", event.step.value, extra=_extra(run))
+    logger.warning(
+        "unreported %s %s", kind.value.replace("_", " "), event.step.value, extra=_extra(run)
+    )
 
 
 def is_end_recorded(instance: Instance, run: AcceptedRun) -> bool:

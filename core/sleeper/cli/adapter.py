@@ -194,6 +194,12 @@ def run(
             help="Id of the run. A repeated run changes nothing. Default: new.",
         ),
     ] = None,
+    submit: Annotated[
+        bool,
+        typer.Option(
+            "--submit", help="Send the run to the queue instead, for a worker or a task on AWS."
+        ),
+    ] = False,
 ) -> None:
     """Load all rows of the adapter's source into its sink now, in one commit.
 
@@ -201,11 +207,17 @@ def run(
     Examples:
       sleeper adapter run orders
       sleeper adapter run orders --run-id 2026-11-23
+      sleeper adapter run orders --submit
     """
     from sleeper.jobs.event import new_run_id
 
     run_id = run_id or new_run_id()
     with use_instance(context) as instance:
+        if submit:
+            from sleeper.adapters.message import submit_run
+
+            note(f"submitted run {submit_run(instance, name, run_id)} of adapter {name}")
+            return
         from sleeper.adapters.store import AdapterStore
 
         # Fails before the engine takes a second.
@@ -287,6 +299,44 @@ def show(
     from sleeper.adapters.report import show_adapter
 
     return show_adapter(instance, name, limit)
+
+
+@adapters.command("schedule")
+@instance_command
+def schedule(
+    instance: "Instance",
+    name: AdapterName,
+    rate: Annotated[
+        str,
+        typer.Argument(
+            metavar="RATE",
+            help="A duration such as 15m, 1h or 1d, 'rate(1 hour)', 'cron(0 6 * * ? *)' in UTC as "
+            "EventBridge has it, or none.",
+        ),
+    ],
+) -> None:
+    """Run an adapter again and again: by `sleeper run`, or on AWS by the part AdapterStack.
+
+    A rate begins now. A run waits until the adapter's run before it has ended. After a downtime,
+    one run catches up.
+
+    \b
+    Examples:
+      sleeper adapter schedule orders 15m
+      sleeper adapter schedule orders 'cron(30 5 ? * MON-FRI *)'
+      sleeper adapter schedule orders none
+    """
+    from sleeper.adapters.due import schedule_adapter
+    from sleeper.adapters.schedule import next_due_ms
+    from sleeper.clock import iso_time
+
+    adapter = schedule_adapter(instance, name, None if rate == "none" else rate)
+    if adapter.schedule is None:
+        note(f"removed the schedule of adapter {name}")
+        return
+    due_ms = next_due_ms(adapter.schedule, instance.clock())
+    following = "" if due_ms is None else f", next at {iso_time(due_ms)}"
+    note(f"adapter {name} runs on schedule {adapter.schedule.expression}{following}")
 
 
 @adapters.command("delete")

@@ -40,6 +40,7 @@ class Group(Enum):
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
     BULK_EXPORT = "Bulk export"
+    ADAPTERS = "Adapters"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

@@ -93,6 +93,14 @@ PERSISTENT_JOBS_MAX = declare("bulk.import.persistent.emr.concurrent.jobs", whol
 EXPORT_TASKS_MAX = declare("bulk.export.max.concurrent.tasks", whole_number(0, 10_000), 10, Group.BULK_EXPORT, "The maximum number of concurrent bulk export tasks on AWS.")
 EXPORT_TASK_CPU = declare("bulk.export.task.cpu", whole_number(256, 16_384), 4096, Group.BULK_EXPORT, "CPU units of a bulk export task.", redeploy=True)
 EXPORT_TASK_MEMORY_MB = declare("bulk.export.task.memory.mb", whole_number(512, 122_880), 8192, Group.BULK_EXPORT, "The memory of a bulk export task, in MiB.", redeploy=True)
+
+ADAPTER_PERIOD_MINUTES = declare("adapter.start.period.minutes", whole_number(1, 60), 1, Group.ADAPTERS, "The period in which due adapters are started, and tasks for their runs.", redeploy=True)
+ADAPTER_TASKS_MAX = declare("adapter.max.concurrent.tasks", whole_number(0, 10_000), 10, Group.ADAPTERS, "The maximum number of concurrent adapter tasks on AWS.")
+ADAPTER_TASK_CPU = declare("adapter.task.cpu", whole_number(256, 16_384), 2048, Group.ADAPTERS, "CPU units of an adapter task.", redeploy=True)
+ADAPTER_TASK_MEMORY_MB = declare("adapter.task.memory.mb", whole_number(512, 122_880), 4096, Group.ADAPTERS, "The memory of an adapter task, in MiB.", redeploy=True)
+ADAPTER_SECRETS = declare("adapter.secrets", STRING_LIST, (), Group.ADAPTERS, "The names or ARNs of the secrets in Secrets Manager that adapters may read.", redeploy=True)
+ADAPTER_SUBNETS = declare("adapter.subnets", STRING_LIST, (), Group.ADAPTERS, "The subnets that adapter tasks run in, from which databases can be reached. Default: those of all tasks.", redeploy=True)
+ADAPTER_SECURITY_GROUPS = declare("adapter.security.groups", STRING_LIST, (), Group.ADAPTERS, "More security groups of adapter tasks. Required with sleeper.adapter.subnets, whose tasks have only these.", redeploy=True)
 # fmt: on
 
 SPARK_ON_SERVERLESS: dict[str, Property[Any]] = {

@@ -43,6 +43,7 @@ class OptionalStack(Enum):
     BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"
     BULK_IMPORT_EKS = "EksBulkImportStack"
     BULK_EXPORT = "BulkExportStack"
+    ADAPTERS = "AdapterStack"
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
     EMR_STUDIO = "EmrStudioStack"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sleeper.adapters.due import send_due_runs
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.garbage_collection.service import (
@@ -150,6 +151,7 @@ _UNAVAILABLE_WAIT_SECONDS = 5.0
 _PROBLEMS_MAX = 20
 _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "batches": (None, 5.0),
+    "adapters": (None, 5.0),
     "deletions": (COLLECTION_PERIOD_MINUTES, 60.0),
     "housekeeping": (ORPHAN_PERIOD_HOURS, 3600.0),
     "compaction": (COMPACTION_CREATION_PERIOD_MINUTES, 60.0),
@@ -226,10 +228,12 @@ class _Runner:
         self._tables: dict[TableId, _TableProgress] = {}
         self._done_at: dict[str, float] = {}
         self._is_first_round = True
+        self._due_ms: int | None = None
         self._status = RunStatus()
         self._start = time.monotonic()
 
     def run(self, until_idle: bool) -> RunStatus:
+        self._due_ms = self._instance.clock() if until_idle else None
         while True:
             try:
                 is_idle = self._run_round(until_idle)
@@ -279,6 +283,8 @@ class _Runner:
         found = False
         if self._is_due(self._done_at, "batches") or is_final:
             found |= self._create_batches()
+        if self._is_due(self._done_at, "adapters") or is_final:
+            found |= self._start_adapters()
         for ref in self._instance.tables.index.list():
             with self._problems_logged(f"table {ref.name}"):
                 found |= self._maintain_table(ref, is_final)
@@ -305,6 +311,13 @@ class _Runner:
         for problem in problems:
             self._add_problem(problem)
         return sent > 0
+
+    def _start_adapters(self) -> bool:
+        # A run until no work is left ends even if an adapter is due again before its run ends.
+        report = send_due_runs(self._instance, self._due_ms)
+        for problem in report.problems:
+            self._add_problem(problem)
+        return bool(report.sent)
 
     def _finish_deletions(self) -> bool:
         # A worker may still write to the table's folder. The next period retries.

@@ -21,6 +21,7 @@ _QUEUES = {
     JobKind.INGEST: QueueName.INGEST,
     JobKind.COMPACTION: QueueName.COMPACTION,
     JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
+    JobKind.ADAPTER: QueueName.ADAPTER,
 }
 # Less than the time between SIGTERM and SIGKILL of ECS.
 _WAIT_SECONDS_MAX = 10.0

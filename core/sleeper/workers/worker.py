@@ -17,6 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from sleeper.adapters.queued_run import run_adapter_message
 from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.bulk_import.start import run_persistent_import
 from sleeper.compaction.service import run_compaction_message
@@ -72,6 +73,7 @@ LOCAL_WORKER = WorkerSettings(
         QueueName.SPLITTING,
         QueueName.COMPACTION,
         QueueName.INGEST,
+        QueueName.ADAPTER,
     ),
     retry_policies=LOCAL_RETRY_POLICIES,
 )
@@ -205,6 +207,8 @@ class Worker:
             case QueueName.BULK_EXPORT:
                 rows = run_bulk_export_message(instance, message, task_id).rows
                 return rows, rows
+            case QueueName.ADAPTER:
+                return run_adapter_message(instance, message, task_id)
             case QueueName.QUERY:
                 return run_query_message(instance, message), 0
             case QueueName.LEAF_QUERY:

@@ -3,22 +3,31 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sleeper.adapters.definition import Adapter, FilesSource, TableSink
-from sleeper.adapters.due import DueReport, send_due_runs
-from sleeper.adapters.message import AdapterMessage, parse_adapter_message, send_run
+from sleeper.adapters.definition import Adapter, DatabaseSource, FilesSource, TableSink
+from sleeper.adapters.due import DueReport, schedule_adapter, send_due_runs
+from sleeper.adapters.message import (
+    AdapterMessage,
+    check_workers,
+    parse_adapter_message,
+    send_run,
+)
 from sleeper.adapters.schedule import make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
+from sleeper.aws.instance import AwsSources
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.properties.deployment import ADAPTER_SECRETS
 from tests.clock import DAY_MS, START_MS, FakeClock
+from tests.ports import with_ports
 
 SCHEMA = '{"rowKeyFields": [{"name": "k", "type": "LongType"}]}'
 FIRST, SECOND, THIRD = "20260101T010000Z", "20260101T020000Z", "20260101T030000Z"
@@ -42,6 +51,10 @@ def add_adapter(instance: Instance, name: str, schedule: str | None, sink: str =
     adapter = Adapter(name, FilesSource(("rows.csv",)), TableSink(sink), since)
     AdapterStore(instance.storage.root).create(adapter)
     return adapter
+
+
+def job_id(name: str, run_id: str) -> str:
+    return Adapter(name, FilesSource(("rows.csv",)), TableSink("sink")).job_id(run_id)
 
 
 def receive(instance: Instance) -> list[Message]:
@@ -74,13 +87,13 @@ def test_a_due_run_is_sent_once_under_the_id_of_its_time(
     clock.pass_minutes(59)
     assert send_due_runs(instance) == DueReport()
     clock.pass_minutes(1)
-    assert send_due_runs(instance) == DueReport(sent=(f"adapter-orders:{FIRST}",))
+    assert send_due_runs(instance) == DueReport(sent=(job_id("orders", FIRST),))
     assert send_due_runs(instance) == DueReport()
     (message,) = receive(instance)
     assert json.loads(message.body) == {"adapter": "orders", "runId": FIRST}
     assert message.group == "orders"
     (job,) = instance.jobs.tracker.recent(JobKind.ADAPTER)
-    assert (job.job_id, job.state.value) == (f"adapter-orders:{FIRST}", "created")
+    assert (job.job_id, job.state.value) == (job_id("orders", FIRST), "created")
 
 
 def test_downtime_is_caught_up_by_one_run(instance: Instance, clock: FakeClock) -> None:
@@ -89,7 +102,7 @@ def test_downtime_is_caught_up_by_one_run(instance: Instance, clock: FakeClock) 
     send_due_runs(instance)
     end_run(instance, adapter, FIRST, JobStep.COMMITTED)
     clock.pass_minutes(60 * 24 * 7 + 20)
-    assert send_due_runs(instance).sent == ("adapter-orders:20260108T010000Z",)
+    assert send_due_runs(instance).sent == (job_id("orders", "20260108T010000Z"),)
     assert run_ids(receive(instance)) == ["20260108T010000Z"]
 
 
@@ -104,7 +117,7 @@ def test_a_due_run_waits_for_the_run_before_it(instance: Instance, clock: FakeCl
     assert send_due_runs(instance) == DueReport(waiting=("orders",))
     end_run(instance, adapter, FIRST, JobStep.COMMITTED)
     # The second time passed meanwhile, and only the latest is run.
-    assert send_due_runs(instance).sent == (f"adapter-orders:{THIRD}",)
+    assert send_due_runs(instance).sent == (job_id("orders", THIRD),)
 
 
 @pytest.mark.parametrize("step", [JobStep.FAILED, JobStep.REJECTED])
@@ -116,7 +129,7 @@ def test_the_next_run_comes_after_one_that_failed(
     send_due_runs(instance)
     end_run(instance, adapter, FIRST, step)
     clock.pass_minutes(60)
-    assert send_due_runs(instance).sent == (f"adapter-orders:{SECOND}",)
+    assert send_due_runs(instance).sent == (job_id("orders", SECOND),)
 
 
 def test_a_dead_letter_without_a_recorded_end_does_not_stop_the_schedule(
@@ -149,7 +162,7 @@ def test_a_process_that_dies_after_sending_sends_the_same_run_again(
         patch.setattr(AdapterStore, "record_due", die)
         assert send_due_runs(instance).problems == ("adapter 'orders': the disk is full",)
     clock.pass_minutes(minutes_later)
-    assert send_due_runs(instance).sent == (f"adapter-orders:{FIRST}",)
+    assert send_due_runs(instance).sent == (job_id("orders", FIRST),)
     messages = receive(instance)
     # The queue recognizes a repetition for five minutes, and the id of the run always.
     assert run_ids(messages) == [FIRST] * (1 if minutes_later < 5 else 2)
@@ -160,7 +173,7 @@ def test_a_run_that_began_is_not_sent_again(instance: Instance, clock: FakeClock
     adapter = add_adapter(instance, "orders", "1h")
     clock.pass_minutes(60)
     record(instance, adapter, FIRST, JobStep.STARTED)
-    assert send_due_runs(instance).sent == (f"adapter-orders:{FIRST}",)
+    assert send_due_runs(instance).sent == (job_id("orders", FIRST),)
     assert receive(instance) == []
 
 
@@ -173,7 +186,7 @@ def test_an_adapter_that_cannot_run_does_not_hinder_the_others(
     add_adapter(instance, "c-whole", "1h")
     clock.pass_minutes(60)
     report = send_due_runs(instance)
-    assert report.sent == (f"adapter-c-whole:{FIRST}",)
+    assert report.sent == (job_id("c-whole", FIRST),)
     lost, damaged = report.problems
     assert "adapter 'a-lost': no table is named 'gone'" in lost
     assert "definition of adapter 'b-damaged'" in damaged
@@ -190,14 +203,14 @@ def test_a_new_schedule_begins_when_it_is_set(instance: Instance, clock: FakeClo
     add_adapter(instance, "orders", "cron(0 0 * * ? *)")
     assert send_due_runs(instance) == DueReport()
     clock.now_ms = START_MS + 2 * DAY_MS
-    assert send_due_runs(instance).sent == ("adapter-orders:20260103T000000Z",)
+    assert send_due_runs(instance).sent == (job_id("orders", "20260103T000000Z"),)
 
 
 def test_only_runs_that_were_due_at_a_time_are_sent(instance: Instance, clock: FakeClock) -> None:
     add_adapter(instance, "orders", "1h")
     clock.pass_minutes(90)
     assert send_due_runs(instance, START_MS + 59 * 60_000) == DueReport()
-    assert send_due_runs(instance, START_MS + 60 * 60_000).sent == (f"adapter-orders:{FIRST}",)
+    assert send_due_runs(instance, START_MS + 60 * 60_000).sent == (job_id("orders", FIRST),)
 
 
 def test_runs_of_one_adapter_follow_each_other_and_others_do_not_wait(instance: Instance) -> None:
@@ -235,3 +248,53 @@ def test_an_invalid_message_is_refused_with_the_reason(body: str, reason: str) -
     with pytest.raises(InvalidRequestError) as refused:
         parse_adapter_message(body)
     assert reason in str(refused.value)
+
+
+def test_a_schedule_is_set_and_removed(instance: Instance, clock: FakeClock) -> None:
+    adapter = add_adapter(instance, "orders", None)
+    clock.pass_minutes(17)
+    changed = schedule_adapter(instance, "orders", "1h")
+    assert changed == AdapterStore(instance.storage.root).get("orders")
+    assert changed.schedule == make_schedule("1h", START_MS + 17 * 60_000)
+    assert schedule_adapter(instance, "orders", None) == adapter
+    with pytest.raises(InvalidRequestError, match="schedule 'soon' is invalid"):
+        schedule_adapter(instance, "orders", "soon")
+
+
+def test_an_instance_without_the_part_of_adapters_schedules_none(instance: Instance) -> None:
+    add_adapter(instance, "orders", None)
+    deployed = with_ports(instance, jobs={"queues": (QueueName.INGEST,)})
+    with pytest.raises(InvalidRequestError, match=r"expected the part AdapterStack in sleeper"):
+        schedule_adapter(deployed, "orders", "1h")
+    assert schedule_adapter(deployed, "orders", None).schedule is None
+
+
+SHOP = DatabaseSource(
+    "postgresql://shop.example/shop", table="orders", password="env:SHOP_PASSWORD"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (SHOP, "password env:SHOP_PASSWORD is on this machine"),
+        (replace(SHOP, password="secret:shop"), "secret:shop is not a secret that tasks may read"),
+        (replace(SHOP, password="secret:listed"), None),
+        (FilesSource(("file:///rows.csv",)), "file file:///rows.csv is not in S3"),
+        (FilesSource(("s3://bucket/rows.csv",)), None),
+    ],
+)
+def test_an_adapter_that_tasks_on_aws_cannot_run_is_refused(
+    instance: Instance, source: DatabaseSource | FilesSource, reason: str | None
+) -> None:
+    instance.change_properties({ADAPTER_SECRETS.name: "listed"})
+    sources = AwsSources(instance.storage.root, instance.properties)
+    remote = replace(with_ports(instance, storage={"sources": sources}), background=None)
+    adapter = Adapter("shop", source, TableSink("sink"))
+    if reason is None:
+        check_workers(remote, adapter)
+        return
+    with pytest.raises(InvalidRequestError) as refused:
+        check_workers(remote, adapter)
+    assert reason in str(refused.value)
+    check_workers(instance, adapter)

@@ -40,6 +40,7 @@ STACKS = [
     "DashboardStack",
     "TableMetricsStack",
 ]
+NEW_STACKS = ["AdapterStack"]
 
 
 def _text_of_default(declared: Property[Any]) -> str:
@@ -70,7 +71,7 @@ def test_a_default_of_gchq_sleeper_is_a_value_that_is_accepted(name: str, defaul
 
 
 def test_exactly_the_stack_names_of_gchq_sleeper_are_accepted() -> None:
-    assert {stack.value for stack in OptionalStack} == set(STACKS)
+    assert {stack.value for stack in OptionalStack} == {*STACKS, *NEW_STACKS}
     for name in STACKS:
         assert [stack.value for stack in OPTIONAL_STACKS.parse(name.lower())] == [name]
 
