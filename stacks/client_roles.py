@@ -22,13 +22,16 @@ from stacks.constructs.permissions import (
     DATA,
     STATE,
     Permission,
+    change_adapters,
     change_instance_properties,
     change_table_index,
     commit,
     count_all,
     find_tables,
+    read_adapters,
     read_objects,
     read_results,
+    read_secrets,
     read_sources,
     read_state,
     send,
@@ -105,7 +108,9 @@ def _ingest_directly(of: Deployment) -> list[Permission]:
 
 
 def _administer(of: Deployment) -> list[Permission]:
+    adapters = of.has(OptionalStack.ADAPTERS)
     return [
+        *([*read_adapters(of), change_adapters(of), *read_secrets(of)] if adapters else []),
         *change_instance_properties(of),
         *change_table_index(of),
         read_objects(of, DATA),

@@ -13,6 +13,7 @@ from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
 from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
+from stacks.adapters import AdapterStack
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack
 from stacks.bulk_export import BulkExportStack
@@ -25,7 +26,7 @@ from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
-from stacks.constructs.permissions import send_frames
+from stacks.constructs.permissions import Permission, send_frames
 from stacks.dashboard import DashboardStack
 from stacks.deletion import DeletionStack
 from stacks.deployment import Deployment
@@ -82,10 +83,12 @@ class InstanceStack(cdk.Stack):
             AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
         if _bulk_import_queues(deployment):
             BulkImportStack(self, "BulkImport", deployment=deployment, emptier=storage.emptier)
-        self._add_platforms(deployment, every, network)
+        serverless = self._add_platforms(deployment, every, network)
         if deployment.has(OptionalStack.BULK_EXPORT):
             cluster = network.cluster
             BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
+        if deployment.has(OptionalStack.ADAPTERS):
+            AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
@@ -136,15 +139,19 @@ class InstanceStack(cdk.Stack):
 
     def _add_platforms(
         self, deployment: Deployment, every: dict[str, Any], network: NetworkStack
-    ) -> None:
+    ) -> Sequence[Permission]:
+        """Returns the permissions to start runs on EMR Serverless, if it is deployed."""
+        permissions: Sequence[Permission] = ()
         if deployment.has(OptionalStack.BULK_IMPORT_EMR_SERVERLESS):
-            EmrServerlessStack(self, "EmrServerless", network=network, **every)
+            serverless = EmrServerlessStack(self, "EmrServerless", network=network, **every)
+            permissions = serverless.permissions
         if deployment.has(OptionalStack.BULK_IMPORT_EMR):
             EmrStack(self, "Emr", network=network, **every)
         if deployment.has(OptionalStack.BULK_IMPORT_PERSISTENT_EMR):
             PersistentEmrStack(self, "PersistentEmr", network=network, **every)
         if deployment.has(OptionalStack.BULK_IMPORT_EKS):
             EksStack(self, "Eks", network=network, **every)
+        return permissions
 
 
 def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:

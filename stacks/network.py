@@ -12,6 +12,7 @@ from sleeper.properties.deployed import (
     TASK_SECURITY_GROUP,
     TASK_SUBNETS,
 )
+from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import SUBNETS, VPC, OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.endpoint_policy import (
@@ -19,6 +20,7 @@ from stacks.constructs.endpoint_policy import (
     bound_logs,
     bound_objects,
     bound_queues,
+    bound_secrets,
     bound_tables,
 )
 from stacks.deployment import Deployment
@@ -116,5 +118,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     bound_images(add("EcrApi", ec2.InterfaceVpcEndpointAwsService.ECR))
     bound_images(add("EcrImages", ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER))
     bound_logs(add("Logs", ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS))
+    if deployment.has(OptionalStack.ADAPTERS) and deployment.get(ADAPTER_SECRETS):
+        bound_secrets(add("Secrets", ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER))
     bound_queues(add("Queues", ec2.InterfaceVpcEndpointAwsService.SQS), deployment)
     return vpc

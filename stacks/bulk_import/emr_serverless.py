@@ -17,7 +17,12 @@ from sleeper.properties.deployment import (
 from stacks.bulk_import.image import ON_EMR, bulk_import_image
 from stacks.bulk_import.starting import start_jobs
 from stacks.constructs.function import make_log_group
-from stacks.constructs.permissions import Permission, import_in_bulk, pass_role
+from stacks.constructs.permissions import (
+    Permission,
+    import_in_bulk,
+    pass_role,
+    run_adapters_with_spark,
+)
 from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
 from stacks.network import NetworkStack
@@ -28,7 +33,10 @@ _DISK_GB_PER_CORE = 50
 
 
 class EmrServerlessStack(cdk.NestedStack):
-    """The application stops automatically, and starts with the next job."""
+    """The application stops automatically, and starts with the next job.
+
+    `permissions` are those to start runs and to read their states.
+    """
 
     def __init__(
         self,
@@ -44,22 +52,23 @@ class EmrServerlessStack(cdk.NestedStack):
         role = self._role(deployment)
         deployment.record(SERVERLESS_APPLICATION, application.attr_application_id)
         deployment.record(SERVERLESS_ROLE, role.role_arn)
+        submit = [
+            Permission(("emr-serverless:StartJobRun",), [application.attr_arn]),
+            pass_role(role, "emr-serverless"),
+        ]
+        ask = Permission(
+            ("emr-serverless:GetJobRun",),
+            [f"{application.attr_arn}/jobruns/*"],
+            "runs are created at run time",
+        )
+        # cdk-nag cannot resolve the application's ARN in another stack.
+        runs = deployment.arn("emr-serverless", "/applications/*/jobruns/*")
+        self.permissions = [
+            *submit,
+            Permission(("emr-serverless:GetJobRun",), [runs], "runs are created at run time"),
+        ]
         start_jobs(
-            self,
-            deployment,
-            PlatformName.EMR_SERVERLESS,
-            alarms=alarms,
-            submit=[
-                Permission(("emr-serverless:StartJobRun",), [application.attr_arn]),
-                pass_role(role, "emr-serverless"),
-            ],
-            ask=[
-                Permission(
-                    ("emr-serverless:GetJobRun",),
-                    [f"{application.attr_arn}/jobruns/*"],
-                    "runs are created at run time",
-                )
-            ],
+            self, deployment, PlatformName.EMR_SERVERLESS, alarms=alarms, submit=submit, ask=[ask]
         )
 
     def _application(
@@ -103,6 +112,7 @@ class EmrServerlessStack(cdk.NestedStack):
             service="emr-serverless",
             permissions=[
                 *import_in_bulk(deployment),
+                *run_adapters_with_spark(deployment),
                 Permission(actions, [group.log_group_arn]),
                 Permission(("logs:DescribeLogGroups",), ["*"], "it takes no resource"),
             ],

@@ -76,6 +76,11 @@ def bound_queues(endpoint: ec2.InterfaceVpcEndpoint, deployment: Deployment) -> 
     _allow(endpoint, _MESSAGES, [deployment.queue_arn("*")], _OF_ACCOUNT)
 
 
+def bound_secrets(endpoint: ec2.InterfaceVpcEndpoint) -> None:
+    """Allows reading secrets. The roles of tasks name the secrets."""
+    _allow(endpoint, ("secretsmanager:GetSecretValue",), ["*"], _OF_ACCOUNT)
+
+
 def bound_images(endpoint: ec2.InterfaceVpcEndpoint) -> None:
     """Allows reading images of the account, which are in the repository of the CDK bootstrap."""
     _allow(endpoint, _IMAGES, ["*"], _OF_ACCOUNT)

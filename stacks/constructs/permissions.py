@@ -31,7 +31,8 @@ from sleeper.properties.deployed import (
     DeployedTable,
     Index,
 )
-from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
+from sleeper.properties.deployment import ADAPTER_SECRETS
+from sleeper.properties.instance import INGEST_SOURCE_BUCKETS, OptionalStack
 from stacks.deployment import Deployment, queue_named
 
 _INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
@@ -197,6 +198,56 @@ def read_sources(of: Deployment) -> list[Permission]:
         Permission(("s3:ListBucket",), [*arns, of.bucket_arn(TABLE_DATA)]),
         Permission(("s3:GetObject",), [*(f"{arn}/*" for arn in arns), *uploads], "files to ingest"),
     ]
+
+
+def read_adapters(of: Deployment) -> list[Permission]:
+    """Allows reading the definitions of adapters."""
+    return [
+        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
+        Permission(("s3:GetObject",), _objects(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER),
+    ]
+
+
+def mark_due_adapters(of: Deployment) -> Permission:
+    """Allows recording the due time of an adapter's last run."""
+    return Permission(("s3:PutObject",), _objects(of, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER)
+
+
+def change_adapters(of: Deployment) -> Permission:
+    """Allows creating, changing and deleting definitions of adapters."""
+    actions = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+    return Permission(actions, _objects(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
+
+
+def read_secrets(of: Deployment) -> list[Permission]:
+    """Allows reading the secrets that the instance's properties list, by name or ARN."""
+    secrets = of.get(ADAPTER_SECRETS)
+    if not secrets:
+        return []
+    arns = [each if each.startswith("arn:") else _secret_arn(of, each) for each in secrets]
+    why = "Secrets Manager ends an ARN with six random characters"
+    return [Permission(("secretsmanager:GetSecretValue",), arns, why)]
+
+
+def run_adapters_with_spark(of: Deployment) -> list[Permission]:
+    """Allows Spark to run adapters, which stage rows in the bucket of imports, if they exist."""
+    if not of.has(OptionalStack.ADAPTERS):
+        return []
+    bucket = of.bucket_arn(BULK_IMPORT)
+    actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject")
+    return [
+        *read_adapters(of),
+        *read_secrets(of),
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(actions, [f"{bucket}/staged/*"], "files for each run"),
+    ]
+
+
+def _secret_arn(of: Deployment, name: str) -> str:
+    return of.arn("secretsmanager", f"secret:{name}-??????")
+
+
+_EACH_ADAPTER = "an object for each adapter"
 
 
 def import_in_bulk(of: Deployment) -> list[Permission]:

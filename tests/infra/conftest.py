@@ -3,7 +3,7 @@
 import pytest
 
 from sleeper.properties.instance import OptionalStack
-from tests.infra.synthesis import PLATFORM_STACKS, Synthesis, synthesise
+from tests.infra.synthesis import PLATFORM_STACKS, SECRET, Synthesis, synthesise
 
 
 @pytest.fixture(scope="session")
@@ -14,12 +14,13 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 @pytest.fixture(scope="session")
 def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """The templates of all platforms of bulk imports, and of bulk export."""
+    """The templates of all platforms of bulk imports, of bulk export, and of adapters."""
     folder = tmp_path_factory.mktemp("platforms")
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
-        "sleeper.ingest.source.bucket=my-bucket\n"
+        f"sleeper.ingest.source.bucket=my-bucket\nsleeper.adapter.secrets=shop/reader,{SECRET}\n"
+        "sleeper.adapter.security.groups=sg-1\n"
     )
     return synthesise(folder / "out", file)
 

@@ -14,12 +14,14 @@ os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20,22
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "deploy" / "instance.properties"
 Resource = dict[str, Any]
+SECRET = "arn:aws:secretsmanager:eu-west-2:123456789012:secret:shop-AbCdEf"
 PLATFORM_STACKS = {
     "EmrServerless": "EmrServerlessBulkImportStack",
     "Emr": "EmrBulkImportStack",
     "PersistentEmr": "PersistentEmrBulkImportStack",
     "Eks": "EksBulkImportStack",
     "BulkExport": "BulkExportStack",
+    "Adapters": "AdapterStack",
 }
 
 

@@ -30,7 +30,8 @@ def synthesis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     folder = tmp_path_factory.mktemp("dashboard")
     file = folder / "instance.properties"
     stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
-    stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack"
+    stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
+    stacks += "AdapterStack"
     file.write_text(
         f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
         "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
@@ -101,7 +102,7 @@ def test_every_function_is_shown_with_errors_throttles_and_durations(
 
 
 def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
-    kinds = {"ingest", "compaction", "bulk_export"}
+    kinds = {"ingest", "compaction", "bulk_export", "adapter"}
     assert plain(body, NAMESPACE) == {metric.value: kinds for metric in TASK_METRICS}
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:

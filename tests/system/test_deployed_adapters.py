@@ -1,0 +1,99 @@
+"""Adapters of a deployed instance: due runs are sent by a rule, and run by tasks."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.adapters.definition import Adapter, FilesSource, TableSink, TableSource
+from sleeper.adapters.schedule import make_schedule
+from sleeper.adapters.store import AdapterStore
+from sleeper.instance import Instance
+from sleeper.opening import open_instance
+from tests.servers.ministack import ACCOUNT, Ministack
+from tests.system.aws_user import AwsUser
+from tests.system.deployed import define_table, deploy, stopwatch, synthesise
+from tests.system.launcher import launcher
+from tests.system.roles import find_refusals
+
+pytestmark = pytest.mark.timeout(600)
+
+INSTANCE_ID, UPLOADS = "Adapt", "uploads"
+INSTANCE = f"""
+sleeper.id={INSTANCE_ID}
+sleeper.optional.stacks=AdapterStack
+sleeper.ingest.source.bucket={UPLOADS}
+sleeper.adapter.max.concurrent.tasks=1
+sleeper.task.idle.stop.seconds=1
+sleeper.engine.threads=1
+"""
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "LongType"}],
+    "valueFields": [{"name": "v", "type": "LongType"}],
+}
+SNAPSHOT = "sleeper.table.type=snapshot\n"
+RULES = ("start-adapters", "start-tasks-adapter")
+HOUR_MS = 3_600_000
+
+
+@contextmanager
+def opened() -> Iterator[Instance]:
+    with closing(open_instance(f"aws:{INSTANCE_ID}")) as instance:
+        yield instance
+
+
+def set_schedule(name: str, hours_ago: float) -> None:
+    """Sets a schedule of every hour as of then."""
+    with opened() as instance:
+        store = AdapterStore(instance.storage.root)
+        since_ms = instance.clock() - round(hours_ago * HOUR_MS)
+        store.replace(replace(store.get(name), schedule=make_schedule("1h", since_ms)))
+
+
+def adapter_states(user: AwsUser) -> list[str]:
+    return sorted(job["state"] for job in user.report("adapter-jobs"))
+
+
+def test_a_scheduled_adapter_loads_a_snapshot_table_and_another_copies_it(
+    emulator: Ministack, emulator_environment: dict[str, str], tmp_path: Path
+) -> None:
+    emulator.client("s3").create_bucket(Bucket=UPLOADS)
+    folder, step = tmp_path / "mine", stopwatch()
+    for name in ("orders", "copy"):
+        define_table(folder, name, SCHEMA, SNAPSHOT)
+    (folder / "instance.properties").write_text(INSTANCE)
+    output = tmp_path / "out"
+    templates = synthesise(folder / "instance.properties", output, lambda_platform="code")
+    instance = deploy(emulator.client, templates)
+    step("deployed")
+    user = AwsUser(emulator.client, INSTANCE_ID, ACCOUNT, UPLOADS)
+    file = user.upload("orders/all.parquet", pa.table({"k": [1, 2, 3], "v": [1, 2, 3]}))
+    with opened() as ports:
+        store = AdapterStore(ports.storage.root)
+        store.create(Adapter("orders", FilesSource((f"s3://{file}",)), TableSink("orders")))
+        store.create(Adapter("copy", TableSource("orders"), TableSink("copy")))
+    with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
+        set_schedule("orders", 1.5)
+        user.until(lambda: adapter_states(user) == ["committed"], "the load is done", *RULES)
+        step("loaded")
+        user.upload("orders/all.parquet", pa.table({"k": [1, 3], "v": [1, 4]}))
+        set_schedule("orders", 2.25)
+        user.until(lambda: len(adapter_states(user)) == 2, "the second run is due", *RULES)
+        user.until(lambda: adapter_states(user) == ["committed"] * 2, "it is done", *RULES)
+        assert user.rows("orders", tmp_path).to_pydict() == {"k": [1, 3], "v": [1, 4]}
+        first, second = user.sleeper("snapshot", "versions", "orders", "--output", "json").rows
+        rows = {each["version"]: each["rows"] for each in (first, second)}
+        assert sorted(rows.values()) == [2, 3]
+        step("loaded again")
+        set_schedule("copy", 1.5)
+        user.until(lambda: adapter_states(user) == ["committed"] * 3, "the copy is done", *RULES)
+        assert pq.read_table(tmp_path / "orders.parquet").equals(user.rows("copy", tmp_path))
+        assert "start-adapters" in user.sleeper("pause").stdout
+        assert {queue["dead"] for queue in user.report("queues")} == {0}
+        assert running.failures == []
+        step("copied")
+    assert find_refusals(tmp_path / "emulator", tmp_path / "tasks") == []
