@@ -1,6 +1,6 @@
 """Adapters load tables from databases with Spark."""
 
-import subprocess
+import runpy
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +20,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.status import JobState
 from sleeper.opening import open_instance
+from sleeper.retries import RETRY_VARIABLE
 from sleeper.spark.database_load import local_databases
 from tests.servers.aws_instance import AwsInstance
 from tests.servers.mariadb import MariaDB
@@ -131,20 +132,32 @@ def test_a_failed_run_leaves_nothing(
     assert {job.state for job in tracked} == {JobState.REJECTED}
 
 
-def test_a_process_of_its_own_runs_an_adapter(
-    instance: sleeper.Instance, ports: Instance, postgres_database: Postgres
+def test_the_driver_of_a_platform_runs_an_adapter(
+    spark: SparkSession,
+    instance: sleeper.Instance,
+    ports: Instance,
+    postgres_database: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """The program runs in this process, on its Spark, with the ids of the run and its tracker."""
     postgres_database.run("CREATE TABLE orders AS SELECT 1 AS id, 'a' AS name")
     table = instance.create_table("orders", SCHEMA)
     adapter = create_adapter(ports, postgres_database)
-    command = [sys.executable, "-P", "-m", "sleeper.spark.adapter_job", ports.where]
-    command += ["--adapter", "shop", "--adapter-run", "r1", "--run-id", "t1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "adapter shop: 1 rows")
-    assert postgres_database.password not in done.stdout + done.stderr
+    monkeypatch.setenv(RETRY_VARIABLE, "20")
+    arguments = ["--adapter", "shop", "--adapter-run", "r1", "--run-id", "t1"]
+    program = Path(__file__).parents[2] / "containers/bulk_import/main.py"
+    monkeypatch.setattr(sys, "argv", [str(program), ports.where, *arguments])
+    lines = []
+    for expected_status in (0, 0):
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(program), run_name="__main__")
+        assert ended.value.code == expected_status
+        lines.append(capfd.readouterr().err.splitlines()[-1])
+    assert lines == ["adapter shop: 1 rows", "adapter shop: done before"]
     assert table.query().to_arrow().to_pylist() == [{"id": 1, "name": "a"}]
-    (found,) = ports.jobs.tracker.job(ports.table("orders").ref.id, adapter.job_id("r1")).runs
-    assert (found.run_id, found.state) == ("t1", JobState.COMMITTED)
+    found = ports.jobs.tracker.job(ports.table("orders").ref.id, adapter.job_id("r1"))
+    assert [(each.run_id, each.state) for each in found.runs] == [("t1", JobState.COMMITTED)]
 
 
 def test_rows_are_staged_in_the_bucket_of_imports(
