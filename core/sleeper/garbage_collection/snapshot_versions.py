@@ -39,7 +39,8 @@ class VersionPolicy:
         """Returns when the version expires, None if it does not. `place` 0 is the newest."""
         if place < self.versions_min:
             return None
-        replaced_ms = 0 if version.ended_ms is None else version.ended_ms + self.delay_ms
+        has_delay = version.ended_ms is not None and self.delay_ms > 0
+        replaced_ms = (version.ended_ms or 0) + self.delay_ms if has_delay else 0
         aged_ms = 0 if self.ttl_ms is None else version.published_ms + self.ttl_ms
         return max(replaced_ms, aged_ms)
 
@@ -94,6 +95,7 @@ def expire_versions(
 ) -> ExpiryReport:
     """Expires the versions of a snapshot table that its policy does not keep. Idempotent.
 
+    Their age is by the clock and not by the log, whose time is ahead if that of any writer was.
     InvalidRequestError if the table is no snapshot table.
     """
     for attempt in range(_REFUSALS_MAX):
@@ -102,7 +104,7 @@ def expire_versions(
                 raise InvalidRequestError(
                     "the table is no snapshot table (expected sleeper.table.type=snapshot)"
                 )
-            now_ms = state.moment(clock())
+            now_ms = clock()
             due = _find_due(find_versions(state, policy, now_ms), now_ms)
         held = tuple(each for each in due if each.holds)
         expired = tuple(each for each in due if not each.holds)

@@ -37,6 +37,7 @@ from sleeper.tables import TableId
 from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file
 
 NEWEST = VersionPolicy()
+DAY_MS = 24 * 3600 * 1000
 WITHOUT_DELAY = table_properties(
     {
         "sleeper.table.name": "t",
@@ -218,6 +219,38 @@ def test_versions_expire_by_age_with_the_newest_unless_some_must_stay(
     assert table.collect() == ["a", "b", "c"]
     table.load("d")
     assert table.paths() == ["d"]
+
+
+def test_versions_do_not_expire_early_because_the_clock_of_a_writer_was_ahead(
+    table: SnapshotTable,
+) -> None:
+    policy = VersionPolicy(ttl_ms=DAY_MS, versions_min=0, delay_ms=1_000)
+    table.load("a")
+    table.clock.now_ms += 2 * DAY_MS
+    table.begin()
+    table.clock.now_ms -= 2 * DAY_MS
+    assert table.expire(policy).expired == ()
+    table.clock.now_ms += DAY_MS - 1
+    second = table.load("b")  # under the time of the log
+    assert table.expire(policy).expired == ()
+    table.clock.now_ms += DAY_MS
+    assert table.expire(policy).expired == ()
+    table.clock.now_ms += DAY_MS
+    assert table.expire(policy).expired != ()
+    assert table.versions() == [second]
+    table.clock.now_ms += DAY_MS
+    table.expire(policy)
+    assert table.versions() == []
+
+
+def test_replaced_versions_expire_without_delay_if_the_clock_is_behind(
+    table: SnapshotTable,
+) -> None:
+    table.load("a")
+    second = table.load("b")
+    table.clock.now_ms -= 1_000
+    table.expire()
+    assert table.versions() == [second]
 
 
 def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> None:
