@@ -4,10 +4,10 @@ from sleeper.clock import iso_time
 from sleeper.statestore.fold import Fold
 
 IN_EXPIRED = (
-    "EXISTS (SELECT 1 FROM snapshot_versions) AND NOT EXISTS ("
+    "(EXISTS (SELECT 1 FROM snapshot_versions) AND NOT EXISTS ("
     "SELECT 1 FROM refs r JOIN snapshot_versions s ON s.expired IS NULL"
     " AND (s.ended IS NULL OR r.added < s.ended) AND (r.removed IS NULL OR r.removed > s.number)"
-    " WHERE r.file = files.key)"
+    " WHERE r.file = files.key))"
 )
 """SQL: every version of the snapshot table that needs the row of `files` has expired."""
 

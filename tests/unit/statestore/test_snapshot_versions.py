@@ -269,6 +269,22 @@ def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> Non
     assert table.versions() == [third]
 
 
+def test_a_collection_names_the_version_that_keeps_files(table: SnapshotTable) -> None:
+    first = table.load("a")
+    table.load("b")
+
+    def preview() -> tuple[str | None, int]:
+        table_id = TableId("01234567")
+        report = collect_garbage(
+            table_id, table.store, WITHOUT_DELAY, list, table.clock, dry_run=True
+        )
+        return report.blocker, report.files
+
+    assert preview() == (f"version {first}, which has not expired", 0)
+    table.expire()
+    assert preview() == (None, 1)
+
+
 def test_a_hold_within_a_version_keeps_it(table: SnapshotTable) -> None:
     table.load("a1", "a1", "a2")
     table.compact("a1", "a2", output="a")
