@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from sleeper import opening
 from sleeper.adapters.definition import Adapter
+from sleeper.adapters.due import schedule_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
 from sleeper.adapters.source_text import DatabaseOptions
@@ -276,6 +277,17 @@ class Instance:
         """
         return run_adapter(self._ports, name, run_id)
 
+    def schedule_adapter(self, name: str, rate: str | None) -> Adapter:
+        """Sets the schedule of an adapter and returns the changed adapter.
+
+        `rate` is a duration such as `15m`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
+        removes the schedule. `sleeper run` and instances on AWS run what is due.
+
+        Raises `NotFoundError` if there is no such adapter, and `InvalidRequestError` if the rate is
+        not valid, or tasks on AWS could not run the adapter.
+        """
+        return schedule_adapter(self._ports, name, rate)
+
     def delete_adapter(self, name: str) -> None:
         """Deletes an adapter. Its sink keeps all rows.
 
@@ -286,8 +298,8 @@ class Instance:
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.
 
-        The work is queued jobs, compaction, splitting, garbage collection and snapshots.
-        `workers` is the number of worker processes. The default is the property
+        The work is queued jobs, due adapters, compaction, splitting, garbage collection and
+        snapshots. `workers` is the number of worker processes. The default is the property
         `sleeper.local.workers`, or one per processor.
 
         Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.

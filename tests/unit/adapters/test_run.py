@@ -229,6 +229,10 @@ def test_the_python_api_creates_runs_lists_and_deletes(tmp_path: Path, folder: P
         assert mine.run_adapter("files", "r").rows == 1
         assert mine.run_adapter("files", "r").done_before
         assert mine.table("t").query().to_arrow().to_pylist() == [{"id": 1, "v": "x"}]
+        scheduled = mine.schedule_adapter("files", "1h").schedule
+        assert scheduled is not None
+        assert scheduled.expression == "1h"
+        assert mine.schedule_adapter("files", None).schedule is None
         mine.delete_adapter("files")
         with pytest.raises(NotFoundError):
             mine.run_adapter("files")
