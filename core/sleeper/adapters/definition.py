@@ -96,6 +96,11 @@ class DatabaseSource:
             raise InvalidRequestError(
                 f"engine adbc cannot read {self.kind.value} databases (expected the engine spark)"
             )
+        if self.fetch_rows is not None and self.chosen_engine is Engine.ADBC:
+            raise InvalidRequestError(
+                f"fetch rows {self.fetch_rows} given for the engine adbc, which reads batches of "
+                "16 MiB (expected the engine spark)"
+            )
 
     @property
     def kind(self) -> DatabaseKind:

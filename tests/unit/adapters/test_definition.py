@@ -88,6 +88,7 @@ def test_json_that_is_no_definition_is_refused(change: dict[str, Any], error: st
         ({"table": "a", "password": "env:9"}, "not the name of a variable"),
         ({"table": "a", "partitions": 4}, "partitions without a partition column"),
         ({"table": "a", "partition_column": "id", "partitions": 0}, "partitions 0 is out of range"),
+        ({"table": "a", "fetch_rows": 5}, "fetch rows 5 given for the engine adbc"),
         ({"table": "a", "timeout_seconds": 0}, "timeout seconds 0 is out of range"),
         (
             {"table": "a", "partition_column": "id", "engine": Engine.ADBC},

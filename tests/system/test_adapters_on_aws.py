@@ -1,0 +1,55 @@
+"""Adapters of an instance on AWS: definitions, a secret and history."""
+
+import boto3
+import pytest
+
+from sleeper.adapters.report import list_adapters, show_adapter
+from sleeper.adapters.run import run_adapter
+from sleeper.adapters.service import create_adapter
+from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.store import AdapterStore
+from sleeper.admin.tables import create_table
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.instance import Instance
+from sleeper.query.request import Query
+from sleeper.query.service import open_query
+from sleeper.reports.output import json_rows
+from tests.servers.postgres import Postgres
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "id", "type": "LongType"}],'
+    ' "valueFields": [{"name": "v", "type": "StringType"}]}'
+)
+SNAPSHOT = {"sleeper.table.type": "snapshot"}
+
+
+def test_a_database_feeds_a_snapshot_table_which_feeds_another(
+    instance_on_aws: Instance, postgres_database: Postgres
+) -> None:
+    instance = instance_on_aws
+    create_table(instance, "a", SCHEMA, SNAPSHOT)
+    create_table(instance, "b", SCHEMA, SNAPSHOT)
+    postgres_database.run("CREATE TABLE orders AS SELECT 1::bigint AS id, 'x' AS v")
+    secrets = boto3.client("secretsmanager")
+    secrets.create_secret(
+        Name="shop", SecretString=f'{{"password": "{postgres_database.password}"}}'
+    )
+    options = DatabaseOptions("orders", password="secret:shop")
+    missing = DatabaseOptions("orders", password="secret:nosuch")
+    with pytest.raises(InvalidRequestError, match="secret nosuch does not exist"):
+        create_adapter(instance, "orders", [postgres_database.url], "a", missing)
+    create_adapter(instance, "orders", [postgres_database.url], "a", options)
+    with pytest.raises(ConflictError):
+        create_adapter(instance, "orders", ["table:a"], "b")
+    create_adapter(instance, "copy", ["table:a"], "b")
+    first = run_adapter(instance, "orders", "r1")
+    assert run_adapter(instance, "orders", "r1").done_before
+    run_adapter(instance, "copy")
+    with open_query(instance, "b", Query()) as result:
+        assert result.read_all().to_pylist() == [{"id": 1, "v": "x"}]
+    (shown,) = json_rows(show_adapter(instance, "copy", 9)[1])
+    assert (shown["rows"], shown["source"]) == (1, f"table a at version {first.number}")
+    assert [each["adapter"] for each in json_rows(list_adapters(instance))] == ["copy", "orders"]
+    AdapterStore(instance.storage.root).delete("copy")
+    with pytest.raises(NotFoundError):
+        run_adapter(instance, "copy")

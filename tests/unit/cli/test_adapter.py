@@ -1,0 +1,67 @@
+"""`sleeper adapter`: what it prints, and its exit statuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import SCHEMA, Sleeper
+
+
+@pytest.fixture
+def here(tmp_path: Path, sleeper: Sleeper) -> Path:
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "a.csv").write_text("city,year,people\nParis,2020,5\n")
+    for name in ("cities", "copy"):
+        made = sleeper(
+            *("table", "create", name, "--schema", tmp_path / "schema.json"),
+            *("--set", "sleeper.table.type=snapshot"),
+        )
+        assert made.status == 0
+    return tmp_path
+
+
+def test_an_adapter_is_created_run_shown_and_deleted(sleeper: Sleeper, here: Path) -> None:
+    made = sleeper("adapter", "create", "nightly", "--source", here / "a.csv", "--sink", "cities")
+    assert (made.status, made.stdout) == (0, "")
+    assert made.stderr == f"created adapter nightly: {here / 'a.csv'} -> cities\n"
+    for expected in ("1 row in 1 file into cities: transaction 3, ", "was already committed by"):
+        ran = sleeper("adapter", "run", "nightly", "--run-id", "one")
+        assert (ran.status, ran.stdout) == (0, "")
+        assert expected in ran.stderr
+        assert "job adapter-nightly:one" in ran.stderr
+    (listed,) = sleeper("adapter", "list", "--output", "json").rows
+    assert (listed["adapter"], listed["state"], listed["rows"]) == ("nightly", "committed", 1)
+    definition, run = sleeper("adapter", "show", "nightly", "--output", "json").rows
+    assert definition["source"] == {"type": "files", "paths": [str(here / "a.csv")]}
+    assert (run["run"], run["version"], run["source"]) == ("one", 3, str(here / "a.csv"))
+    text = sleeper("adapter", "show", "nightly", "--limit", "0").stdout
+    assert f"  source.paths: {here / 'a.csv'}\n" in text
+    assert sleeper("adapter", "delete", "nightly").stderr == "deleted adapter nightly\n"
+    gone = sleeper("adapter", "run", "nightly")
+    assert (gone.status, gone.stderr) == (1, "error: adapter 'nightly' does not exist\n")
+
+
+def test_a_failure_names_its_cause_and_the_command_that_repeats_the_run(
+    sleeper: Sleeper, here: Path
+) -> None:
+    source = ("--source", "postgresql://me@127.0.0.1:1/shop", "--table", "orders")
+    refused = sleeper("adapter", "create", "away", *source, "--sink", "cities")
+    assert refused.status == 1
+    assert "postgresql://127.0.0.1:1/shop: cannot connect: " in refused.stderr
+    assert (
+        sleeper("adapter", "create", "away", *source, "--sink", "cities", "--no-check").status == 0
+    )
+    failed = sleeper("adapter", "run", "away", "--run-id", "r1")
+    assert failed.status == 1
+    first, second = failed.stderr.splitlines()
+    assert first.endswith("run: sleeper adapter run away --run-id r1")
+    assert second.startswith("error: postgresql://127.0.0.1:1/shop: cannot connect: ")
+
+
+def test_a_password_is_never_printed(sleeper: Sleeper, here: Path) -> None:
+    url = "postgresql://me:hunter2@127.0.0.1:1/shop"
+    made = sleeper("adapter", "create", "x", "--source", url, "--table", "t", "--sink", "cities")
+    assert made.status == 1
+    assert "name the secret with --password env:NAME" in made.stderr
+    assert "hunter2" not in made.stderr + made.stdout
