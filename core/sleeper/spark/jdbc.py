@@ -163,11 +163,11 @@ def _begin(connection: JdbcConnection, *, has_parts: bool) -> str | None:
     if connection.database.kind is not DatabaseKind.POSTGRESQL:
         connection.run(_utc_statement(connection.database))
         return None
-    connection.run("SET TIME ZONE 'UTC'")
     if not has_parts:
         return None
     connection.run(
         "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+        "SET LOCAL TIME ZONE 'UTC'",
         # It waits for the tasks.
         "SET LOCAL idle_in_transaction_session_timeout = 0",
     )
