@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sleeper.adapters.database_url import DatabaseKind, split_user
-from sleeper.adapters.definition import DatabaseSource
+from sleeper.adapters.definition import DatabaseSource, Engine
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.spark import jdbc
@@ -231,7 +231,7 @@ def test_a_killed_connection_adds_no_row_twice(
         ],
     )
     query = "SELECT wait(id) AS id FROM orders"
-    source = source_of(postgres_database, None, query=query, fetch_rows=10)
+    source = source_of(postgres_database, None, query=query, fetch_rows=10, engine=Engine.SPARK)
     root = DataRoot(tmp_path / "root")
     kill.start()
     staged = stage_database(spark, source, postgres_database.password, schema_of(), root, "staged")
