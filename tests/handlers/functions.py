@@ -23,6 +23,7 @@ from lambdas.report_table_metrics.handler import handler as report_table_metrics
 from lambdas.run_leaf_query.handler import handler as run_leaf_query
 from lambdas.serve_http.handler import handler as serve_http
 from lambdas.split_partition.handler import handler as split_partition
+from lambdas.start_adapters.handler import handler as start_adapters
 from lambdas.start_bulk_import.handler import handler as start_bulk_import
 from lambdas.start_tasks.handler import handler as start_tasks
 from lambdas.sweep_instance.handler import handler as sweep_instance
