@@ -85,7 +85,14 @@ class TableProperties:
 
     def warnings(self) -> tuple[str, ...]:
         """Warnings about values without effect."""
-        return _warnings(self.values, TABLE_PROPERTIES)
+        is_snapshot = self.get(of_table.TYPE) is of_table.TableType.SNAPSHOT
+        without_effect = (
+            f"property {each.name} has no effect: the table is no snapshot table (expected "
+            f"{of_table.TYPE.name}=snapshot)"
+            for each in (of_table.SNAPSHOT_TTL, of_table.SNAPSHOT_VERSIONS_MIN)
+            if self.values.get(each.name) and not is_snapshot
+        )
+        return (*_warnings(self.values, TABLE_PROPERTIES), *without_effect)
 
 
 def instance_properties(values: Mapping[str, str]) -> InstanceProperties:

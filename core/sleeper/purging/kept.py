@@ -4,6 +4,7 @@ from sleeper.errors import NotFoundError
 from sleeper.garbage_collection.collection import find_retention
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import HISTORY_RETENTION
+from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.tables import TableId
 
 
@@ -17,11 +18,10 @@ def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
         holds = [
             h for h in state.collection.holds() if h.expiry_ms > time_ms and h.version < number
         ]
+        versions = [v for v in state.snapshots.versions() if v.number < number]
     claims = [(h.version, f"hold {h.id} of {h.owner} at version {h.version}") for h in holds]
     claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
-    with table.state.reading() as state:
-        versions = [each.number for each in state.snapshots.versions() if each.number < number]
-    claims += [(each, f"snapshot version {each}, which has not expired") for each in versions]
+    claims += [(v.number, _describe_version(table, v)) for v in versions]
     ends_ms = [h.expiry_ms for h in holds]
     retained_ms = find_retention(table.properties()).versions_ms
     if retained_ms is not None:
@@ -35,6 +35,12 @@ def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
     more = f" and {len(claims) - 1:,} more" if len(claims) > 1 else ""
     until_ms = None if followers or versions else max(ends_ms)
     return min(claims)[1] + more, until_ms
+
+
+def _describe_version(table: OpenTable, version: SnapshotVersion) -> str:
+    expires = f"it expires (sleeper snapshot expire {table.ref.name})"
+    condition = expires if version.ended is not None else f"a load replaces it and {expires}"
+    return f"snapshot version {version.number}, until {condition}"
 
 
 def name_clones(table: OpenTable, path: str) -> str:

@@ -85,6 +85,9 @@ def _begin(table: OpenTable, regions: tuple[Region, ...]) -> "_Purge":
     with table.state.reading() as state:
         chosen = regions or (whole_region(state.schema),)
         deletes = state.deletes.overlapping(hull(chosen))
+        if state.is_snapshot_table and not regions:
+            # Older versions that have not expired have the rows too, and no delete of them.
+            regions = tuple({delete.region for delete in deletes})
         number = state.number
         splits = count_splits(state, [d.region for d in deletes])
         began_ms = state.moment(table.instance.clock())

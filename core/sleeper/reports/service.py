@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from sleeper.errors import NotFoundError, SleeperError
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partitions import list_partitions
 from sleeper.reports.queries import describe_queries, list_queries
+from sleeper.reports.snapshot_versions import gather_snapshot_versions
 from sleeper.reports.tables import (
     StateReport,
     TableReport,
@@ -23,7 +24,7 @@ from sleeper.reports.tables import (
 from sleeper.runs.task import describe_loss as describe_task_loss
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
-from sleeper.tables import TableId, TableRef
+from sleeper.tables import TableRef
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,10 @@ def report(
 def report_table(instance: Instance, name: str) -> TableReport:
     """Reports a table's schema, totals and properties."""
     table = instance.table(name)
-    return gather_table(table.ref, table.state, table.properties())
+    with table.state.reading() as state:
+        is_snapshot_table = state.is_snapshot_table
+    versions = gather_snapshot_versions(table) if is_snapshot_table else None
+    return gather_table(table.ref, table.state, table.properties(), versions)
 
 
 def report_state(instance: Instance, name: str) -> StateReport:
@@ -96,7 +100,7 @@ def _report_instance(
     table_id = ref.id if ref is not None else None
     match kind:
         case ReportKind.TABLES:
-            return list_tables(index, table_id, limit, partial(_read_totals, instance))
+            return list_tables(index, table_id, limit, partial(_read_table, instance))
         case _ if kind in _JOB_KINDS:
             describe_loss = partial(_describe_loss, instance, instance.clock())
             return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], describe_loss, table_id, limit)
@@ -123,6 +127,9 @@ def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
     return describe_task_loss(instance, now_ms, task)
 
 
-def _read_totals(instance: Instance, table_id: TableId) -> Totals:
-    with instance.tables.state(table_id).reading() as state:
-        return state.files.totals()
+def _read_table(instance: Instance, ref: TableRef) -> tuple[Totals, str | None]:
+    with instance.tables.state(ref.id).reading() as state:
+        totals, is_snapshot_table = state.files.totals(), state.is_snapshot_table
+    if not is_snapshot_table:
+        return totals, None
+    return totals, gather_snapshot_versions(OpenTable(instance, ref)).describe_absence()

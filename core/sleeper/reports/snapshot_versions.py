@@ -42,6 +42,21 @@ class SnapshotVersionsReport:
     def listing(self) -> Listing:
         """Returns a row per version."""
         summary = f"table {self.table_name}: {pluralize(len(self.versions), 'version')}"
+        note = self.describe_absence()
+        return Listing.describe("snapshot-versions", summary, _COLUMNS, self.versions, note)
+
+    def describe_newest(self) -> str | None:
+        """Returns a description of the newest version, or why there is none."""
+        if not self.versions:
+            return self.describe_absence()
+        newest, expiry_ms = self.versions[0].version, self.versions[0].expiry_ms
+        text = f"version {newest.number}, published at {iso_time(newest.published_ms)}"
+        if expiry_ms is not None:
+            text += f", expires at {iso_time(expiry_ms)}"
+        return f"{text}; {pluralize(len(self.versions), 'version')} in all"
+
+    def describe_absence(self) -> str | None:
+        """Returns why the table has no version to read; None if it has one."""
         note = None
         if self.expired is not None:
             note = (
@@ -52,7 +67,7 @@ class SnapshotVersionsReport:
                 note += f": no load came for {format_duration(self.ttl_ms)} ({SNAPSHOT_TTL.name})"
         elif not self.versions:
             note = "no snapshot yet"
-        return Listing.describe("snapshot-versions", summary, _COLUMNS, self.versions, note)
+        return note
 
 
 def gather_snapshot_versions(table: OpenTable) -> SnapshotVersionsReport:

@@ -19,6 +19,7 @@ from sleeper.reports.output import (
     pluralize,
 )
 from sleeper.reports.properties import PropertiesReport, gather_table_properties
+from sleeper.reports.snapshot_versions import SnapshotVersionsReport
 from sleeper.schema.model import Key, Schema, type_name
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.reading.newest_queries import Follower, Hold
@@ -33,11 +34,15 @@ _OMITTED = (NAME.name, TABLE_ID.name, SCHEMA.name, ONLINE.name)
 
 @dataclass(frozen=True, slots=True)
 class ReportedTable:
-    """A table; `totals` is None if it is being deleted or its state is unreadable."""
+    """A table; `totals` is None if it is being deleted or its state is unreadable.
+
+    `absence` is why a snapshot table has no version to read.
+    """
 
     table: TableRef
     totals: Totals | None = None
     is_unreadable: bool = False
+    absence: str | None = None
 
     @property
     def state(self) -> str:
@@ -69,28 +74,28 @@ def list_tables(
     index: TableIndex,
     table_id: TableId | None = None,
     limit: int | None = None,
-    read_totals: Callable[[TableId], Totals] | None = None,
+    read_table: Callable[[TableRef], tuple[Totals, str | None]] | None = None,
 ) -> Listing:
     """Lists active tables, then unfinished clones, then those that are being deleted.
 
     With `table_id`, only that table.
 
-    `read_totals` returns the totals of an active table. Logs a table whose state is lost, damaged
-    or unavailable, and continues with the others.
+    `read_table` returns the totals of an active table, and why a snapshot table has no version to
+    read. Logs a table whose state is lost, damaged or unavailable, and continues with the others.
     """
     states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
     tables = [table for state in states for table in index.list(state)]
     selected = tuple(t for t in tables if table_id is None or t.id == table_id)
     shown = []
     for table in selected[:limit]:
-        totals, is_unreadable = None, False
-        if read_totals is not None and table.state is TableState.ACTIVE:
+        totals, absence, is_unreadable = None, None, False
+        if read_table is not None and table.state is TableState.ACTIVE:
             try:
-                totals = read_totals(table.id)
+                totals, absence = read_table(table)
             except SleeperError as error:
                 logger.warning("could not read table %s: %s", table.name, error)
                 is_unreadable = True
-        shown.append(ReportedTable(table, totals, is_unreadable))
+        shown.append(ReportedTable(table, totals, is_unreadable, absence))
     return describe_tables(shown, len(selected))
 
 
@@ -101,24 +106,30 @@ def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:
     for state, doing in ((TableState.CREATING, "created"), (TableState.DELETING, "deleted")):
         if state in states:
             parts.append(f"{states.count(state):,} being {doing}")
+    omission = describe_omission(total, len(tables), "table")
+    notes = [f"{each.table.name}: {each.absence}" for each in tables if each.absence]
     return Listing.describe(
         "tables",
         ", ".join(parts),
         (*_NAME_COLUMNS, Column("state", "State"), *_SIZE_COLUMNS, _LEAVES),
         tables,
-        describe_omission(total, len(tables), "table"),
+        "; ".join([*notes, *([omission] if omission else [])]) or None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """A table at its newest version, with the properties that are set."""
+    """A table at its newest version, with the properties that are set.
+
+    `versions` are those of a snapshot table.
+    """
 
     table: TableRef
     version: int
     schema: Schema
     totals: Totals
     properties: PropertiesReport
+    versions: SnapshotVersionsReport | None = None
 
     def listings(self) -> tuple[Listing, Listing, Listing]:
         """Returns listings of the table, of its fields and of its properties."""
@@ -134,6 +145,7 @@ class TableReport:
                 f"table {self.table.name}",
                 (*_NAME_COLUMNS, version, *_SIZE_COLUMNS, _PARTITIONS, _LEAVES),
                 [ReportedTable(self.table, self.totals)],
+                None if self.versions is None else self.versions.describe_newest(),
             ),
             Listing.describe("schema", pluralize(len(fields), "field"), _FIELD_COLUMNS, fields),
             self.properties.listing(),
@@ -148,8 +160,13 @@ _FIELD_COLUMNS = (
 )
 
 
-def gather_table(table: TableRef, store: StateStore, properties: TableProperties) -> TableReport:
-    """Reads a table at its newest version."""
+def gather_table(
+    table: TableRef,
+    store: StateStore,
+    properties: TableProperties,
+    versions: SnapshotVersionsReport | None = None,
+) -> TableReport:
+    """Reads a table at its newest version. `versions` are those of a snapshot table."""
     with store.reading() as state:
         return TableReport(
             table,
@@ -157,6 +174,7 @@ def gather_table(table: TableRef, store: StateStore, properties: TableProperties
             state.schema,
             state.files.totals(),
             gather_table_properties(properties, table.name).only_set().without(_OMITTED),
+            versions,
         )
 
 
