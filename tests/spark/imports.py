@@ -18,6 +18,7 @@ from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from tests.spark.java import VARIABLE as JAVA_OPTIONS
 from tests.spark.processes import kill_family
 
 SCHEMA = json.dumps(
@@ -94,7 +95,12 @@ class Import:
         program = "from sleeper.cli.main import main; main()"
         command = [sys.executable, "-c", program, "--instance", instance.where]
         command += ["bulk-import", "t", str(source), "--job-id", job_id, "--master", master]
-        home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+        home = {
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "PYSPARK_PYTHON": sys.executable,
+            # Executors in processes of their own do not get the options of the driver.
+            "JDK_JAVA_OPTIONS": os.environ[JAVA_OPTIONS],
+        }
         self.process = subprocess.Popen(
             command,
             env=os.environ | home,
