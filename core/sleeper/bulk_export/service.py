@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -24,9 +24,10 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_has_rows
 from sleeper.query.request import Query
 from sleeper.query.rows.output import write_parquet
-from sleeper.query.run import run_query
+from sleeper.query.run import RESTARTS, run_query
 from sleeper.query.service import make_query_table
 from sleeper.reports.access import check_export_access
+from sleeper.retries import retry
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, track_run
 from sleeper.statestore.store import StateStore
@@ -101,14 +102,16 @@ def read_finished_export(folder: ExportFolder) -> BulkExportResult | None:
     return BulkExportResult(folder.export_id, folder.location, *counts, done_before=True)
 
 
-def plan_export(folder: ExportFolder, state: StateStore) -> ExportPlan:
+def plan_export(folder: ExportFolder, state: StateStore, version: int) -> ExportPlan:
     """Returns the plan of the export's first run, and writes it if this run is the first.
+
+    The plan of a first run reads the version.
 
     InvalidRequestError if its version is not kept any more.
     """
-    with state.reading() as newest:
-        plan = ExportPlan(newest.version, tuple(newest.partitions.leaves()))
-        oldest = newest.oldest_version
+    with state.reading(version) as held:
+        plan = ExportPlan(version, tuple(held.partitions.leaves()))
+        oldest = held.oldest_version
     if not folder.root.create(folder.path(_PLAN), json.dumps(_PLAN_CODEC.to_json(plan)).encode()):
         plan = _PLAN_CODEC.from_json(folder.read_json(_PLAN), "export plan", DataError)
     if plan.version < oldest:
@@ -229,9 +232,6 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
     engine = QueryEngine(settings, shared.clock)
     query_table = make_query_table(table)
-    with table.state.reading() as state:
-        check_has_rows(table.ref.name, state)
-    plan = plan_export(folder, table.state)
 
     def write(region: Region, version: int, sink: BinaryIO) -> int:
         query = Query((region,), version=version)
@@ -239,8 +239,12 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
             return write_parquet(rows.schema, rows, sink)
 
     try:
-        with _hold_version(table, plan.version, folder.export_id, engine):
-            return write_export(folder, plan, write, engine.settings.engine.threads)
+        with _hold_newest(table, folder.export_id, engine) as newest:
+            plan = plan_export(folder, table.state, newest)
+            is_held = plan.version == newest
+            planned = _hold_version(table, plan.version, folder.export_id, engine)
+            with nullcontext() if is_held else planned:
+                return write_export(folder, plan, write, engine.settings.engine.threads)
     except (StateMovedOnError, DataError):
         # Files are missing also if the table was deleted.
         table.check_active()
@@ -248,11 +252,32 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
 
 
 @contextmanager
+def _hold_newest(table: OpenTable, export_id: str, engine: QueryEngine) -> Iterator[int]:
+    """Holds the newest version, and yields it.
+
+    A version of a snapshot table can expire as soon as a load replaces it, so another is held then.
+    """
+
+    def acquire() -> tuple[int, VersionHold]:
+        with table.state.reading() as state:
+            check_has_rows(table.ref.name, state)
+            version = state.version
+        hold = _make_hold(table, version, export_id, engine)
+        hold.acquire()
+        return version, hold
+
+    version, hold = retry(acquire, on=StateMovedOnError, backoff=RESTARTS)
+    try:
+        yield version
+    finally:
+        hold.release()
+
+
+@contextmanager
 def _hold_version(
     table: OpenTable, version: int, export_id: str, engine: QueryEngine
 ) -> Iterator[None]:
-    owner = f"bulk export {export_id}"
-    hold = VersionHold(table.state, version, engine.settings.hold_seconds, engine.clock, owner)
+    hold = _make_hold(table, version, export_id, engine)
     try:
         hold.acquire()
     except StateMovedOnError as error:
@@ -264,3 +289,8 @@ def _hold_version(
         yield
     finally:
         hold.release()
+
+
+def _make_hold(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -> VersionHold:
+    owner, seconds = f"bulk export {export_id}", engine.settings.hold_seconds
+    return VersionHold(table.state, version, seconds, engine.clock, owner)

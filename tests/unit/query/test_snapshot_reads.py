@@ -11,17 +11,18 @@ from sleeper.admin.clone import clone_table
 from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.admin.versions import restore_table
+from sleeper.bulk_export import service as bulk_export
 from sleeper.deletion.keys import delete_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table, expire_table_versions
 from sleeper.ingest.service import ingest_rows
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region
 from sleeper.purging.report import ObjectState, PurgeReport
 from sleeper.purging.service import purge_table
 from sleeper.query import run
-from sleeper.query.hold import take_shared_hold
+from sleeper.query.hold import VersionHold, take_shared_hold
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
 from sleeper.query.service import open_query
@@ -167,3 +168,22 @@ def test_a_purge_waits_for_the_expiry_of_the_versions_with_the_rows(
 
 def kept_reasons(report: PurgeReport) -> set[str]:
     return {each.reason or "" for each in report.objects if each.state is ObjectState.KEPT}
+
+
+def test_an_export_begins_again_if_its_version_expires_before_its_hold(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(instance, 1, rows=3)
+    original = bulk_export._make_hold
+    attempts: list[int] = []
+
+    def replace_before(table: OpenTable, version: int, *arguments: Any) -> VersionHold:
+        attempts.append(version)
+        if len(attempts) == 1:
+            replace_and_collect(instance, 2)
+        return original(table, version, *arguments)
+
+    monkeypatch.setattr(bulk_export, "_make_hold", replace_before)
+    result = bulk_export.export_table(instance, "t", str(tmp_path / "export"))
+    assert (result.version, result.rows) == (attempts[1], ROWS)
+    assert holds(instance) == []
