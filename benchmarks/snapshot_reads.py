@@ -35,7 +35,7 @@ from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.partitions.region import key_region
-from sleeper.query.request import Query
+from sleeper.query.request import Query, make_range_region
 from sleeper.query.service import open_query
 from sleeper.schema.model import schema_to_json
 
@@ -57,6 +57,7 @@ def measure_reads(settings: Settings, rows: int) -> list[Figure]:
     most = Aim(1.2, is_most=True)
     return [
         figure("scan, of an ordinary table", answers[0]["scan"], "×", most),
+        figure("range of a 26th, of an ordinary table", answers[0]["range"], "×", most),
         figure("lookup, of an ordinary table", answers[0]["lookup"], "×", most),
         figure("lookup, p99", busy["lookup_ms"], "ms"),
         figure("lookup during publications, p99, of without", busy["lookup"], "×", most),
@@ -76,8 +77,7 @@ def measure_reads(settings: Settings, rows: int) -> list[Figure]:
 def compare_reads(watch: Watch, source: str, home: str) -> dict[str, list[float]]:
     """Returns ratios of the times of reads of a snapshot table and of an ordinary one, by turns."""
     keys = _some_keys(source, _LOOKUPS)
-    scans: list[float] = []
-    lookups: list[float] = []
+    found: dict[str, list[float]] = {"scan": [], "range": [], "lookup": []}
     with new_instance(home) as instance, watch:
         names = ("ordinary", "snapshot")
         for name, properties in zip(names, ({}, SNAPSHOT), strict=True):
@@ -87,12 +87,14 @@ def compare_reads(watch: Watch, source: str, home: str) -> dict[str, list[float]
         for name in names:
             ingest_paths(instance, source, "load", name=name)
         for turn in range(4):
-            by_scan = [_timed(partial(count_rows, instance, name)) for name in names]
+            by_scan = [_repeated(partial(count_rows, instance, name)) for name in names]
+            by_range = [_repeated(partial(_read_range, instance, name)) for name in names]
             by_key = [median(_time_lookups(instance, keys, name)) for name in names]
             if turn:  # the first turn fills the caches
-                scans.append(by_scan[1] / by_scan[0])
-                lookups.append(by_key[1] / by_key[0])
-    return {"scan": scans, "lookup": lookups}
+                times = {"scan": by_scan, "range": by_range, "lookup": by_key}
+                for what, (ordinary, snapshot) in times.items():
+                    found[what].append(snapshot / ordinary)
+    return found
 
 
 def read_during_publications(watch: Watch, home: str, turns: int = 3) -> dict[str, list[float]]:
@@ -113,10 +115,10 @@ def read_during_publications(watch: Watch, home: str, turns: int = 3) -> dict[st
         read()
         for _ in range(turns):
             quiet = read()
-            start, before = perf_counter(), _number(instance)
+            start, before = perf_counter(), _count_versions(instance)
             with _publishing(home, publish_often):
                 busy = read()
-            published = (_number(instance) - before) / 2
+            published = _count_versions(instance) - before
             found["rate"].append(published / (perf_counter() - start))
             for name, without, during in zip(("lookup", "scan"), quiet, busy, strict=True):
                 found[f"{name}_ms"].append(1000 * without)
@@ -180,14 +182,21 @@ def load_again(home: str, ready: Any, end: Any, source: str, name: str) -> None:
             ingest_paths(instance, source, uuid.uuid4().hex, name=name)
 
 
-def _number(instance: Instance) -> int:
+def _count_versions(instance: Instance) -> int:
+    """Returns the number of versions. None expires meanwhile, because nothing collects garbage."""
     with instance.table(NAME).state.reading() as now:
-        return now.version
+        return len(now.snapshots.versions())
 
 
 def _check_whole(instance: Instance) -> None:
     count = count_rows(instance)
     check(count == FEW_ROWS, f"a scan returned {count:,} rows of {FEW_ROWS:,}")
+
+
+def _read_range(instance: Instance, name: str) -> None:
+    """Reads the keys of one first letter."""
+    query = Query((make_range_region(SCHEMA, "m", "n"),))
+    check(sum(b.num_rows for b in open_query(instance, name, query)) > 0, "the range is empty")
 
 
 def _time_lookups(instance: Instance, keys: Sequence[str], name: str = NAME) -> list[float]:
@@ -206,6 +215,10 @@ def _timed(work: Callable[[], object]) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start
+
+
+def _repeated(work: Callable[[], object]) -> float:
+    return median(_timed(work) for _ in range(3))
 
 
 def _p99(seconds: Sequence[float]) -> float:

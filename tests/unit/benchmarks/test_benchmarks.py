@@ -148,7 +148,11 @@ def test_reads_of_a_snapshot_table_are_measured_while_versions_are_published(
     monkeypatch.setattr(snapshot_reads, "_CONTEXT", multiprocessing.dummy)  # threads
     source, home = str(unsorted_files(tmp_path, 4_000)), str(tmp_path / "table")
     compared = snapshot_reads.compare_reads(Watch(), source, home)
-    assert len(compared["scan"]) == len(compared["lookup"]) == 3
+    assert {name: len(ratios) for name, ratios in compared.items()} == {
+        "scan": 3,
+        "range": 3,
+        "lookup": 3,
+    }
     found = snapshot_reads.read_during_publications(Watch(), home, turns=1)
     assert len(found["lookup"]) == len(found["scan"]) == 1
     assert found["rate"][0] > 0
