@@ -193,7 +193,7 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
 
 
 def run_command(command: tuple[str, ...]) -> RunOutcome:
-    """Runs the command to its end. An interrupt ends the command too."""
+    """Runs a command of Spark to its end. An interrupt ends the command too."""
     with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
@@ -209,7 +209,7 @@ def run_command(command: tuple[str, ...]) -> RunOutcome:
             return RunOutcome(RunState.SUCCEEDED)
         errors.seek(max(errors.tell() - _ERROR_BYTES, 0))
         last = errors.read().decode(errors="replace").strip()
-    logger.warning("spark-submit ended with status %d: %s", status, last)
+    logger.warning("Spark ended with status %d: %s", status, last)
     return RunOutcome(RunState.FAILED, f"exit status {status}: {last}")
 
 
