@@ -101,6 +101,8 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
     variables = variables_of(folder, folder / ".programs")
     monkeypatch.chdir(folder)
     (folder / "docs").symlink_to(ROOT / "docs")
+    # `sleeper run` starts a process per processor, and the tests of other workers need those.
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     return Surroundings(folder, variables)
 
 
