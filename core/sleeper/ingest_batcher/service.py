@@ -11,7 +11,7 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.file_requests import SUBMISSIONS, FileRequest, Submission
 from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
+from sleeper.properties.table import BATCHER_QUEUE, TYPE, IngestQueue, TableType
 from sleeper.runs.tracking import track_run, unknown_table_id
 from sleeper.tables import TableId, TableRef, TableState, find_table
 
@@ -130,13 +130,12 @@ def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
 
 
 def _check_type(instance: Instance, ref: TableRef) -> None:
-    with instance.tables.state(ref.id).reading() as state:
-        if state.is_snapshot_table:
-            raise InvalidRequestError(
-                f"table {ref.name!r} is a snapshot table, which each ingest job replaces, so the "
-                "batcher cannot divide its files among jobs (expected an ingest that names all "
-                "files)"
-            )
+    # The function on AWS reads no states.
+    if OpenTable(instance, ref).properties().get(TYPE) is TableType.SNAPSHOT:
+        raise InvalidRequestError(
+            f"table {ref.name!r} is a snapshot table, which each ingest job replaces, so the "
+            "batcher cannot divide its files among jobs (expected an ingest that names all files)"
+        )
 
 
 def _keep(
