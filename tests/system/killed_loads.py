@@ -1,7 +1,7 @@
 """Loads of a snapshot table in processes that are killed at a stage.
 
-Arguments: the instance, the source (`queue` for a worker that takes a message), and the stages. A
-job has the id of its stage.
+Arguments: the instance, the source (`queue` for a worker that takes a message, a Parquet file for a
+bulk import), and the stages. A job has the id of its stage.
 """
 
 import os
@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from sleeper.bulk_import.service import bulk_import_paths
 from sleeper.ingest import run
 from sleeper.ingest.service import ingest_paths
 from sleeper.opening import open_instance
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
 from sleeper.workers.worker import Worker
+from tests.unit.bulk_import.in_process import InProcessCluster
 
 
 def kill_at(owner: Any, name: str, is_after: bool, publishes: bool = False) -> None:
@@ -55,6 +57,8 @@ def main(where: str, source: str, *stages: str) -> None:
                 assert instance.background is not None
                 instance.background.recover()  # as the runner of a dead worker does
                 Worker(instance, "task", threading.Event()).run_one()
+            elif source.endswith(".parquet"):
+                bulk_import_paths(instance, "t", [source], InProcessCluster, stage)
             else:
                 ingest_paths(instance, "t", [source], stage)
             os._exit(1)

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.bulk_import.service import bulk_import_paths
 from sleeper.clock import system_clock
+from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
 from sleeper.instance import Instance
@@ -28,6 +31,7 @@ from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.workers.worker import Worker
 from tests.system.killed_loads import STAGES
+from tests.unit.bulk_import.in_process import InProcessCluster
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = (
@@ -151,6 +155,25 @@ def test_a_killed_load_is_not_seen_and_leaves_nothing(instance: Instance, tmp_pa
     load(instance, 2, 4)
     assert rows(instance) == {4: 2}
     assert published_jobs(instance) == ["load-0", last, "load-2"]
+    check_nothing_is_left(instance)
+
+
+def test_a_killed_bulk_import_publishes_once_or_not_at_all(
+    instance: Instance, tmp_path: Path
+) -> None:
+    load(instance, 0, 1, 2, 3)
+    source = str(tmp_path / "source.parquet")
+    arrays = {"k": pa.array([1, 2], pa.int64()), "load": pa.array([1, 1], pa.int64())}
+    pq.write_table(pa.table(arrays), source)
+    run("killed_loads", instance.where, source, "before-the-commit")
+    assert rows(instance) == {1: 0, 2: 0, 3: 0}
+    run("killed_loads", instance.where, source, "after-the-commit")
+    assert rows(instance) == {1: 1, 2: 1}
+    again = bulk_import_paths(instance, "t", [source], InProcessCluster, "after-the-commit")
+    assert again.done_before
+    with pytest.raises(InvalidRequestError, match="load before-the-commit began at transaction 4"):
+        bulk_import_paths(instance, "t", [source], InProcessCluster, "before-the-commit")
+    assert published_jobs(instance) == ["load-0", "after-the-commit"]
     check_nothing_is_left(instance)
 
 
