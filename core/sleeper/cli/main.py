@@ -19,6 +19,7 @@ from sleeper.cli import (
     purge,
     query,
     run,
+    stash,
     table,
     versions,
 )
@@ -72,6 +73,7 @@ app.add_typer(maintenance.dead_letters, name="dead-letters")
 app.add_typer(holds.holds, name="hold")
 app.add_typer(holds.followers, name="follower")
 app.add_typer(maintenance.snapshots, name="snapshot")
+app.add_typer(stash.stash, name="stash")
 
 
 def _print_version(is_requested: bool) -> None:

@@ -181,10 +181,12 @@ def read_rows(
     steps: tuple[ProcessingStep, ...],
     time_limit: TimeLimit,
     stored: Stored | None = None,
+    numbered: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the plan after the steps, with the target schema, leaf after leaf.
 
-    `stored` requests hidden columns and tombstones of latest rows, as files have them.
+    `stored` requests hidden columns and tombstones of latest rows, as files have them; `numbered`
+    the column `__number` of a table of all rows, the newest number of each row's file.
     """
     left = query.limit
     scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
@@ -200,7 +202,9 @@ def read_rows(
                 reads_all = query.limit is None and query.columns is None
                 _verify(leaf, root, engine, extracted, reads_all, time_limit)
                 inputs = _inputs(leaf, plan.schema, root, engine, extracted)
-                request = MergeRequest(plan.schema, inputs, query.columns, left, steps, stored)
+                request = MergeRequest(
+                    plan.schema, inputs, query.columns, left, steps, stored, numbered
+                )
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
                     if batch.num_rows:
@@ -248,5 +252,6 @@ def _inputs(
         url = root.url_of(scan.file.path) if extract is None else str(extract.path)
         size = scan.file.bytes if extract is None else extract.bytes
         rows, version = opened.get(id(scan.deleted)), scan.file.schema_version
-        inputs.append(MergeInput(url, scan.regions, size, rows, version, scan.file.number))
+        number = scan.file.largest_number if schema.latest is None else scan.file.number
+        inputs.append(MergeInput(url, scan.regions, size, rows, version, number))
     return tuple(inputs)

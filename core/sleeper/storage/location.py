@@ -5,6 +5,7 @@ buckets.
 """
 
 import contextlib
+import io
 import os
 import uuid
 from collections.abc import Iterator
@@ -161,6 +162,20 @@ class DataRoot:
         with store_errors(path):
             return bytes(obstore.get(self.store, path).bytes())
 
+    def open_ranges(self, path: str) -> io.RawIOBase:
+        """Opens the object for reads of ranges, one request each. Reads can be repeated.
+
+        FileNotFoundError, now or at a read, if it does not exist.
+        """
+        if isinstance(self.store, S3Store):
+            return ObjectFile(self.store, path)
+        try:
+            return open(self.url_of(path), "rb", buffering=0)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise UnavailableError(f"cannot read object {path}: {error}") from error
+
     def stream(self, path: str) -> Iterator[bytes]:
         """Yields the object's content in chunks. NotFoundError if it does not exist."""
         if isinstance(self.store, S3Store):
@@ -198,6 +213,20 @@ class DataRoot:
                 for each in page:
                     modified_ms = round(each["last_modified"].timestamp() * 1000)
                     yield StoredObject(each["path"], each["size"], modified_ms)
+
+    def list_folders(self, folder: str) -> list[str]:
+        """Returns the names of the folders in a folder of the root, in no order."""
+        if isinstance(self.store, S3Store):
+            with store_errors(folder):
+                found = obstore.list_with_delimiter(self.store, prefix=folder or None)
+                return [path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"]]
+        try:
+            with os.scandir(self.url_of(folder)) as entries:
+                return [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UnavailableError(f"cannot list {self.url_of(folder)}: {error}") from error
 
     def _list_files(self, folder: str) -> Iterator[StoredObject]:
         root = Path(self.url_of(""))

@@ -23,7 +23,9 @@ from datafusion.expr import Expr, SortExpr
 from sleeper.datafiles.arrow import arrow_schema, as_plain
 from sleeper.datafiles.engine.expression import column, key_order
 from sleeper.datafiles.merge.deletes import OnDropped
+from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import Aggregation, AggregationOp, Processing
 from sleeper.schema.model import (
     DELETED_COLUMN,
     NUMBER_COLUMN,
@@ -119,6 +121,25 @@ def with_number(frame: DataFrame, schema: Schema, number: int | None) -> DataFra
     constant = lit(pa.scalar(number, pa.int64())).alias(NUMBER_COLUMN)
     columns = [column(field.name) for field in schema.fields]
     return frame.select(*columns, constant, column(DELETED_COLUMN))
+
+
+def add_number(frame: DataFrame, schema: Schema, number: int | None) -> DataFrame:
+    """Adds the number to the table's columns of a scan. None is the number of each row."""
+    if number is None:
+        return frame
+    constant = lit(pa.scalar(number, pa.int64())).alias(NUMBER_COLUMN)
+    return frame.select(*(column(field.name) for field in schema.fields), constant)
+
+
+def number_groups(steps: Sequence[ProcessingStep]) -> tuple[ProcessingStep, ...]:
+    """Returns the steps with the largest number of each group that they aggregate."""
+    largest = Aggregation(AggregationOp.MAX, NUMBER_COLUMN)
+
+    def number(processing: Processing) -> Processing:
+        aggregations = processing.aggregations
+        return replace(processing, aggregations=aggregations and (*aggregations, largest))
+
+    return tuple(replace(step, processing=number(step.processing)) for step in steps)
 
 
 class FirstOfKey:

@@ -34,8 +34,10 @@ from sleeper.datafiles.merge.latest import (
     NO_LIMIT,
     FirstOfKey,
     Stored,
+    add_number,
     drop_tombstones,
     keep_latest,
+    number_groups,
     rank_order,
     select_stored,
     with_hidden,
@@ -68,7 +70,7 @@ class MergeInput:
     `bytes` is the file's size, which determines its memory while open; None if unknown. The
     `deleted` rows are left out. `schema_version` is that of the file, None for the version of the
     merge. `number` is the transaction number of all rows, None if the file has a column of them;
-    only a table of latest rows needs it.
+    only a table of latest rows and a numbered merge need it.
     """
 
     url: str
@@ -100,7 +102,9 @@ class MergeRequest:
 
     Rows pass through `steps` in order. With steps, the inputs must hold all rows of each key.
     Regions are of row keys, so they may be applied first. `stored` is set if a merge of latest
-    rows is written to a file for later merges.
+    rows is written to a file for later merges. A `numbered` merge of all rows adds the column
+    `__number`, the number of each row's input, and of a group of rows the largest; it has neither
+    columns nor iterators.
     """
 
     schema: Schema
@@ -109,6 +113,7 @@ class MergeRequest:
     limit: int | None = None
     steps: tuple[ProcessingStep, ...] = ()
     stored: Stored | None = None
+    numbered: bool = False
 
     @property
     def is_iterated(self) -> bool:
@@ -181,7 +186,7 @@ def merge_plan(
         inputs = list(request.inputs)
         passed: list[int] = []
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
-            inputs = _merge_pass(request.schema, groups, settings, session, cleanup, passed.append)
+            inputs = _merge_pass(request, groups, settings, session, cleanup, passed.append)
         dropped = [sum(passed)]
         planned = replace(planned, inputs=tuple(inputs))
         frame = _frame_in(cleanup, planned, session, dropped)
@@ -247,7 +252,7 @@ def merge_frame(
         for each in request.inputs:
             name = new_table_name()
             names.append(name)
-            frames.append(_input_frame(request.schema, each, session, name, on_dropped))
+            frames.append(_input_frame(request, each, session, name, on_dropped))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
@@ -258,7 +263,10 @@ def merge_frame(
             # reduces nothing because equal keys lie in different files. The sort below is kept.
             whole = whole.sort(*order)
         if request.schema.latest is None or request.steps:
-            whole = apply_steps(whole, request.schema, request.steps).sort(*order)
+            schema, steps = (request.schema, request.steps)
+            if request.numbered:
+                schema, steps = with_hidden(schema, True, False), number_groups(steps)
+            whole = apply_steps(whole, schema, steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
         elif request.schema.latest is not None and request.stored is None:
@@ -269,11 +277,18 @@ def merge_frame(
 
 
 def _input_frame(
-    schema: Schema, each: MergeInput, session: SessionContext, name: str, on_dropped: OnDropped
+    request: MergeRequest,
+    each: MergeInput,
+    session: SessionContext,
+    name: str,
+    on_dropped: OnDropped,
 ) -> DataFrame:
     """Returns the scan of an input, registered under the name, with hidden columns if needed."""
+    schema = request.schema
     stored, mapped = stored_schema(schema, each.schema_version), schema
     order = key_order(schema)
+    if request.numbered and each.number is None:
+        stored, mapped = with_hidden(stored, True, False), with_hidden(schema, True, False)
     if schema.latest is not None:
         has_numbers = each.number is None
         order = rank_order(schema, has_numbers)
@@ -287,6 +302,8 @@ def _input_frame(
         frame = frame if predicate is None else frame.filter(predicate)
     if each.deleted is not None:
         frame = frame.filter(each.deleted.predicate(on_dropped))
+    if request.numbered:
+        return add_number(frame, schema, each.number)
     return frame if schema.latest is None else with_number(frame, schema, each.number)
 
 
@@ -325,7 +342,7 @@ def _groups(
 
 
 def _merge_pass(
-    schema: Schema,
+    whole: MergeRequest,
     groups: Sequence[tuple[MergeInput, ...]],
     settings: EngineSettings,
     session: SessionContext,
@@ -334,12 +351,15 @@ def _merge_pass(
 ) -> list[MergeInput]:
     """Merges each group into one local file."""
     merged = []
+    schema = whole.schema
     stored = None if schema.latest is None else Stored()
     written = schema if stored is None else with_hidden(schema, True, True)
+    if whole.numbered:
+        written = with_hidden(schema, True, False)
     for group in groups:
         path = settings.new_spill_path(f"pass-{uuid.uuid4().hex}.parquet")
         cleanup.callback(path.unlink, missing_ok=True)
-        request = MergeRequest(schema, group, stored=stored)
+        request = MergeRequest(schema, group, stored=stored, numbered=whole.numbered)
         frame, names = merge_frame(request, session, on_dropped)
         try:
             batches = stream_batches(session, frame, [each.url for each in group], settings.buckets)

@@ -1,5 +1,6 @@
 """The history of a table: what each transaction did."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sleeper.statestore.reading.version_reader import VersionReader
@@ -61,3 +62,19 @@ class HistoryQueries(VersionReader):
     def count(self) -> int:
         """Returns the number of transactions that are kept."""
         return int(self.row("SELECT count(*) FROM history")[0])
+
+    def times(self, numbers: Iterable[int]) -> list[int]:
+        """Returns the time of each transaction, in milliseconds.
+
+        A transaction whose time is not kept any more has that of the first one after it.
+        """
+        return [self._time(number) for number in numbers]
+
+    def _time(self, number: int) -> int:
+        (time_ms,) = self.row(
+            "SELECT coalesce((SELECT time FROM history WHERE number = :number),"
+            " (SELECT time FROM entry_times WHERE last >= :number ORDER BY last LIMIT 1),"
+            " (SELECT time FROM position))",
+            number=number,
+        )
+        return int(time_ms)

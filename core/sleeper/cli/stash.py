@@ -1,0 +1,179 @@
+"""`sleeper stash`: copies of tables as gzipped JSON lines, and their reading."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.arguments import OutputKind, OutputOption, complete_table
+from sleeper.cli.output import instance_command, note, print_listings, show_stages
+
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.stash.reader import Stash
+
+stash = typer.Typer(
+    help="Copy tables as gzipped JSON lines to a folder or bucket, and read the copies.",
+    no_args_is_help=True,
+)
+
+Destination = Annotated[
+    str,
+    typer.Option(
+        "--destination",
+        metavar="DEST",
+        help="Where the stashes are: a folder, file:///folder or s3://bucket/prefix.",
+    ),
+]
+Root = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="STASH",
+        help="Name of a stash, such as 2026-01-31-00-00-00. Default: the latest.",
+    ),
+]
+StashedTableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+
+
+@stash.command("run")
+@instance_command
+def run(
+    instance: "Instance",
+    destination: Destination,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Table to copy. Repeatable. Default: all tables.",
+            autocompletion=complete_table,
+        ),
+    ] = None,
+    atomic: Annotated[
+        bool,
+        typer.Option("--atomic", help="Copy all tables as they were at one moment."),
+    ] = False,
+) -> None:
+    """Make a stash of the tables now, and print its name.
+
+    A stash is a folder of DEST, named after its start in UTC, with a directory of gzipped JSON
+    lines for each table that has rows. It is complete when it contains _SUCCESS. Each table is
+    copied at one transaction; every update that was committed before the start is in it.
+
+    \b
+    Examples:
+      sleeper stash run --destination /data/stash
+      sleeper stash run --destination s3://my-bucket/stash --atomic
+      sleeper stash run --destination /data/stash --table orders --table customers
+    """
+    from sleeper.reports.output import pluralize
+    from sleeper.stash.run import run_stash
+
+    start = time.monotonic()
+    with show_stages("stash") as on_stage:
+        result = run_stash(instance, destination, table or (), atomic, on_stage=on_stage)
+    rows = sum(each.rows for each in result.tables)
+    files = sum(each.files for each in result.tables)
+    note(
+        f"{pluralize(rows, 'row')} of {pluralize(len(result.tables), 'table')} in "
+        f"{pluralize(files, 'file')}, {time.monotonic() - start:.1f} s"
+    )
+    typer.echo(result.root)
+
+
+@stash.command("latest")
+def latest(destination: Destination) -> None:
+    """Print the name of the stash that was completed last.
+
+    \b
+    Example:
+      sleeper stash latest --destination /data/stash
+    """
+    from sleeper.stash.place import open_place_to_read
+
+    typer.echo(open_place_to_read(destination).latest())
+
+
+@stash.command("list")
+def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEXT) -> None:
+    """List the stashes of a destination, newest first.
+
+    A stash that is not complete is being written, or its process died.
+
+    \b
+    Examples:
+      sleeper stash list --destination /data/stash
+      sleeper stash list --destination /data/stash --output json
+    """
+    from sleeper.stash.place import open_place_to_read
+    from sleeper.stash.report import list_roots
+
+    print_listings([list_roots(open_place_to_read(destination))], output)
+
+
+@stash.command("tables")
+def tables(
+    destination: Destination, at: Root = None, output: OutputOption = OutputKind.TEXT
+) -> None:
+    """List the tables of a stash, with the transaction number at which each was copied.
+
+    \b
+    Examples:
+      sleeper stash tables --destination /data/stash
+      sleeper stash tables --destination /data/stash --at 2026-01-31-00-00-00
+    """
+    from sleeper.stash.report import list_tables
+
+    opened = _open(destination, at)
+    root = opened.lock() if at is None else at
+    print_listings([list_tables(destination, root, opened.describe_tables())], output)
+
+
+@stash.command("splits")
+def splits(table: StashedTableName, destination: Destination, at: Root = None) -> None:
+    """Print the splits of a table of a stash, one per line.
+
+    Splits can be read in parallel. Each is always read from the stash that it came from.
+
+    \b
+    Example:
+      sleeper stash splits flights --destination /data/stash
+    """
+    for each in _open(destination, at).splits(table):
+        typer.echo(each)
+
+
+@stash.command("scan")
+def scan(
+    table: StashedTableName,
+    destination: Destination,
+    at: Root = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="SPLIT", help="Read only this split.")
+    ] = None,
+) -> None:
+    """Print the rows of a table of a stash, a JSON object per line.
+
+    \b
+    Examples:
+      sleeper stash scan flights --destination /data/stash
+      sleeper stash scan flights --destination /data/stash --at 2026-01-31-00-00-00
+    """
+    if split is not None and at is not None:
+        raise typer.BadParameter("--split and --at exclude each other: a split belongs to a stash")
+    opened = _open(destination, at)
+    with opened.scan(table) if split is None else opened.split(table, split) as rows:
+        for lines in rows.lines():
+            sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+def _open(destination: str, at: str | None) -> "Stash":
+    from sleeper.stash.reader import Stash
+
+    opened = Stash.open(destination)
+    if at is not None:
+        opened.lock(at)
+    return opened

@@ -1,0 +1,22 @@
+"""Stash: a copy of tables as gzipped JSON lines in a folder or bucket (docs/stash.md).
+
+A stash *root* is a folder below a *destination*, named after the time at which the stash was set
+to start. It has a directory for each table and is complete when it has `_SUCCESS`. Each table is
+copied at one transaction number, its *cut*. A *piece* is one file: a leaf, or a part of a large
+one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sleeper.stash.reader import Stash, StashRows
+
+__all__ = ["Stash", "StashRows"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from sleeper.stash import reader
+
+        return getattr(reader, name)
+    raise AttributeError(f"module 'sleeper.stash' has no attribute {name!r}")

@@ -1,0 +1,72 @@
+"""Blocks of lines of gzip files, of one member or several, read by ranges.
+
+A range whose connection is lost is requested again, so a read resumes where it was.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from isal import isal_zlib
+
+from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.retries import Backoff, retry
+from sleeper.storage.location import DataRoot
+
+_RANGE_BYTES = 4 * 1024**2
+_GZIP_WINDOW_BITS = 31
+_PADDING = b"\0"
+
+
+def read_blocks(root: DataRoot, path: str) -> Iterator[list[bytes]]:
+    """Yields the lines of a file with their ends, in blocks of a few megabytes.
+
+    NotFoundError if the file does not exist, DataError if it is damaged.
+    """
+    rest = b""
+    for content in _decompress(root, path):
+        content = rest + content
+        end = content.rfind(b"\n") + 1
+        rest = content[end:]
+        if end:
+            # Lines end with a newline only: documents may have other separators of Unicode.
+            yield [line + b"\n" for line in content[: end - 1].split(b"\n")]
+    if rest:
+        yield [rest]
+
+
+def _decompress(root: DataRoot, path: str) -> Iterator[bytes]:
+    member = None
+    for compressed in _ranges(root, path):
+        while compressed:
+            if member is None:
+                compressed = compressed.lstrip(_PADDING)
+                if not compressed:
+                    break
+                member = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
+            try:
+                content = member.decompress(compressed, _RANGE_BYTES)
+            except isal_zlib.error as error:  # type: ignore[misc] # a class, typed as an object
+                raise DataError(f"{root.url_of(path)} is damaged: {error}") from error
+            if content:
+                yield content
+            compressed = member.unused_data if member.eof else member.unconsumed_tail
+            if member.eof:
+                member = None
+            elif not content and not compressed:
+                break
+    if member is not None:
+        raise DataError(f"{root.url_of(path)} is damaged: its end is missing")
+
+
+def _ranges(root: DataRoot, path: str) -> Iterator[bytes]:
+    backoff = Backoff.for_requests(0.1, 5)
+    try:
+        with root.open_ranges(path) as file:
+            while content := retry(
+                partial(file.read, _RANGE_BYTES), on=UnavailableError, backoff=backoff
+            ):
+                yield content
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{root.url_of(path)} does not exist (was its stash deleted?)"
+        ) from error

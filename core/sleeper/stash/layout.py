@@ -1,0 +1,140 @@
+"""The names and small files of a stash: roots, table directories, `_SUCCESS`, `_TABLES`."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from sleeper.clock import iso_time
+from sleeper.errors import DataError, InvalidRequestError
+from sleeper.json_codec import JsonCodec, Member
+from sleeper.schema.model import Schema
+from sleeper.tables import TableId
+
+LATEST = "_LATEST"
+SUCCESS = "_SUCCESS"
+TABLES = "_TABLES"
+FILE_SUFFIX = ".json.gz"
+
+_ROOT_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d")
+_ROOT_FORMAT = "%Y-%m-%d-%H-%M-%S"
+_SECOND_MS = 1000
+
+
+def root_name(time_ms: int) -> str:
+    """Returns the name of the root of a stash that starts at the time, in whole seconds."""
+    return datetime.fromtimestamp(time_ms // _SECOND_MS, UTC).strftime(_ROOT_FORMAT)
+
+
+def root_time_ms(name: str) -> int:
+    """Returns the time in a root's name. InvalidRequestError if it is not the name of one."""
+    if is_root_name(name):
+        return int(datetime.strptime(name, _ROOT_FORMAT).replace(tzinfo=UTC).timestamp()) * 1000
+    raise InvalidRequestError(f"{name!r} is not the name of a stash (expected yyyy-MM-dd-HH-mm-ss)")
+
+
+def is_root_name(name: str) -> bool:
+    """Returns whether a folder of that name is the root of a stash."""
+    if not _ROOT_NAME.fullmatch(name):
+        return False
+    try:
+        datetime.strptime(name, _ROOT_FORMAT)
+    except ValueError:
+        return False
+    return True
+
+
+def table_directory(table: str) -> str:
+    """Returns the name of a table's directory."""
+    return table.replace(":", "~")
+
+
+def check_directories(tables: Iterable[str]) -> None:
+    """Raises InvalidRequestError if two tables would share a directory, or one has a file's."""
+    owners: dict[str, str] = {}
+    for table in tables:
+        directory = table_directory(table)
+        if directory in (LATEST, SUCCESS, TABLES):
+            raise InvalidRequestError(
+                f"table {table!r} would have the directory {directory!r}, which is the name of a "
+                "file of the stash: rename the table, or name the tables with --table"
+            )
+        other = owners.setdefault(directory, table)
+        if other != table:
+            raise InvalidRequestError(
+                f"tables {other!r} and {table!r} would share the directory {directory!r}: rename "
+                "one, or name the tables with --table"
+            )
+
+
+def piece_name(table: str, shard: int, table_id: TableId, number: int) -> str:
+    """Returns the name of a piece's file. `shard` counts leaves, `number` the parts of one."""
+    return f"{table_directory(table)}-{shard:02x}-{table_id}-{number}{FILE_SUFFIX}"
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The content of `_SUCCESS`."""
+
+    started_ms: int
+    completed_ms: int
+    stash_id: str
+
+    def to_bytes(self) -> bytes:
+        """Returns the three lines of the file."""
+        lines = (iso_time(self.started_ms), iso_time(self.completed_ms), self.stash_id)
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: str) -> "Success":
+        """Parses the file. DataError names it if it is damaged."""
+        try:
+            started, completed, stash_id = content.decode().splitlines()[:3]
+            return cls(_parse_time(started), _parse_time(completed), stash_id)
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error} (expected three lines)") from error
+
+
+def _parse_time(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class StashedTable:
+    """A table of a stash, a line of `_TABLES`: its cut, and the rows and files that were written.
+
+    `version` is the transaction number of the cut, `time_ms` the time of its entry.
+    """
+
+    table: str
+    id: TableId
+    version: int
+    time_ms: Annotated[int, Member("time")]
+    rows: int
+    files: int
+    bytes: int
+    table_schema: Annotated[Schema, Member("schema")]
+
+    @property
+    def directory(self) -> str:
+        """The directory of the table's files, which exists if it has rows."""
+        return table_directory(self.table)
+
+
+_TABLE_CODEC = JsonCodec(StashedTable)
+
+
+def format_tables(tables: Iterable[StashedTable]) -> bytes:
+    """Returns the content of `_TABLES`: a line of JSON for each table."""
+    return "".join(f"{_TABLE_CODEC.format(table)}\n" for table in tables).encode()
+
+
+def parse_tables(content: bytes, path: str) -> tuple[StashedTable, ...]:
+    """Parses `_TABLES`. DataError names it if it is damaged."""
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    return tuple(_TABLE_CODEC.parse(line, path, DataError) for line in lines)

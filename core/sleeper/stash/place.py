@@ -1,0 +1,124 @@
+"""The destination of stashes: its roots, which of them are complete, and which is the latest."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.stash.layout import (
+    FILE_SUFFIX,
+    LATEST,
+    SUCCESS,
+    TABLES,
+    StashedTable,
+    Success,
+    is_root_name,
+    parse_tables,
+)
+from sleeper.storage.bucket import is_s3_url
+from sleeper.storage.location import DataRoot, open_root
+
+_FILE_SCHEME = "file://"
+
+
+@dataclass(frozen=True, slots=True)
+class StashRoot:
+    """A root of a destination. `success` is None if it is not complete."""
+
+    name: str
+    success: Success | None
+
+
+@dataclass(frozen=True, slots=True)
+class StashPlace:
+    """A destination of stashes. `name` is the user's, for errors."""
+
+    root: DataRoot
+    name: str
+
+    def roots(self) -> list[StashRoot]:
+        """Returns the roots by name, oldest first."""
+        names = sorted(filter(is_root_name, self.root.list_folders("")))
+        return [StashRoot(name, self.success(name)) for name in names]
+
+    def success(self, name: str) -> Success | None:
+        """Returns the content of a root's `_SUCCESS`, None if it is not complete."""
+        path = f"{name}/{SUCCESS}"
+        try:
+            return Success.from_bytes(self.root.read(path), self.root.url_of(path))
+        except NotFoundError:
+            return None
+
+    def latest(self) -> str:
+        """Returns the name of the root that was completed last. NotFoundError if none was."""
+        try:
+            name = self.root.read(LATEST).decode(errors="replace").strip()
+        except NotFoundError:
+            raise NotFoundError(f"{self.name} has no complete stash") from None
+        if not is_root_name(name):
+            raise NotFoundError(f"{self.name}/{LATEST} names no stash: {name[:100]!r}")
+        return name
+
+    def tables(self, name: str) -> tuple[StashedTable, ...]:
+        """Returns the tables of a complete root. NotFoundError if it has no `_TABLES`."""
+        path = f"{name}/{TABLES}"
+        return parse_tables(self.root.read(path), self.root.url_of(path))
+
+    def files(self, name: str, directory: str = "") -> list[tuple[str, int]]:
+        """Returns the paths and bytes of a root's pieces, or of one table's, in order."""
+        folder = f"{name}/{directory}" if directory else name
+        objects = self.root.list_objects(folder)
+        return sorted((o.path, o.bytes) for o in objects if o.path.endswith(FILE_SUFFIX))
+
+    def record_latest(self) -> str:
+        """Makes `_LATEST` name the root that was completed last, and returns its name.
+
+        Processes that finish at the same time do this at the same time. Each looks again after
+        it wrote, so the last one that writes has seen every complete root.
+        """
+        written = None
+        while (newest := self._completed_last()) != written:
+            with self.root.replacing(LATEST) as sink:
+                sink.write(newest.encode())
+            written = newest
+        return newest
+
+    def _completed_last(self) -> str:
+        complete = [(r.success.completed_ms, r.name) for r in self.roots() if r.success]
+        return max(complete)[1]
+
+
+def open_place_to_write(name: str, like: DataRoot) -> StashPlace:
+    """Opens a destination and creates it if necessary."""
+    place = parse_place(name)
+    if not is_s3_url(place) and Path(place).exists() and not Path(place).is_dir():
+        raise InvalidRequestError(f"{name} is a file (expected a folder, or s3://bucket/prefix)")
+    return StashPlace(open_root(place, like), name)
+
+
+def open_place_to_read(name: str, like: DataRoot | None = None) -> StashPlace:
+    """Opens a destination. NotFoundError if it is a folder that does not exist."""
+    place = parse_place(name)
+    if not is_s3_url(place) and not Path(place).is_dir():
+        raise NotFoundError(f"{name} has no stash: the folder does not exist")
+    return StashPlace(open_root(place, like), name)
+
+
+def parse_place(name: str) -> str:
+    """Returns the absolute path or URL of a destination, the same for all its spellings."""
+    if is_s3_url(name):
+        bucket, _, prefix = name.partition("://")[2].partition("/")
+        return f"s3://{bucket}/{prefix.strip('/')}"
+    if name.startswith(_FILE_SCHEME):
+        parts = urlsplit(name)
+        if parts.netloc not in ("", "localhost"):
+            raise InvalidRequestError(f"{name} names another machine (expected file:///folder)")
+        name = unquote(parts.path)
+    elif "://" in name:
+        raise InvalidRequestError(
+            f"{name} has an unknown scheme (expected a folder, file:///folder or "
+            "s3://bucket/prefix)"
+        )
+    if not name:
+        raise InvalidRequestError("the destination is empty (expected a folder or a URL)")
+    return str(Path(name).resolve())

@@ -1,0 +1,240 @@
+"""Reads stashes. Needs no instance, only the right to list and get the objects.
+
+>>> stash = Stash.open("/data/stash")
+>>> with stash.scan("catalog:acme:") as rows:
+...     for document in rows:
+...         print(document["~id"])
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
+from sleeper.stash.layout import (
+    FILE_SUFFIX,
+    StashedTable,
+    root_name,
+    root_time_ms,
+    table_directory,
+)
+from sleeper.stash.place import StashPlace, open_place_to_read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Stash:
+    """The stashes of a destination.
+
+    Each call reads the root that was completed last, until `lock` chooses one for all later calls.
+    """
+
+    def __init__(self, place: StashPlace) -> None:
+        self._place = place
+        self._locked: str | None = None
+
+    @classmethod
+    def open(cls, destination: str) -> Stash:
+        """Opens a folder, `file:///folder` or `s3://bucket/prefix`.
+
+        NotFoundError if a folder does not exist.
+        """
+        return cls(open_place_to_read(destination))
+
+    def stash_time(self) -> datetime:
+        """Returns the time at which the stash was set to start, in UTC.
+
+        Every update that was committed before it is in the stash. NotFoundError if no stash is
+        complete.
+        """
+        return datetime.fromtimestamp(root_time_ms(self._root()) / 1000, UTC)
+
+    def lock(self, time: datetime | str | None = None) -> str:
+        """Reads one root from now on, by default the latest. Returns its name.
+
+        `time` is a stash time or the name of a root; without a zone it is in UTC. NotFoundError if
+        it is not the time of a complete stash.
+        """
+        if time is None:
+            name = self._place.latest()
+        elif isinstance(time, str):
+            name = root_name(root_time_ms(time))
+        else:
+            time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+            name = root_name(int(time.timestamp()) * 1000)
+        if self._place.success(name) is None:
+            raise NotFoundError(f"{self._place.name} has no complete stash {name}")
+        self._locked = name
+        return name
+
+    def unlock(self) -> None:
+        """Reads the latest root again."""
+        self._locked = None
+
+    def tables(self) -> list[str]:
+        """Returns the names of the tables of the stash, in order, also of those without rows."""
+        return sorted(table.table for table in self.describe_tables())
+
+    def describe_tables(self) -> tuple[StashedTable, ...]:
+        """Returns the tables of the stash with their versions, rows and files."""
+        return self._described(self._root())
+
+    def exists(self, table: str) -> bool:
+        """Returns whether the table is in the stash, with or without rows."""
+        return any(each.table == table for each in self.describe_tables())
+
+    def splits(self, table: str) -> list[str]:
+        """Returns the splits of a table, which together have each of its rows once.
+
+        A split is opaque text, and is always read from the root it came from. A table without rows
+        has none. NotFoundError if the table is not in the stash.
+        """
+        root = self._root()
+        found = self._find(root, table)
+        files = self._place.files(root, found.directory)
+        if len(files) < found.files:
+            raise self._damaged(root, f"table {table} has {len(files)} files of {found.files}")
+        return [_encode_split(path) for path, _ in files]
+
+    def split(self, table: str, split: str) -> StashRows:
+        """Returns the rows of a split. InvalidRequestError if it is not one of the table."""
+        path = _decode_split(split)
+        root, _, rest = path.partition("/")
+        if rest.partition("/")[0] != table_directory(table):
+            raise InvalidRequestError(f"split {split[:100]!r} is not one of table {table!r}")
+        return StashRows(self._place, self._find(root, table), [path])
+
+    def scan(self, table: str) -> StashRows:
+        """Returns all rows of a table. NotFoundError if the table is not in the stash."""
+        root = self._root()
+        found = self._find(root, table)
+        files = self._place.files(root, found.directory)
+        if len(files) < found.files:
+            raise self._damaged(root, f"table {table} has {len(files)} files of {found.files}")
+        return StashRows(self._place, found, [path for path, _ in files])
+
+    def _root(self) -> str:
+        return self._locked or self._place.latest()
+
+    def _described(self, root: str) -> tuple[StashedTable, ...]:
+        try:
+            return self._place.tables(root)
+        except NotFoundError as error:
+            raise self._damaged(root, "it has no list of tables") from error
+
+    def _find(self, root: str, table: str) -> StashedTable:
+        tables = self._described(root)
+        for each in tables:
+            if each.table == table:
+                return each
+        near = did_you_mean(table, [each.table for each in tables])
+        raise NotFoundError(f"stash {root} of {self._place.name} has no table {table!r}{near}")
+
+    def _damaged(self, root: str, reason: str) -> DataError:
+        return DataError(
+            f"stash {root} of {self._place.name} is damaged, or was deleted meanwhile: {reason}"
+        )
+
+
+class StashRows:
+    """The rows of a split or a table: documents, or Arrow batches. It can be read once.
+
+    It is a context manager, and must be closed after a partial iteration.
+    """
+
+    def __init__(self, place: StashPlace, table: StashedTable, paths: list[str]) -> None:
+        self._place = place
+        self._table = table
+        self._paths = paths
+        self._blocks: Iterator[list[bytes]] | None = None
+        self._documents: Iterator[dict[str, Any]] | None = None
+        self._is_closed = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of `batches`: the fields of documents, with the types of the table."""
+        from sleeper.datafiles.arrow import arrow_schema
+        from sleeper.stash.documents import document_fields
+
+        return arrow_schema(document_fields(self._table.table_schema))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        if self._documents is None:
+            self._documents = self._parse()
+        return next(self._documents)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields the documents as lines of JSON with their ends, blocks of whole lines at once."""
+        return (b"".join(block) for block in self._open_blocks())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as Arrow batches of exactly `schema`."""
+        from sleeper.stash.batches import parse_block
+        from sleeper.stash.documents import document_fields
+
+        fields = document_fields(self._table.table_schema)
+        return (parse_block(block, fields, self._where) for block in self._open_blocks())
+
+    def close(self) -> None:
+        """Stops the reading. Idempotent."""
+        self._is_closed = True
+        blocks, self._blocks = self._blocks, None
+        if blocks is not None:
+            blocks.close()  # type: ignore[attr-defined]
+        self._documents = iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _where(self) -> str:
+        return f"table {self._table.table!r} of a stash of {self._place.name}"
+
+    def _open_blocks(self) -> Iterator[list[bytes]]:
+        if self._is_closed or self._blocks is not None:
+            raise InvalidRequestError(f"{self._where}: rows can be read once (scan again)")
+        from sleeper.stash.gzip_lines import read_blocks
+
+        self._blocks = (b for path in self._paths for b in read_blocks(self._place.root, path))
+        return self._blocks
+
+    def _parse(self) -> Iterator[dict[str, Any]]:
+        for block in self._open_blocks():
+            for line in block:
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise DataError(f"{self._where} is damaged: {error}") from error
+
+
+def _encode_split(path: str) -> str:
+    return base64.urlsafe_b64encode(path.encode()).decode().rstrip("=")
+
+
+def _decode_split(split: str) -> str:
+    try:
+        path = base64.urlsafe_b64decode(split + "=" * (-len(split) % 4)).decode()
+    except ValueError:
+        path = ""
+    parts = path.split("/")
+    if len(parts) != 3 or ".." in parts or not path.endswith(FILE_SUFFIX):
+        raise InvalidRequestError(f"{split[:100]!r} is not a split (expected one of `splits`)")
+    root_time_ms(parts[0])
+    return path

@@ -1,0 +1,43 @@
+"""Listings of stashes and of their tables."""
+
+from collections.abc import Sequence
+
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.stash.layout import StashedTable, root_time_ms
+from sleeper.stash.place import StashPlace, StashRoot
+
+_ROOT_COLUMNS = (
+    Column("stash", "Stash", value=lambda each: each.name),
+    Column("isComplete", "Complete", value=lambda each: each.success is not None),
+    Column("startedAt", "Started at", ColumnKind.TIME, lambda each: root_time_ms(each.name)),
+    Column(
+        "completedAt",
+        "Completed at",
+        ColumnKind.TIME,
+        lambda each: each.success and each.success.completed_ms,
+    ),
+    Column("id", "Id", value=lambda each: each.success and each.success.stash_id),
+)
+_TABLE_COLUMNS = (
+    Column("table", "Table"),
+    Column("version", "Version", ColumnKind.COUNT),
+    Column("versionAt", "Version at", ColumnKind.TIME, lambda each: each.time_ms),
+    Column("rows", "Rows", ColumnKind.COUNT),
+    Column("files", "Files", ColumnKind.COUNT),
+    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("directory", "Directory", value=lambda each: each.directory if each.rows else None),
+)
+
+
+def list_roots(place: StashPlace) -> Listing:
+    """Returns a row per stash of a destination, newest first."""
+    roots: Sequence[StashRoot] = place.roots()[::-1]
+    summary = f"{place.name}: {pluralize(len(roots), 'stash', 'stashes')}"
+    return Listing.describe("stashes", summary, _ROOT_COLUMNS, roots)
+
+
+def list_tables(destination: str, root: str, tables: Sequence[StashedTable]) -> Listing:
+    """Returns a row per table of a stash, by name."""
+    by_name = sorted(tables, key=lambda each: each.table)
+    summary = f"stash {root} of {destination}: {pluralize(len(tables), 'table')}"
+    return Listing.describe("stashed-tables", summary, _TABLE_COLUMNS, by_name)

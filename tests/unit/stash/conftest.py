@@ -1,0 +1,47 @@
+"""An instance with tables of known rows, and a destination."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sleeper
+from sleeper.api import Instance
+from sleeper.clock import system_clock
+from sleeper.stash.run import StashResult, run_stash
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "LongType"}],
+    "valueFields": [{"name": "v", "type": "StringType"}],
+}
+
+
+class Stasher:
+    """Makes stashes of an instance."""
+
+    def __init__(self, folder: Path) -> None:
+        properties = {"sleeper.engine.threads": "2"}
+        self.instance: Instance = sleeper.create_instance(folder / "instance", properties)
+        self.destination = str(folder / "stash")
+        self.seconds_between_runs = 1
+        self._offset_ms = 0
+
+    def run(self, *tables: str, atomic: bool = False, piece_bytes: int = 2**30) -> StashResult:
+        """Makes a stash. Its clock is ahead, so that the name of the second is free."""
+        self._offset_ms += 1000 * self.seconds_between_runs
+        ports = replace(self.instance._ports, clock=lambda: system_clock() + self._offset_ms)
+        return run_stash(ports, self.destination, tables, atomic, piece_bytes)
+
+    @property
+    def root(self) -> Path:
+        """The latest root."""
+        place = Path(self.destination)
+        return place / (place / "_LATEST").read_text()
+
+
+@pytest.fixture
+def stasher(tmp_path: Path) -> Iterator[Stasher]:
+    stasher = Stasher(tmp_path)
+    with stasher.instance:
+        yield stasher
