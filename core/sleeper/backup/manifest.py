@@ -52,7 +52,11 @@ class TableBackup:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A backup of an instance. `properties` are those of the instance, as text."""
+    """A backup of an instance. `properties` are those of the instance, as text.
+
+    `adapters` are the definitions of its adapters by path, without secrets. A backup of chosen
+    tables has none.
+    """
 
     time_ms: Annotated[int, Member("time")]
     version: str
@@ -61,6 +65,11 @@ class Manifest:
     wheels: tuple[ObjectRecord, ...]
     tables: Annotated[tuple[TableBackup, ...], Member(last=True)]
     format: int = MANIFEST_FORMAT_VERSION
+    adapters: Annotated[tuple[tuple[str, str], ...], Member(optional=True)] = ()
+
+
+DEFINITIONS = "adapters/"
+"""The folder of the definitions of adapters in an instance's root."""
 
 
 _CODEC = JsonCodec(Manifest)

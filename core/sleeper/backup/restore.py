@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sleeper.admin.instance_folder import remove_deployed
 from sleeper.backup.lock import lock_root
-from sleeper.backup.manifest import Manifest, ObjectRecord, TableBackup
+from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup
 from sleeper.backup.objects import (
     FileRecord,
     copy_object,
@@ -36,6 +36,7 @@ from sleeper.properties.values import table_properties_from_text
 from sleeper.reports.check import check_version
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
+from sleeper.storage.location import DataRoot
 from sleeper.tables import TableId, TableRef, TableState
 
 MARKER = "restore.json"
@@ -121,8 +122,17 @@ def restore(
         for table in new:
             lock.check()
             instance.tables.index.create(table.ref)
+        if not table_names:
+            _restore_adapters(root, manifest)
         root.delete([MARKER])
     return RestoreResult(backup_id, instance.where, restored, earlier)
+
+
+def _restore_adapters(root: DataRoot, manifest: Manifest) -> None:
+    """Restores the definitions of adapters that the instance does not have."""
+    for path, definition in manifest.adapters:
+        if path.startswith(DEFINITIONS):
+            root.create(path, definition.encode())
 
 
 def _choose(manifest: Manifest, backup_id: str, names: Sequence[str]) -> list[TableBackup]:

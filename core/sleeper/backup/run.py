@@ -13,7 +13,7 @@ import xxhash
 
 import sleeper
 from sleeper.backup.lock import lock_root
-from sleeper.backup.manifest import Manifest, ObjectRecord, TableBackup, time_of_id
+from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup, time_of_id
 from sleeper.backup.objects import (
     CopyCounts,
     FileCopier,
@@ -109,11 +109,20 @@ def back_up(
             instance.properties().to_text(),
             wheels,
             tuple(table for table, _ in done),
+            adapters=() if names else _read_adapters(instance),
         )
         lock.check()
         backup_id = place.write(manifest)
         dropped = 0 if keep is None else place.drop_all_but(keep, lock, folder)
     return BackupResult(backup_id, place_name, tuple(_result(*each) for each in done), dropped)
+
+
+def _read_adapters(instance: Instance) -> tuple[tuple[str, str], ...]:
+    root = instance.storage.root
+    paths = [each.path for each in root.list_objects(DEFINITIONS)]
+    return tuple(
+        (path, root.read(path).decode()) for path in sorted(paths) if path.endswith(".json")
+    )
 
 
 def _result(table: TableBackup, counts: CopyCounts) -> BackedUpTable:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.adapters.definition import Adapter, TableSink, TableSource
+from sleeper.adapters.store import AdapterStore
 from sleeper.admin.code import add_wheels
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import rename, set_online
@@ -194,6 +196,23 @@ def delete_by_key_file(ports: Ports, folder: Path, keys: list[int]) -> None:
     root = ports.storage.root
     file = write_key_file(root, path, rows, EngineSettings(folder), FileSettings())
     store.commit_or_raise(DeleteRows((), file, system_clock(), "keys", id="by-file"))
+
+
+def test_adapters_are_restored_unless_tables_are_chosen(
+    instance: Instance, place: Path, tmp_path: Path
+) -> None:
+    store = AdapterStore(instance._ports.storage.root)
+    adapter = Adapter("copy", TableSource("a"), TableSink("b"))
+    store.create(adapter)
+    instance.backup(place)
+    restored(place, tmp_path / "whole")
+    restored(place, tmp_path / "some", tables=["a"])
+    with (
+        sleeper.open_instance(tmp_path / "whole") as whole,
+        sleeper.open_instance(tmp_path / "some") as some,
+    ):
+        assert AdapterStore(whole._ports.storage.root).list() == (adapter,)
+        assert AdapterStore(some._ports.storage.root).list() == ()
 
 
 def test_a_table_with_files_of_another_is_restored_alone(
