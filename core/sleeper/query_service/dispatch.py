@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sleeper.clock import Clock
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.jobs.query_tracker import (
     QueryIdTakenError,
     QueryPin,
@@ -13,7 +13,7 @@ from sleeper.jobs.query_tracker import (
     SendFrame,
 )
 from sleeper.processing.restriction import Restriction, restrict_version, visible_columns
-from sleeper.query.hold import create_hold
+from sleeper.query.hold import create_hold, take_shared_hold
 from sleeper.query.messages.destination import ResultsDestination
 from sleeper.query.messages.query import (
     QueryMessage,
@@ -32,9 +32,11 @@ from sleeper.query_service.plan import (
     plan_subqueries,
     query_hold_id,
 )
+from sleeper.retries import Backoff, retry
 from sleeper.statestore.store import StateStore
 
 logger = logging.getLogger(__name__)
+_RESTARTS = Backoff(retries=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,23 @@ def _pin(
     message: QueryMessage, table: DispatchTable, fingerprint: str, dispatcher: Dispatcher
 ) -> PlannedQuery | None:
     """Returns the query at the version and time of its first delivery; None if it is finished."""
-    with table.store.reading(message.version(dispatcher.clock)) as state:
-        check_has_rows(table.name, state)
+
+    def hold_version() -> int:
+        with table.store.reading(message.version(dispatcher.clock)) as state:
+            check_has_rows(table.name, state)
+            version, is_snapshot_table = state.version, state.is_snapshot_table
+        if is_snapshot_table:
+            # The version can expire before the query has a hold of its own.
+            seconds = dispatcher.hold_seconds
+            take_shared_hold(table.store, version, seconds, dispatcher.clock, "queries by message")
+        return version
+
+    version = retry(hold_version, on=StateMovedOnError, backoff=_RESTARTS)
+    with table.store.reading(version, stale=True) as state:
         schema = state.schema
         now_ms = max(dispatcher.clock(), state.version_time_ms)
         restriction = restrict_version(table.restriction, schema, state.newest_schema)
-        pin = QueryPin(fingerprint, table.id, state.version, now_ms)
+        pin = QueryPin(fingerprint, table.id, version, now_ms)
     query = make_query(message, schema)
     check_query(query, schema)
     visible_columns(restriction, schema, query.columns)

@@ -1,5 +1,6 @@
 """Reads of a snapshot table whose version expires meanwhile, and whose files are collected."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table, expire_table_versions
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.queue import Message
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region
 from sleeper.purging.report import ObjectState, PurgeReport
@@ -26,6 +28,8 @@ from sleeper.query.hold import VersionHold, take_shared_hold
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
 from sleeper.query.service import open_query
+from sleeper.query_service.run import run_subquery
+from sleeper.query_service.service import plan_query_message
 
 SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -187,3 +191,13 @@ def test_an_export_begins_again_if_its_version_expires_before_its_hold(
     result = bulk_export.export_table(instance, "t", str(tmp_path / "export"))
     assert (result.version, result.rows) == (attempts[1], ROWS)
     assert holds(instance) == []
+
+
+def test_a_query_by_message_keeps_its_version_from_its_plan(instance: Instance) -> None:
+    first = load(instance, 1, rows=3)
+    body = json.dumps({"queryId": "q", "type": "Query", "tableName": "t", "regions": [{}]})
+    subquery = plan_query_message(instance, Message("m", body, "receipt", 1, 0))
+    assert subquery is not None
+    assert replace_and_collect(instance, 2) == 0
+    assert holds(instance) == [first]
+    assert run_subquery(instance, subquery.message, 1, held=False) == 3
