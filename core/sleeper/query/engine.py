@@ -4,6 +4,7 @@ import os
 import threading
 import uuid
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,13 +29,17 @@ from sleeper.storage.location import DataRoot
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table open for queries. `restriction` limits every query to what its caller may see."""
+    """A table open for queries. `restriction` limits every query to what its caller may see.
+
+    `keeps_replaced` tells whether a version that was just replaced stays readable for a delay.
+    """
 
     name: str
     store: StateStore
     root: DataRoot
     iterators: TableIterators = field(default_factory=TableIterators)
     restriction: Restriction = NO_RESTRICTION
+    keeps_replaced: Callable[[], bool] = lambda: False
 
     def restriction_at(self, schema: Schema) -> Restriction:
         """Returns the restriction for rows of an older schema."""

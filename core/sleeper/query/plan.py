@@ -69,7 +69,7 @@ class QueryPlan:
     """The leaves that may contain rows, at one version, in key order.
 
     `processing` is the table's, `time_ms` the time of the version's log entry. Versions of a
-    snapshot table expire, and their files can be collected at once.
+    snapshot table expire; the newest one is not `is_replaced`.
     """
 
     schema: Schema
@@ -78,6 +78,7 @@ class QueryPlan:
     processing: Processing = NO_PROCESSING
     time_ms: int = 0
     is_snapshot_table: bool = False
+    is_replaced: bool = False
 
     @property
     def files(self) -> list[DataFile]:
@@ -91,8 +92,16 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
     groups = group_in_key_order(schema, placed)
     leaves = tuple(_join_plans(schema, group) for group in groups)
-    time_ms, is_snapshot_table = state.version_time_ms, state.is_snapshot_table
-    return QueryPlan(schema, state.version, leaves, state.processing, time_ms, is_snapshot_table)
+    is_replaced = state.is_snapshot_table and state.snapshots.is_replaced()
+    return QueryPlan(
+        schema,
+        state.version,
+        leaves,
+        state.processing,
+        state.version_time_ms,
+        state.is_snapshot_table,
+        is_replaced,
+    )
 
 
 def check_has_rows(name: str, state: TableState) -> None:

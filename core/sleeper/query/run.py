@@ -114,10 +114,10 @@ def _start(
         first = next(rows, None)
         if plan.is_snapshot_table and not is_held and first is not None:
             second = next(rows, None)
-            if second is not None:
-                # A version that expires has no delay as long as a read.
+            # Without a delay, or long after it, an expired version is collected at once.
+            if second is not None and (plan.is_replaced or not table.keeps_replaced()):
                 hold.acquire()
-                rows = prepend_batch(second, rows)
+            rows = prepend_batch(second, rows)
     except BaseException:
         hold.release()
         raise
