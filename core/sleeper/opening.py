@@ -1,4 +1,4 @@
-"""Opens and creates instances: the only module that chooses adapters."""
+"""Opens and creates instances: the only module that chooses between local and AWS."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
     """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE.
 
-    It loads only the adapters of that kind of instance.
+    It imports only the modules of that kind of instance.
     """
     name = _instance_name(where)
     if name.startswith(AWS_PREFIX):

@@ -1,6 +1,6 @@
-"""One behaviour suite per port, run over every adapter.
+"""One behaviour suite per port, run over every implementation.
 
-An adapter joins by adding itself to the fixtures in `conftest.py`. Each suite looks at
+To test an implementation, add it to the fixtures in `conftest.py`. Each suite looks at
 what is stored through a back door, such as a connection of its own, so that a store
 cannot vouch for itself.
 """

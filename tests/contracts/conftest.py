@@ -1,4 +1,4 @@
-"""The adapters that the suites test, with direct access to their stores."""
+"""The implementations that the suites test, with direct access to their stores."""
 
 import sqlite3
 import uuid
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass
 class Store(Generic[T]):
-    """A port's adapter; `again` opens a second one, as another process does."""
+    """An implementation of a port; `again` opens a second one, as another process does."""
 
     port: T
     again: Callable[[], T]

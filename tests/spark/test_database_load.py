@@ -203,5 +203,5 @@ def test_commands_read_a_database_with_spark(
     status, text = sleeper_command("run", "shop", "--run-id", "r1")
     assert status == 0, text
     note, result = text.splitlines()
-    assert note.startswith("note: 2 parts of a mariadb database were read one after the other")
+    assert note.startswith("note: 2 parts of a mariadb database were read in separate transactions")
     assert result.startswith("2 rows in ")

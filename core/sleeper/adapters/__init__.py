@@ -1,4 +1,4 @@
-"""Adapters: named pairs of a source and a sink that run again and again (design note 14).
+"""Adapters: named pairs of a source and a sink, which run repeatedly (design note 14).
 
 A *source* is a table or query of a SQL database, files, or a table at a version. A *sink* is a
 table: into a snapshot table each run is a load, to another table it adds rows. A *run* is a job of

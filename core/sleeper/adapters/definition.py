@@ -41,10 +41,11 @@ class DatabaseSource:
     """All rows of a table or a query of a SQL database.
 
     `url` has neither user nor password. `password` is a reference, see `sleeper.adapters.secrets`.
-    `table` is a name as in SQL, perhaps with its schema. Spark reads `partitions` parts at once,
-    cut at values of `partition_column` from `lower` to `upper`, which are texts of SQL values and
-    by default the column's smallest and largest. No row is left out by the bounds. `fetch_rows` is
-    the number of rows per network round trip, and `timeout_seconds` the limit of the query.
+    `table` is a name as in SQL, perhaps with its schema. Spark reads `partitions` parts in
+    parallel, divided by values of `partition_column` from `lower` to `upper`, which are texts of
+    SQL values and by default the column's smallest and largest. Rows outside of the bounds are read
+    too. `fetch_rows` is the number of rows per network round trip, and `timeout_seconds` the limit
+    of the query.
     """
 
     url: str
@@ -169,7 +170,7 @@ SOURCE_TYPES: dict[str, type[Source]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableSink:
-    """A table of the instance. A run loads a snapshot table, and adds rows to another."""
+    """A table of the instance: a run replaces the rows of a snapshot table, and adds to others."""
 
     table: str
 

@@ -50,7 +50,7 @@ def schedule_adapter(instance: Instance, name: str, expression: str | None) -> A
 
 
 def send_due_runs(instance: Instance, now_ms: int | None = None) -> DueReport:
-    """Sends the due run of each adapter. One that fails does not hinder the others.
+    """Sends the due run of each adapter. An error of one adapter does not stop the others.
 
     `now_ms` is by default the time of the instance's clock.
     """

@@ -50,7 +50,7 @@ def run_in_process(instance: Instance, adapter: Adapter, run_id: str) -> int:
     Errors as of `run_on_platform`.
     """
     table_id = instance.tables.index.find(adapter.sink.table).id
-    run = AcceptedRun(new_run_id(), table_id, adapter.job_id(run_id), "the process of Spark")
+    run = AcceptedRun(new_run_id(), table_id, adapter.job_id(run_id), "the Spark process")
     command = (sys.executable, "-P", "-m", _DRIVER, *_arguments(instance, adapter, run_id, run))
     outcome = run_command(command)
     if not is_end_recorded(instance, run):

@@ -59,8 +59,8 @@ _ADDITIONS = (
     r" Is the server running on that host.*",
 )
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
-# Reasons for which a server refuses a connection, and a retry cannot succeed. libpq has no SQLSTATE
-# of them.
+# Reasons for which a server refuses a connection and a retry cannot succeed. libpq reports no
+# SQLSTATE for them.
 _REFUSED = (
     "authentication failed",
     "does not exist",
@@ -78,7 +78,7 @@ def check_database(source: DatabaseSource, password: str | None, schema: Schema)
     with _connected(source, password) as reader:
         columns = reader.columns()
         check_columns(columns, schema, DatabaseKind.POSTGRESQL, source.describe())
-        # It also finds columns that may not be read.
+        # Also finds columns that the user has no right to read.
         reader.prepare(_statement(source, columns, schema))
 
 
@@ -87,8 +87,8 @@ def read_database(
 ) -> Generator[pa.RecordBatch]:
     """Yields all rows of the source as batches of the table's schema.
 
-    Connects when the first is asked for. InvalidRequestError names a column that is missing or
-    does not fit, and the key and value of a row that does not fit. UnavailableError if the
+    Connects when the first batch is requested. InvalidRequestError names a column that is missing
+    or does not fit, and the key and value of a row that does not fit. UnavailableError if the
     database does not answer. Closing the iterator cancels the query.
     """
     where = source.describe()

@@ -55,7 +55,7 @@ class SparkDatabases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SparkLoad:
-    """The result of a load by Spark. `note` says what users should know about its rows."""
+    """The result of a load by Spark. `note` is a caveat for users."""
 
     result: IngestResult
     note: str | None = None

@@ -2,8 +2,8 @@
 
 A schedule is a *rate*, whose due times are whole periods after the schedule was set, or a *cron
 expression* of EventBridge in UTC. A due time that passed while nothing looked is caught up by one
-run, of the latest. The run's id is derived from the due time, so that everyone who finds the
-adapter due names the same run.
+run, of the latest. The run's id is derived from the due time, so that all
+processes that find the adapter due name the same run.
 """
 
 import re
@@ -39,7 +39,7 @@ def make_schedule(expression: str, now_ms: int) -> Schedule:
     schedule = Schedule(expression.strip(), now_ms // 1000 * 1000)
     if next_due_ms(schedule, now_ms) is None:
         raise InvalidRequestError(
-            f"schedule {expression!r} is never due after now (expected a time to come)"
+            f"schedule {expression!r} is never due after now (expected a future time)"
         )
     return schedule
 
@@ -52,7 +52,7 @@ def latest_due_ms(schedule: Schedule, now_ms: int) -> int | None:
     if first_ms is None or first_ms > now_ms:
         return None
     # The library's search for earlier times misses some, so only its search for the next is used:
-    # the latest time is the next one of all times just before it, which are found by halves.
+    # a bisection finds a time after which the next due time is the latest one.
     early_ms, late_ms = since_ms, now_ms
     while late_ms - early_ms > 1:
         middle_ms = (early_ms + late_ms) // 2

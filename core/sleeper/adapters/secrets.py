@@ -21,7 +21,7 @@ _FILE_BYTES_MAX = 65_536
 
 
 class SecretPlace(Enum):
-    """The place of a secret."""
+    """The kinds of places that keep secrets."""
 
     ENVIRONMENT = "env"
     FILE = "file"

@@ -71,8 +71,8 @@ def parse_source(
         return _database(first, options)
     if options.given():
         raise InvalidRequestError(
-            f"{', '.join(options.given())} given for a source that is no database (expected a URL "
-            "such as postgresql://USER@HOST/DATABASE)"
+            f"{', '.join(options.given())} given for a source that is not a database (expected a "
+            "URL such as postgresql://USER@HOST/DATABASE)"
         )
     if first.startswith(_TABLE):
         return _table(first.removeprefix(_TABLE))
@@ -122,7 +122,7 @@ def _seconds(text: str | None) -> int | None:
         return None
     milliseconds = parse_duration(text)
     if milliseconds is None:
-        raise InvalidRequestError(f"timeout {text!r} is no duration (expected one such as 30m)")
+        raise InvalidRequestError(f"timeout {text!r} is not a duration (expected one such as 30m)")
     return milliseconds // 1000
 
 

@@ -1,6 +1,6 @@
 """Columns of databases, and the SQL that reads them as fields of a table.
 
-Integers, floats, truth values, bytes and arrays are read in their own types. All others are read
+Integers, floats, booleans, bytes and arrays are read in their own types. All others are read
 as text: the database formats it and `adapters.database_rows` parses it, so that no driver rounds
 a number or moves a time. Times without a zone are in UTC.
 """
@@ -29,7 +29,7 @@ _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
 
 
 class ColumnKind(Enum):
-    """What the values of a column are."""
+    """The kinds of values of a column."""
 
     INTEGER = "integer"
     FLOAT = "float"

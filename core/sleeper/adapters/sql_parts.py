@@ -1,8 +1,8 @@
-"""Parts of a table that connections read at the same time.
+"""Parts of a table that connections read in parallel.
 
-Parts are cut at values of one column. The first part has also the rows below the lower bound and
-those without a value, the last part also those above the upper bound. So every row is in exactly
-one part, and wrong bounds make parts unequal, but lose no row.
+Parts are divided by values of one column. The first part also has the rows below the lower bound
+and those without a value, the last part also those above the upper bound. So every row is in
+exactly one part: wrong bounds make the parts unequal, but lose no row.
 """
 
 import itertools

@@ -41,7 +41,7 @@ def check_table(instance: Instance, source: TableSource, schema: Schema) -> None
 def pinned_table(
     instance: Instance, source: TableSource, schema: Schema, owner: str
 ) -> Iterator[PinnedTable]:
-    """Holds the source's version, which the rows are read from.
+    """Holds the source's version and yields its rows.
 
     The limits of queries do not apply: a run reads all rows.
     """

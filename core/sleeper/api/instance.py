@@ -233,15 +233,15 @@ class Instance:
         replace: bool = False,
         check: bool = True,
     ) -> Adapter:
-        """Creates an adapter, which loads all rows of a source into a table, again and again.
+        """Creates an adapter, whose runs load all rows of a source into a table.
 
         `source` is `postgresql://user@host/database`, `mariadb://...` or `mysql://...`;
         `table:NAME`, perhaps with `@` and a version; or the path or paths of files. `sink` is a
-        table: each run replaces the rows of a snapshot table, and adds rows to another. Of a
-        database, `table` or `query` is what to read, and `password` a reference:
+        table: each run replaces the rows of a snapshot table, and adds rows to any other table. For
+        a database, `table` or `query` is the table or the SQL to read, and `password` a reference:
         `env:NAME`, `file:PATH` or `secret:NAME`. The engine `adbc` reads PostgreSQL with one
-        connection, `spark` reads `partitions` parts, cut at values of `partition_column` from
-        `lower` to `upper`. `timeout` is a duration such as `30m`.
+        connection. `spark` reads `partitions` parts in parallel, divided by values of
+        `partition_column` from `lower` to `upper`. `timeout` limits the query, such as `30m`.
 
         `replace` gives an existing adapter another source and sink. The source is opened to check
         that it fits the table, unless `check` is false.
@@ -277,16 +277,16 @@ class Instance:
         """
         return run_adapter(self._ports, name, run_id)
 
-    def schedule_adapter(self, name: str, rate: str | None) -> Adapter:
+    def schedule_adapter(self, name: str, schedule: str | None) -> Adapter:
         """Sets the schedule of an adapter and returns the changed adapter.
 
-        `rate` is a duration such as `15m`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
-        removes the schedule. `sleeper run` and instances on AWS run what is due.
+        `schedule` is a duration such as `15m`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
+        removes it. `sleeper run` and instances on AWS run what is due.
 
-        Raises `NotFoundError` if there is no such adapter, and `InvalidRequestError` if the rate is
-        not valid, or tasks on AWS could not run the adapter.
+        Raises `NotFoundError` if there is no such adapter, and `InvalidRequestError` if the
+        schedule is not valid, or tasks on AWS could not run the adapter.
         """
-        return schedule_adapter(self._ports, name, rate)
+        return schedule_adapter(self._ports, name, schedule)
 
     def delete_adapter(self, name: str) -> None:
         """Deletes an adapter. Its sink keeps all rows.

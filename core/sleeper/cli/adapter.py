@@ -1,4 +1,4 @@
-"""`sleeper adapter`: named pairs of a source and a sink that run again and again."""
+"""`sleeper adapter`: named pairs of a source and a sink, which run repeatedly."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 adapters = typer.Typer(
-    help="Create, run and list adapters, which load tables from databases, files and other tables.",
+    help="Create, run and schedule adapters, which load databases, files and tables.",
     no_args_is_help=True,
 )
 
-_DATABASE = "Of a database"
+_DATABASE = "Database"
 
 
 def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
@@ -75,21 +75,24 @@ def create(
     ],
     table: Annotated[
         str | None,
-        typer.Option("--table", metavar="[SCHEMA.]TABLE", help=f"{_DATABASE}: the table to read."),
+        typer.Option(
+            "--table", metavar="[SCHEMA.]TABLE", help=f"{_DATABASE}: table to read, or use --query."
+        ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option("--query", metavar="SQL", help=f"{_DATABASE}: a query to read.")
+        str | None,
+        typer.Option("--query", metavar="SQL", help=f"{_DATABASE}: query whose rows to read."),
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help=f"{_DATABASE}: the user.")
+        str | None, typer.Option("--user", metavar="NAME", help=f"{_DATABASE}: user.")
     ] = None,
     password: Annotated[
         str | None,
         typer.Option(
             "--password",
             metavar="REFERENCE",
-            help=f"{_DATABASE}: where the password is, env:NAME, file:PATH or secret:NAME-OR-ARN "
-            "of AWS Secrets Manager. Each run reads it there.",
+            help=f"{_DATABASE}: place from which each run reads the password: env:NAME, file:PATH, "
+            "or secret:NAME-OR-ARN in AWS Secrets Manager.",
         ),
     ] = None,
     engine: Annotated[
@@ -97,7 +100,7 @@ def create(
         typer.Option(
             "--engine",
             metavar="adbc|spark",
-            help=f"{_DATABASE}: read with one connection in this process, or with Spark. Default: "
+            help=f"{_DATABASE}: read over one connection (adbc), or with Spark. Default: "
             "adbc for PostgreSQL without --partition-column, else spark.",
         ),
     ] = None,
@@ -106,7 +109,7 @@ def create(
         typer.Option(
             "--partition-column",
             metavar="COLUMN",
-            help=f"{_DATABASE}: read parts at once, cut at values of this column.",
+            help=f"{_DATABASE}: read parts in parallel, divided by values of this column.",
         ),
     ] = None,
     lower: Annotated[
@@ -114,8 +117,8 @@ def create(
         typer.Option(
             "--lower",
             metavar="VALUE",
-            help="Value of the partition column at which cuts begin. Default: the smallest. No "
-            "row is left out.",
+            help="Smallest value of the range that is divided. Rows below it are read too. "
+            "Default: the smallest value of the column.",
         ),
     ] = None,
     upper: Annotated[
@@ -123,11 +126,15 @@ def create(
         typer.Option(
             "--upper",
             metavar="VALUE",
-            help="Value of the partition column at which cuts end. Default: the largest.",
+            help="Largest value of the range that is divided. Rows above it are read too. "
+            "Default: the largest value of the column.",
         ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", metavar="N", help="Number of parts.")
+        int | None,
+        typer.Option(
+            "--partitions", metavar="N", help="Number of parts. Default: the processors of Spark."
+        ),
     ] = None,
     fetch_rows: Annotated[
         int | None,
@@ -136,7 +143,9 @@ def create(
     timeout: Annotated[
         str | None,
         typer.Option(
-            "--timeout", metavar="DURATION", help=f"{_DATABASE}: limit of the query, such as 30m."
+            "--timeout",
+            metavar="DURATION",
+            help=f"{_DATABASE}: time limit of the query, such as 30m. Default: none.",
         ),
     ] = None,
     replace: Annotated[
@@ -144,15 +153,13 @@ def create(
     ] = False,
     no_check: Annotated[
         bool,
-        typer.Option(
-            "--no-check", help="Do not open the source now, for example because it is down."
-        ),
+        typer.Option("--no-check", help="Do not open the source, for example because it is down."),
     ] = False,
 ) -> None:
-    """Create an adapter, after a check that its source can be read and fits the table.
+    """Create an adapter, after checking that its source can be read and fits the sink.
 
-    A run loads all rows of the source. It replaces the rows of a table that was created with
-    sleeper.table.type=snapshot, and adds rows to any other table.
+    Each run reads all rows of the source. It replaces the rows of a snapshot table (created with
+    --set sleeper.table.type=snapshot), and adds rows to any other table.
 
     \b
     Examples:
@@ -191,17 +198,18 @@ def run(
         typer.Option(
             "--run-id",
             metavar="ID",
-            help="Id of the run. A repeated run changes nothing. Default: new.",
+            help="Id of the run. A committed run that is repeated changes nothing. Default: new.",
         ),
     ] = None,
     submit: Annotated[
         bool,
         typer.Option(
-            "--submit", help="Send the run to the queue instead, for a worker or a task on AWS."
+            "--submit",
+            help="Send the run to the queue. `sleeper run` runs it, or a task of an AWS instance.",
         ),
     ] = False,
 ) -> None:
-    """Load all rows of the adapter's source into its sink now, in one commit.
+    """Load all rows of an adapter's source into its sink, in one commit.
 
     \b
     Examples:
@@ -226,7 +234,7 @@ def run(
 
         start = time.monotonic()
         with (
-            suggest_retry(context, ["adapter", "run", name], run_id, "--run-id"),
+            suggest_retry(context, ["adapter", "run", name], run_id, "--run-id", "run"),
             interrupted_by_sigterm(),
             ExitStack() as stack,
         ):
@@ -289,7 +297,7 @@ def show(
     name: AdapterName,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of runs to list.")] = 10,
 ) -> "Iterable[Listing]":
-    """Show an adapter and its latest runs: rows, bytes, seconds, version, source, failures.
+    """Show an adapter and its latest runs, with the reasons of failures.
 
     \b
     Examples:
@@ -306,19 +314,19 @@ def show(
 def schedule(
     instance: "Instance",
     name: AdapterName,
-    rate: Annotated[
+    expression: Annotated[
         str,
         typer.Argument(
-            metavar="RATE",
-            help="A duration such as 15m, 1h or 1d, 'rate(1 hour)', 'cron(0 6 * * ? *)' in UTC as "
-            "EventBridge has it, or none.",
+            metavar="SCHEDULE",
+            help="A duration such as 15m, 1h or 1d, 'rate(1 hour)', a cron expression of Amazon "
+            "EventBridge in UTC such as 'cron(0 6 * * ? *)', or none.",
         ),
     ],
 ) -> None:
-    """Run an adapter again and again: by `sleeper run`, or on AWS by the part AdapterStack.
+    """Run an adapter on a schedule: by `sleeper run`, or on AWS by AdapterStack.
 
-    A rate begins now. A run waits until the adapter's run before it has ended. After a downtime,
-    one run catches up.
+    The first run of a duration or rate is one period from now. A run waits until the previous one
+    has ended. After downtime, one run catches up.
 
     \b
     Examples:
@@ -330,7 +338,7 @@ def schedule(
     from sleeper.adapters.schedule import next_due_ms
     from sleeper.clock import iso_time
 
-    adapter = schedule_adapter(instance, name, None if rate == "none" else rate)
+    adapter = schedule_adapter(instance, name, None if expression == "none" else expression)
     if adapter.schedule is None:
         note(f"removed the schedule of adapter {name}")
         return
@@ -342,7 +350,7 @@ def schedule(
 @adapters.command("delete")
 @instance_command
 def delete(instance: "Instance", name: AdapterName) -> None:
-    """Delete an adapter. Its sink keeps all rows, and the job tracker its runs.
+    """Delete an adapter. Its sink keeps all rows, and the job tracker keeps its runs.
 
     \b
     Example:

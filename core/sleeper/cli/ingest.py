@@ -47,9 +47,16 @@ class LoadResult(Protocol):
 
 @contextmanager
 def suggest_retry(
-    context: typer.Context, arguments: Sequence[str], job_id: str, option: str = "--job-id"
+    context: typer.Context,
+    arguments: Sequence[str],
+    job_id: str,
+    option: str = "--job-id",
+    job: str | None = None,
 ) -> Iterator[None]:
-    """Prints the command that repeats the job if it fails, unless it was rejected."""
+    """Prints the command that repeats the job if it fails, unless it was rejected.
+
+    `job` describes it; the default is the name of the command.
+    """
     try:
         yield
     except (InvalidRequestError, NotFoundError):
@@ -59,7 +66,7 @@ def suggest_retry(
         is_default = where is None or where == os.environ.get("SLEEPER_INSTANCE")
         command = [*([] if is_default else ["--instance", where]), *arguments, option, job_id]
         note(
-            f"{arguments[0]} not confirmed; to retry without adding rows twice, run: "
+            f"{job or arguments[0]} not confirmed; to retry without adding rows twice, run: "
             f"sleeper {shlex.join(command)}"
         )
         raise
@@ -131,7 +138,8 @@ def ingest(
 
     All rows are added in one commit. Columns may be in any order. Values are cast to the
     table's types if the cast is exact. A table with the property sleeper.table.rows=latest keeps
-    the last row of each key, in the order of the files.
+    the last row of each key, in the order of the files. In a table with
+    sleeper.table.type=snapshot, the rows replace all rows of the table.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 snapshots = typer.Typer(
-    help="List and expire versions of snapshot tables, and take snapshots of a table's state.",
+    help="List and expire the versions of snapshot tables; store the state of any table.",
     no_args_is_help=True,
 )
 dead_letters = typer.Typer(help="List, redrive and delete dead letters.", no_args_is_help=True)
@@ -33,7 +33,8 @@ QueueArgument = Annotated[
 def list_versions(instance: "Instance", name: TableName) -> "Iterable[Listing]":
     """List the versions of a snapshot table, newest first.
 
-    Each can be queried with --as-of until it expires.
+    Each can be queried with --as-of until it expires. `sleeper table history` lists all
+    transactions of any table.
 
     \b
     Examples:
@@ -77,7 +78,8 @@ def expire_versions(
 def take_snapshot(instance: "Instance", name: TableName) -> None:
     """Store a snapshot of a table's state and trim its log.
 
-    The log keeps the transactions that followers and holds need.
+    The table can be of any type: the versions of snapshot tables are unrelated. The log keeps the
+    transactions that followers and holds need.
 
     \b
     Example:

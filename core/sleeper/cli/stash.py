@@ -23,7 +23,7 @@ Destination = Annotated[
     typer.Option(
         "--destination",
         metavar="DEST",
-        help="Where the stashes are: a folder, file:///folder or s3://bucket/prefix.",
+        help="Place of the stashes: a folder, file:///folder or s3://bucket/prefix.",
     ),
 ]
 Root = Annotated[
@@ -53,14 +53,14 @@ def run(
     ] = None,
     atomic: Annotated[
         bool,
-        typer.Option("--atomic", help="Copy all tables as they were at one moment."),
+        typer.Option("--atomic", help="Copy all tables as of the same moment."),
     ] = False,
 ) -> None:
     """Make a stash of the tables now, and print its name.
 
-    A stash is a folder of DEST, named after its start in UTC, with a directory of gzipped JSON
+    A stash is a folder in DEST, named after its start in UTC, with a directory of gzipped JSON
     lines for each table that has rows. It is complete when it contains _SUCCESS. Each table is
-    copied at one transaction; every update that was committed before the start is in it.
+    copied at one transaction. Every update that was committed before the start is in the stash.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def latest(destination: Destination) -> None:
 def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEXT) -> None:
     """List the stashes of a destination, newest first.
 
-    A stash that is not complete is being written, or its process died.
+    An incomplete stash is being written, or was interrupted.
 
     \b
     Examples:
@@ -133,9 +133,10 @@ def tables(
 
 @stash.command("splits")
 def splits(table: StashedTableName, destination: Destination, at: Root = None) -> None:
-    """Print the splits of a table of a stash, one per line.
+    """Print the splits of a stashed table, one per line.
 
-    Splits can be read in parallel. Each is always read from the stash that it came from.
+    Splits can be read in parallel with `sleeper stash scan --split`. Each is always read from the
+    stash that it came from.
 
     \b
     Example:
@@ -154,7 +155,7 @@ def scan(
         str | None, typer.Option("--split", metavar="SPLIT", help="Read only this split.")
     ] = None,
 ) -> None:
-    """Print the rows of a table of a stash, a JSON object per line.
+    """Print the rows of a stashed table, a JSON object per line.
 
     \b
     Examples:

@@ -71,11 +71,17 @@ def create(
 ) -> None:
     """Create a table.
 
+    sleeper.table.type=snapshot makes a snapshot table, whose rows each ingest replaces.
+    sleeper.table.rows=latest makes a table that shows only the newest row of each key.
+
     \b
     Examples:
       sleeper table create flights --schema flights.schema.json
       sleeper table create flights --schema flights.schema.json --split-points splits.txt \\
           --set sleeper.table.partition.splitting.threshold=50000
+      sleeper table create customers --schema customers.schema.json \\
+          --set sleeper.table.type=snapshot --set sleeper.table.snapshot.ttl=7d \\
+          --set sleeper.table.snapshot.min.versions=1
     """
     values = parse_settings(settings or [])
     with use_instance(context) as instance:

@@ -80,7 +80,7 @@ def _expire_versions(table: OpenTable) -> None:
 def expire_table_versions(instance: Instance, name: str, dry_run: bool = False) -> ExpiryReport:
     """Expires the versions of a snapshot table that its properties do not keep, without delay.
 
-    InvalidRequestError if the table is no snapshot table.
+    InvalidRequestError if the table is not a snapshot table.
     """
     table = instance.table(name)
     policy = find_policy(table.properties(), has_delay=False)

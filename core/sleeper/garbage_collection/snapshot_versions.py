@@ -27,8 +27,8 @@ _REFUSALS_MAX = 10
 class VersionPolicy:
     """Which versions expire: those older than `ttl_ms`, except for the `versions_min` newest.
 
-    Without a time to live, all but the newest. A version that another has replaced stays for
-    `delay_ms`, so that running reads can finish.
+    Without a time to live, all but the `versions_min` newest, at least one. A version that another
+    has replaced stays for `delay_ms`, so that running reads can finish.
     """
 
     ttl_ms: int | None = None
@@ -51,7 +51,7 @@ def find_policy(properties: TableProperties, has_delay: bool = True) -> VersionP
     if versions_min is None:
         versions_min = 1 if ttl_ms is None else 0
     delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS if has_delay else 0
-    # Without a time to live nothing says when the newest would expire.
+    # Without a time to live, the newest never expires.
     return VersionPolicy(ttl_ms, max(versions_min, int(ttl_ms is None)), delay_ms)
 
 
@@ -59,7 +59,7 @@ def find_policy(properties: TableProperties, has_delay: bool = True) -> VersionP
 class VersionStatus:
     """A version that has not expired, with the time at which it does and the holds that keep it.
 
-    `expiry_ms` is None if only a newer version lets it expire.
+    `expiry_ms` is None if it does not expire before a newer version is published.
     """
 
     version: SnapshotVersion
@@ -95,14 +95,14 @@ def expire_versions(
 ) -> ExpiryReport:
     """Expires the versions of a snapshot table that its policy does not keep. Idempotent.
 
-    Their age is by the clock and not by the log, whose time is ahead if that of any writer was.
-    InvalidRequestError if the table is no snapshot table.
+    Ages are by the clock and not by the time of the log, which is ahead if any writer's clock was.
+    InvalidRequestError if the table is not a snapshot table.
     """
     for attempt in range(_REFUSALS_MAX):
         with store.reading() as state:
             if not state.is_snapshot_table:
                 raise InvalidRequestError(
-                    "the table is no snapshot table (expected sleeper.table.type=snapshot)"
+                    "the table is not a snapshot table (expected sleeper.table.type=snapshot)"
                 )
             now_ms = clock()
             due = _find_due(find_versions(state, policy, now_ms), now_ms)
@@ -115,8 +115,8 @@ def expire_versions(
         if not outcome.refused:
             logger.info("snapshot versions expired: %s", ", ".join(map(str, numbers)))
             return ExpiryReport(expired, held)
-        # A hold has been created since.
-        logger.info("expiry is tried again (%d): %s", attempt + 1, outcome.reason)
+        # A hold was created after the state was read.
+        logger.info("retrying expiry (attempt %d refused): %s", attempt + 1, outcome.reason)
     return ExpiryReport((), due)
 
 

@@ -1,4 +1,4 @@
-"""The adapters of a local instance: everything in one folder, on a local disk.
+"""The implementations of the ports of a local instance: everything in one folder, on a local disk.
 
 ```
 instance.db                            table index, queues, trackers: SQLite

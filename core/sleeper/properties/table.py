@@ -126,7 +126,7 @@ def _copy(
 NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", required=True)
 TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
 SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log is authoritative.", required=True)
-TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table: ingests add rows (table), or each replaces all rows by a new version (snapshot). It cannot change.")
+TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table: ingests add rows (table), or each replaces all rows with a new version (snapshot). It cannot change.")
 ROWS = _declare("rows", choice(RowChoice), RowChoice.APPEND, Group.DEFINITION, "The rows with equal row and sort keys that the table shows: all of them (append), or the newest (latest). It cannot change.")
 LATEST_BY = _declare("latest.by", optional(text(1000)), None, Group.DEFINITION, "The value field whose largest value makes a row the newest of a table with rows=latest; of equal values the later commit. Unset: the later commit. It cannot change.")
 ONLINE = _inherit("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")

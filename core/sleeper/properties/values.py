@@ -87,7 +87,7 @@ class TableProperties:
         """Warnings about values without effect."""
         is_snapshot = self.get(of_table.TYPE) is of_table.TableType.SNAPSHOT
         without_effect = (
-            f"property {each.name} has no effect: the table is no snapshot table (expected "
+            f"property {each.name} has no effect: the table is not a snapshot table (expected "
             f"{of_table.TYPE.name}=snapshot)"
             for each in (of_table.SNAPSHOT_TTL, of_table.SNAPSHOT_VERSIONS_MIN)
             if self.values.get(each.name) and not is_snapshot

@@ -66,17 +66,17 @@ class SnapshotVersionsReport:
             if self.ttl_ms is not None:
                 note += f": no load came for {format_duration(self.ttl_ms)} ({SNAPSHOT_TTL.name})"
         elif not self.versions:
-            note = "no snapshot yet"
+            note = "no version yet"
         return note
 
 
 def gather_snapshot_versions(table: OpenTable) -> SnapshotVersionsReport:
-    """Reads the versions of a table. InvalidRequestError if it is no snapshot table."""
+    """Reads the versions of a table. InvalidRequestError if it is not a snapshot table."""
     properties = table.properties()
     with table.state.reading() as state:
         if not state.is_snapshot_table:
             raise InvalidRequestError(
-                f"table {table.ref.name!r} is no snapshot table (expected "
+                f"table {table.ref.name!r} is not a snapshot table (expected "
                 "sleeper.table.type=snapshot)"
             )
         versions = find_versions(state, find_policy(properties), table.instance.clock())
@@ -90,6 +90,6 @@ def describe_expiry(name: str, report: ExpiryReport, dry_run: bool) -> Listing:
     note = None
     if report.held:
         held = ", ".join(str(each.version.number) for each in report.held)
-        note = f"held: {held}"
+        note = f"kept by holds: version {held}"
     summary = f"table {name}: {pluralize(len(report.expired), 'version')} {verb}"
     return Listing.describe("expired-versions", summary, _COLUMNS, report.expired, note)

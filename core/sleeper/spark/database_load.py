@@ -1,4 +1,4 @@
-"""Loads of databases by Spark: rows are staged, then imported as files in one commit.
+"""Loads databases with Spark: stages the rows as files, then imports the files in one commit.
 
 The staged files are deleted at the end. Those of a killed process are in its spill folder, which
 the next process deletes, or in the bucket of imports, whose objects expire.
@@ -100,7 +100,7 @@ class _Staging:
 
     @classmethod
     def open(cls, instance: Instance, job_id: str) -> "_Staging":
-        """Returns a folder of its own."""
+        """Returns a new folder."""
         imports = instance.storage.imports()
         root = imports if imports.buckets else DataRoot(instance.storage.spill_folder() / _STAGED)
         return cls(root, f"{_STAGED}/{job_id}-{uuid.uuid4().hex[:12]}")
@@ -122,7 +122,7 @@ class _Staging:
 def local_databases(
     instance: Instance, master: str, on_stage: OnStage | None = None
 ) -> Iterator[OpenSpark]:
-    """Yields a function that reads databases with a Spark of this machine, started if needed."""
+    """Yields a function that reads databases with Spark on this machine, started on first use."""
     with ExitStack() as stack:
 
         @cache
@@ -136,7 +136,7 @@ def local_databases(
 
 @contextmanager
 def submitted_databases() -> Iterator[OpenSpark]:
-    """Yields a function that reads databases with the Spark of spark-submit."""
+    """Yields a function that reads databases with the session of spark-submit."""
     with ExitStack() as stack:
 
         @cache

@@ -3,8 +3,8 @@
 Tasks read the parts of `adapters.sql_parts` over a connection each. A task converts its rows to
 the table's types and writes them to a file of its own; only the files of finished tasks count, so
 a repeated task adds no row. All parts show PostgreSQL at one moment: their transactions share the
-snapshot of a transaction that stays open meanwhile. MariaDB and MySQL have nothing like it, so
-there only a single part is consistent.
+snapshot of a transaction that stays open meanwhile. MariaDB and MySQL have no such snapshot, so
+only a single part is consistent there.
 """
 
 import json
@@ -40,8 +40,8 @@ _FETCH_ROWS = 10_000
 _ROW_GROUP_BYTES = 16 * 1024**2
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MANY_PARTS_NOTE = (
-    "{parts} parts of a {kind} database were read one after the other, so the rows may mix states "
-    "of the table if it changed meanwhile (a single part is consistent)"
+    "{parts} parts of a {kind} database were read in separate transactions, so the rows may mix "
+    "states of the table if it changed meanwhile (a single part is consistent)"
 )
 
 
@@ -56,7 +56,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """The staged files of one read, without empty ones. `note` says what is not as usual."""
+    """The staged files of one read, without empty ones. `note` is a caveat for users."""
 
     files: tuple[StagedFile, ...]
     note: str | None = None
@@ -73,7 +73,7 @@ class StagedRows:
 def check_database(
     session: SparkSession, source: DatabaseSource, password: str | None, schema: Schema
 ) -> None:
-    """Connects and checks what can be known before a run.
+    """Connects and checks all that can be checked before a run.
 
     InvalidRequestError if the driver, the table or a column is missing or does not fit,
     UnavailableError if the database does not answer.
@@ -168,7 +168,7 @@ def _begin(connection: JdbcConnection, *, has_parts: bool) -> str | None:
     connection.run(
         "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         "SET LOCAL TIME ZONE 'UTC'",
-        # It waits for the tasks.
+        # The transaction is idle while the tasks read.
         "SET LOCAL idle_in_transaction_session_timeout = 0",
     )
     return connection.query("SELECT pg_export_snapshot()")[0][0]
@@ -223,7 +223,7 @@ def _read(
 def _writer(
     schema: Schema, root: DataRoot, folder: str, where: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that writes a file and yields its description."""
+    """Returns a function for `mapInArrow` that writes a file and yields a description of it."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with mark_errors():

@@ -28,9 +28,9 @@ _REGISTRY = "org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry"
 
 @dataclass(frozen=True, slots=True)
 class JdbcDriver:
-    """A driver: its class, the names of its jar, and its use. `scheme` is that of its URLs.
+    """A driver: its class, the names of its jar, and its settings. `scheme` is that of its URLs.
 
-    `units_per_second` are those of its timeouts.
+    `units_per_second` gives the unit of its timeouts.
     """
 
     class_name: str
@@ -93,7 +93,7 @@ def find_jar(kind: DatabaseKind) -> Path | None:
 def jar_settings() -> dict[str, str]:
     """Returns the settings of a new session that can use the drivers whose jars are found.
 
-    Spark loses the errors of a driver that a running session has loaded later.
+    A session that loads a driver after its start loses the driver's errors.
     """
     kinds = (DatabaseKind.POSTGRESQL, DatabaseKind.MARIADB)
     jars = [jar.as_uri() for jar in map(find_jar, kinds) if jar is not None]
@@ -138,7 +138,7 @@ class JdbcDatabase:
         driver = _DRIVERS[self.kind]
         found = dict(driver.properties)
         if self.timeout_seconds is not None:
-            # The database ends its work earlier, unless the network has lost the connection.
+            # The database ends the query earlier, unless the network has lost the connection.
             seconds = self.timeout_seconds + _CONNECT_SECONDS
             found["socketTimeout"] = str(seconds * driver.units_per_second)
         found |= given
@@ -155,7 +155,7 @@ class JdbcDatabase:
             return
         jar = find_jar(self.kind)
         if jar is not None:
-            # To a session that runs already, which may belong to others.
+            # For a session that was started without the jar, which may belong to other code.
             self.session.sql(f"ADD JAR '{jar}'")
             if self._registers(driver):
                 return
@@ -276,7 +276,7 @@ _KINDS = {
     ColumnKind.DATE: ("DATE",),
     ColumnKind.ARRAY: ("ARRAY",),
 }
-# Of arrays, PostgreSQL's driver tells only the name: that of the elements' type after "_".
+# For arrays, PostgreSQL's driver reports only a name: "_" and the type of the elements.
 _ELEMENTS = {
     "int2": ColumnKind.INTEGER,
     "int4": ColumnKind.INTEGER,
@@ -287,7 +287,7 @@ _ELEMENTS = {
     "text": ColumnKind.TEXT,
     "varchar": ColumnKind.TEXT,
 }
-# Types of PostgreSQL that its driver reports as others.
+# Types of PostgreSQL that its driver reports as other types.
 _UNLIKE = {"money", "bit"}
 
 

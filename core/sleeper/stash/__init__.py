@@ -1,7 +1,7 @@
 """Stash: a copy of tables as gzipped JSON lines in a folder or bucket (docs/stash.md).
 
-A stash *root* is a folder below a *destination*, named after the time at which the stash was set
-to start. It has a directory for each table and is complete when it has `_SUCCESS`. Each table is
+A stash *root* is a folder below a *destination*, named after its start. It
+has a directory for each table and is complete when it has `_SUCCESS`. Each table is
 copied at one transaction number, its *cut*. A *piece* is one file: a leaf, or a part of a large
 one.
 """

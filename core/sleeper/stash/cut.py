@@ -76,8 +76,8 @@ def _read_unchanged(tables: Sequence[OpenTable]) -> list[TableCut]:
         return retry(read_twice, on=_ChangedError, backoff=_ATTEMPTS)
     except _ChangedError:
         raise UnavailableError(
-            f"{len(tables)} tables changed all the time for {_ATTEMPTS.seconds_total:.0f} s, so "
-            "that they could not be cut at one moment (repeat, with fewer tables or writers)"
+            f"cannot copy the tables at one moment: for {_ATTEMPTS.seconds_total:.0f} s, at least "
+            f"one of {len(tables)} changed during each attempt (repeat, or copy fewer tables)"
         ) from None
 
 

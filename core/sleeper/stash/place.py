@@ -105,7 +105,7 @@ def open_place_to_read(name: str, like: DataRoot | None = None) -> StashPlace:
 
 
 def parse_place(name: str) -> str:
-    """Returns the absolute path or URL of a destination, the same for all its spellings."""
+    """Returns the absolute path or URL of a destination, equal for all spellings of it."""
     if is_s3_url(name):
         bucket, _, prefix = name.partition("://")[2].partition("/")
         return f"s3://{bucket}/{prefix.strip('/')}"

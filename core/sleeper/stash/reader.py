@@ -1,4 +1,4 @@
-"""Reads stashes. Needs no instance, only the right to list and get the objects.
+"""Reads stashes. Needs no instance, only permission to list and read the objects.
 
 >>> stash = Stash.open("/data/stash")
 >>> with stash.scan("catalog:acme:") as rows:
@@ -48,7 +48,7 @@ class Stash:
         return cls(open_place_to_read(destination))
 
     def stash_time(self) -> datetime:
-        """Returns the time at which the stash was set to start, in UTC.
+        """Returns the start of the stash, in UTC.
 
         Every update that was committed before it is in the stash. NotFoundError if no stash is
         complete.
@@ -56,7 +56,7 @@ class Stash:
         return datetime.fromtimestamp(root_time_ms(self._root()) / 1000, UTC)
 
     def lock(self, time: datetime | str | None = None) -> str:
-        """Reads one root from now on, by default the latest. Returns its name.
+        """Makes all later calls read one root, by default the latest. Returns its name.
 
         `time` is a stash time or the name of a root; without a zone it is in UTC. NotFoundError if
         it is not the time of a complete stash.
@@ -74,7 +74,7 @@ class Stash:
         return name
 
     def unlock(self) -> None:
-        """Reads the latest root again."""
+        """Makes later calls read the latest root again."""
         self._locked = None
 
     def tables(self) -> list[str]:

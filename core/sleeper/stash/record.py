@@ -1,4 +1,4 @@
-"""What an instance records of its stashes: `stashes/<destination's digest>/<root name>`."""
+"""The records of an instance's stashes: `stashes/<destination's digest>/<root name>`."""
 
 import hashlib
 

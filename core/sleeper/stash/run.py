@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 128 * 1024**2
 """The default size of the data files of a piece."""
 
-# Names are whole seconds, so a free one comes within a second.
+# Names are whole seconds, so the next name is at most a second away.
 _CLAIMS = 50
 _SECONDS_BETWEEN_CLAIMS = 0.05
 
@@ -98,14 +98,14 @@ def _check_outside(place: StashPlace, instance: Instance) -> None:
 
 
 def _claim_root(instance: Instance, place: StashPlace) -> str:
-    """Returns the name of a root that no other stash has, after a wait of at most a second."""
+    """Claims the name of a root, and returns it. May wait for the next second."""
     for _ in range(_CLAIMS):
         name = root_name(instance.clock())
         is_free = name not in place.root.list_folders("")
         if is_free and claim_root(instance.storage.root, place.root.url_of(""), name):
             return name
         time.sleep(_SECONDS_BETWEEN_CLAIMS)
-    raise ConflictError(f"{place.name} already has a stash of this second: {name}")
+    raise ConflictError(f"{place.name} already has a stash that started in the same second: {name}")
 
 
 def _is_deleted(table: OpenTable) -> bool:
@@ -197,7 +197,7 @@ class _Run:
         root = self.place.root
         _delete_unfinished(root, self.name)
         _put(root, f"{self.name}/{TABLES}", format_tables(tables))
-        # Clocks of several machines differ, and "completed last" must stay true.
+        # Clocks of several machines differ, and this root must be the one that was completed last.
         others = [each.success.completed_ms + 1 for each in self.place.roots() if each.success]
         completed_ms = max(self.instance.clock(), started_ms, *others)
         success = Success(started_ms, completed_ms, self.id)
@@ -206,7 +206,7 @@ class _Run:
 
 
 def _delete_unfinished(root: DataRoot, name: str) -> None:
-    """Deletes what killed processes left of files that they were writing."""
+    """Deletes unfinished files of killed processes."""
     for each in root.list_objects(name):
         if each.path.endswith(UNFINISHED_SUFFIX):
             root.delete([each.path])

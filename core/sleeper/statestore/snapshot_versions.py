@@ -37,7 +37,7 @@ def find_snapshot_fault(fold: Fold, version: int) -> str | None:
 
 
 def expired_fault(version: int, covering: tuple[int, int, int, int] | None) -> str | None:
-    """Returns the error of a number within an expired version; None if it is in no such."""
+    """Returns the error of a number within an expired version; None if no such version has it."""
     if covering is None or covering[2] is None or version >= covering[1]:
         return None
     number, _, _, time_ms = covering
@@ -50,11 +50,14 @@ def expired_fault(version: int, covering: tuple[int, int, int, int] | None) -> s
 def missing_fault(covering: tuple[int, int, int, int] | None) -> str | None:
     """Returns the error of a number at which the table has no rows to read; None if it has."""
     if covering is None:
-        return "there is no snapshot yet (expected a load, such as `sleeper ingest`)"
+        return "there is no version yet (expected a load, such as `sleeper ingest`)"
     number, _, expired, time_ms = covering
     if expired is None:
         return None
-    return f"there is no snapshot: the newest, version {number}, expired at {iso_time(time_ms)}"
+    return (
+        f"there is no version to read: the newest, version {number}, expired at "
+        f"{iso_time(time_ms)} (expected a load)"
+    )
 
 
 def publish_version(

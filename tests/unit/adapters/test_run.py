@@ -114,7 +114,7 @@ def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: 
 
 def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Instance) -> None:
     create_adapter(instance, "copy", ["table:a"], "b")
-    with pytest.raises(InvalidRequestError, match="table 'a': there is no snapshot yet"):
+    with pytest.raises(InvalidRequestError, match="table 'a': there is no version yet"):
         run(instance, "copy")
 
 
@@ -198,7 +198,7 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
             create_adapter(instance, "x", texts, "b")
     with pytest.raises(InvalidRequestError, match="table, partitions given for a source that is"):
         create_adapter(instance, "x", ["y.csv"], "b", DatabaseOptions(table="t", partitions=2))
-    with pytest.raises(InvalidRequestError, match="timeout 'soon' is no duration"):
+    with pytest.raises(InvalidRequestError, match="timeout 'soon' is not a duration"):
         create_adapter(instance, "x", ["mysql://h/d"], "b", DatabaseOptions("t", timeout="soon"))
 
 

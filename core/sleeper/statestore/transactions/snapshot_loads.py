@@ -1,4 +1,4 @@
-"""Loads of snapshot tables: each replaces all rows by a new version. Versions expire."""
+"""Loads of snapshot tables: each replaces all rows with a new version. Versions expire."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -19,7 +19,7 @@ from sleeper.statestore.transactions.transaction import (
     refused,
 )
 
-_NO_SNAPSHOT_TABLE = "the table is no snapshot table, so no load replaces its rows"
+_NO_SNAPSHOT_TABLE = "the table is not a snapshot table, so no load replaces its rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class BeginLoad(Transaction):
     """Changes nothing. Its number is the place of a load in the order of loads.
 
     The id is that of the job, also in `job`, so that every run of the job has the place of the
-    first: a retry would otherwise replace a newer load by older rows.
+    first: a retry would otherwise replace a newer load with older rows.
     """
 
     kind: ClassVar[str] = "begin_load"
