@@ -142,7 +142,7 @@ def is_read_as_text(kind: ColumnKind, database: DatabaseKind, field_type: FieldT
 
 
 def relation_of(table: str | None, query: str | None) -> str:
-    """Returns the table or query for a FROM clause. InvalidRequestError if it is no table name."""
+    """Returns the table or query for a FROM clause. InvalidRequestError if it is not a name."""
     if table is not None:
         if _TABLE.fullmatch(table.strip()) is None:
             raise InvalidRequestError(

@@ -189,7 +189,7 @@ class Worker:
             return self._run_job(name, message)
         except Exception as error:
             if self._is_interrupted:
-                # Native code replaces the interruption by an error of its own.
+                # Native code replaces the interruption with its own error.
                 raise InterruptedJobError from error
             raise
         finally:

@@ -206,7 +206,7 @@ def _find_job_fault(fold: Fold, job: JobAssignment) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CommitCompaction(Transaction):
-    """Replaces the inputs by the output in one partition; `id` is the job's.
+    """Replaces the inputs with the output in one partition; `id` is the job's.
 
     Valid exactly while the job holds its files, even if its lease has expired or the partition
     was split meanwhile. `output` is None if no row remains.

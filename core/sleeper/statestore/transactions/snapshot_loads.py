@@ -45,7 +45,7 @@ class BeginLoad(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class PublishSnapshot(AddFiles):
-    """Replaces all rows of a snapshot table by a job's files, as a new version.
+    """Replaces all rows of a snapshot table with a job's files, as a new version.
 
     `begun` is the number of the load's `BeginLoad`. It never replaces a version whose load began
     later. Compaction jobs lose their files.
