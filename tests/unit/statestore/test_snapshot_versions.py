@@ -160,9 +160,9 @@ def test_files_are_added_to_tables_only_and_loads_replace_snapshot_tables_only(
     (tmp_path / "other").mkdir()
     other = SnapshotTable(tmp_path / "other", "embedded")
     other.initialise()
-    assert "no snapshot table" in other.commit(BeginLoad("x")).reason
-    assert "no snapshot table" in other.publish("x", 1, "x").reason
-    assert "no snapshot table" in other.commit(ExpireSnapshots((1,))).reason
+    assert "not a snapshot table" in other.commit(BeginLoad("x")).reason
+    assert "not a snapshot table" in other.publish("x", 1, "x").reason
+    assert "not a snapshot table" in other.commit(ExpireSnapshots((1,))).reason
     assert "expected a number from 1" in table.publish("x", 99, "x").reason
 
 
