@@ -1,7 +1,9 @@
 """Databases are staged by Spark: all types, parts, one moment, and failures."""
 
 import json
+import logging
 import threading
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from sleeper.adapters.database_url import DatabaseKind, split_user
 from sleeper.adapters.definition import DatabaseSource, Engine
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.spark import jdbc
 from sleeper.spark.jdbc import StagedRows, check_database, stage_database
@@ -59,6 +61,16 @@ def stage(
     root.delete(list(listed))
     rows = pa.concat_tables(tables).to_pylist() if tables else []
     return staged, sorted(rows, key=lambda row: row["id"])
+
+
+def test_no_log_has_the_password(
+    spark: SparkSession, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("py4j").setLevel(logging.NOTSET)
+    caplog.set_level(logging.DEBUG)
+    with suppress(SleeperError):
+        check_database(spark, source_of(database), "hunter2", schema_of())
+    assert "hunter2" not in caplog.text
 
 
 def test_parts_have_each_row_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:

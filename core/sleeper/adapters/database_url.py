@@ -26,8 +26,19 @@ _SCHEMES = {
     "mariadb": DatabaseKind.MARIADB,
     "mysql": DatabaseKind.MYSQL,
 }
-# Parameters of libpq and of JDBC drivers that contain secrets, or name files with them.
-_SECRET_PARAMETERS = ("password", "passwd", "pwd", "sslpassword", "trustpassword", "passfile")
+# Parts of the names of all parameters of libpq and of JDBC drivers that contain secrets, or name
+# files with them, such as keyStorePassword and oauth_client_secret.
+_SECRET_PARTS = ("password", "passwd", "pwd", "passfile", "secret", "token")
+# Options of Spark, which takes them and a driver's parameters from the same place.
+_SPARK_OPTIONS = {"connectionprovider", "customschema", "dbtable", "driver", "fetchsize", "hint"}
+_SPARK_OPTIONS |= {"keytab", "lowerbound", "numpartitions", "partitioncolumn", "preparequery"}
+_SPARK_OPTIONS |= {"principal", "query", "querytimeout", "refreshkrb5config", "upperbound", "url"}
+_SPARK_OPTIONS |= {"sessioninitstatement"}
+# They name another database than the one that is shown.
+_OTHER_DATABASES = {"dbname", "service", "servicefile"}
+_REFUSED = _SPARK_OPTIONS | _OTHER_DATABASES
+# Parts of the names of parameters with which a driver loads a class, or reads and writes files.
+_UNSAFE_PARTS = ("factory", "plugin", "callback", "hostnameverifier", "logger", "keylog", "infile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +126,19 @@ def _parse(parts: SplitResult) -> DatabaseUrl:
                 "the database URL has invalid parameters (expected ?NAME=VALUE&NAME=VALUE)"
             ) from None
         parameters = ()
-    secrets = [name for name, _ in parameters if name.lower() in _SECRET_PARAMETERS]
+    secrets = [name for name, _ in parameters if _has_part(name, _SECRET_PARTS)]
     if parts.password is not None or secrets:
         place = f"as parameter {secrets[0]}" if secrets else "after its user"
         raise InvalidRequestError(
             f"the database URL has a password {place}, which would be stored (expected none: "
             "name the secret with --password env:NAME, file:PATH or secret:NAME-OR-ARN)"
         )
+    for name, _ in parameters:
+        if name.lower() in _REFUSED or _has_part(name, _UNSAFE_PARTS):
+            raise InvalidRequestError(
+                f"the database URL has the parameter {name!r}, which is not allowed (expected "
+                "parameters of the connection such as sslmode)"
+            )
     if parts.fragment:
         raise InvalidRequestError("the database URL has a fragment after '#' (expected none)")
     database = parts.path.removeprefix("/")
@@ -131,3 +148,7 @@ def _parse(parts: SplitResult) -> DatabaseUrl:
     return DatabaseUrl(
         _SCHEMES[parts.scheme], parts.hostname or "", parts.port, database, parameters
     )
+
+
+def _has_part(name: str, parts: tuple[str, ...]) -> bool:
+    return any(part in name.lower() for part in parts)

@@ -82,9 +82,10 @@ def parse_source(
 def expand_paths(instance: Instance, source: FilesSource) -> tuple[str, ...]:
     """Returns the names of the files and folders of a source, with those that match patterns now.
 
-    InvalidRequestError if nothing matches a pattern.
+    A file that several paths name is read once. InvalidRequestError if nothing matches a pattern.
     """
-    return tuple(name for path in source.paths for name in _expand(instance, path))
+    names = (name for path in source.paths for name in _expand(instance, path))
+    return tuple(dict.fromkeys(names))
 
 
 def _database(url: str, options: DatabaseOptions) -> DatabaseSource:
@@ -135,10 +136,11 @@ def _path(instance: Instance, text: str) -> str:
     path = text.removeprefix(_FILES)
     if is_s3_url(path):
         return path
-    if _SCHEME.match(path) and not path.startswith(LOCAL_SCHEME):
+    is_jdbc = path.startswith("jdbc:")
+    if is_jdbc or (_SCHEME.match(path) and not path.startswith(LOCAL_SCHEME)):
         # The rest may contain a password.
-        scheme = path.partition(":")[0]
-        raise InvalidRequestError(f"unknown kind of source: {scheme}:// (expected {_EXPECTED})")
+        scheme = "jdbc:" if is_jdbc else path.partition(":")[0] + "://"
+        raise InvalidRequestError(f"unknown kind of source: {scheme} (expected {_EXPECTED})")
     if text.startswith(_TABLE) or is_database_url(text):
         raise InvalidRequestError(f"source {text!r} is among files (expected only files)")
     bare = path.removeprefix(LOCAL_SCHEME)

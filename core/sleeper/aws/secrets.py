@@ -1,5 +1,7 @@
 """Secrets of AWS Secrets Manager."""
 
+import logging
+
 from botocore.exceptions import ClientError
 
 from sleeper.aws.clients import aws_client
@@ -11,6 +13,8 @@ _MISSING = "ResourceNotFoundException"
 
 def read_managed_secret(name: str) -> str:
     """Returns the text of a secret, by its name or ARN. InvalidRequestError if there is none."""
+    # Its debug log has the bodies of responses.
+    logging.getLogger("botocore.parsers").setLevel(logging.INFO)
     with translate_errors(f"secret {name}"):
         try:
             response = aws_client("secretsmanager").get_secret_value(SecretId=name)

@@ -39,6 +39,7 @@ from sleeper.storage.location import DataRoot
 _FETCH_ROWS = 10_000
 _ROW_GROUP_BYTES = 16 * 1024**2
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_BYTES_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MANY_PARTS_NOTE = (
     "{parts} parts of a {kind} database were read in separate transactions, so the rows may mix "
     "states of the table if it changed meanwhile (a single part is consistent)"
@@ -100,6 +101,7 @@ def stage_database(
     # A new session, because its settings must not affect other users of this one.
     own = session.newSession()
     own.conf.set(_BATCH_SETTING, str(min(source.fetch_rows or _FETCH_ROWS, _FETCH_ROWS)))
+    own.conf.set(_BATCH_BYTES_SETTING, str(_ROW_GROUP_BYTES))
     database = _open(own, source, password)
     with ExitStack() as stack:
         connection = stack.enter_context(database.connection())

@@ -1,5 +1,6 @@
 """JDBC drivers of databases, and connections of the driver program through them."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -110,6 +111,10 @@ class JdbcDatabase:
     password: str | None
     where: str
     timeout_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        # Its debug log has the arguments of all calls, the password among them.
+        logging.getLogger("py4j").setLevel(logging.INFO)
 
     @property
     def kind(self) -> DatabaseKind:

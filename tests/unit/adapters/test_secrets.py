@@ -72,6 +72,8 @@ def test_a_secret_object_without_a_password_is_refused_without_its_content() -> 
         f"postgresql://h/d?password={SECRET}",
         f"postgresql://reader:{SECRET}@h:bad/d",
         f"jdbc:mysql://h/d?user=a&password={SECRET}",
+        f"mariadb://h/d?keyStorePassword={SECRET}",
+        f"postgresql://h/d?oauth_client_secret={SECRET}",
         f"postgresql://reader:{SECRET}@h/a/b",
         f"postgresql://reader:{SECRET}/2@h/d",
         f"postgresql://reader:1/{SECRET}@h",
@@ -91,6 +93,19 @@ def test_a_password_in_a_url_has_an_alternative() -> None:
     assert str(raised.value) == (
         "the database URL has a password after its user, which would be stored (expected none: "
         "name the secret with --password env:NAME, file:PATH or secret:NAME-OR-ARN)"
+    )
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["sessionInitStatement", "dbname", "Driver", "socketFactory", "allowLocalInfile", "query"],
+)
+def test_parameters_that_are_none_of_a_connection_are_refused(parameter: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        parse_database_url(f"postgresql://h/d?sslmode=require&{parameter}=x")
+    assert str(raised.value) == (
+        f"the database URL has the parameter {parameter!r}, which is not allowed (expected "
+        "parameters of the connection such as sslmode)"
     )
 
 

@@ -1,5 +1,6 @@
 """Secrets of AWS Secrets Manager."""
 
+import logging
 from collections.abc import Iterator
 
 import boto3
@@ -26,6 +27,15 @@ def test_a_secret_is_read_by_name_and_arn() -> None:
     made = boto3.client("secretsmanager").create_secret(Name="shop", SecretString="hunter2")
     assert read_managed_secret("shop") == "hunter2"
     assert read_managed_secret(made["ARN"]) == "hunter2"
+
+
+def test_no_log_has_the_secret(caplog: pytest.LogCaptureFixture) -> None:
+    boto3.client("secretsmanager").create_secret(Name="shop", SecretString="hunter2")
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG):
+        read_managed_secret("shop")
+    assert "GetSecretValue" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_a_missing_or_binary_secret_is_an_invalid_request() -> None:
