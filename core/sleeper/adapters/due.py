@@ -19,9 +19,13 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
+from sleeper.statestore.fold import DAY_MS
 
 logger = logging.getLogger(__name__)
-_ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}
+_ENDED = {JobState.COMMITTED, JobState.REJECTED}
+# Longer than the delay before any retry of a failed run (`sleeper.runs.retry_policy`).
+_RETRIED_MS = 15 * 60_000
+_LOST_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,16 @@ def _due_ms(store: AdapterStore, adapter: Adapter, now_ms: int) -> int | None:
 
 
 def _is_active(instance: Instance, store: AdapterStore, adapter: Adapter) -> bool:
-    """Returns whether the last scheduled run still waits or runs."""
+    """Returns whether the last scheduled run still waits, runs or will be retried."""
     last_ms = store.last_due_ms(adapter.name)
     job = None if last_ms is None else _find_job(instance, adapter, last_ms)
     if job is None or job.state in _ENDED:
         return False
-    # A run whose process was killed too often is a dead letter without a recorded end.
+    # A run whose process was killed too often is a dead letter without a recorded end. The runs of
+    # other adapters may keep the queue busy for ever.
+    lost_ms = _RETRIED_MS if job.state is JobState.FAILED else _LOST_MS
+    if instance.clock() - job.updated_ms > lost_ms:
+        return False
     return instance.jobs.queue(QueueName.ADAPTER).counts().unfinished > 0
 
 

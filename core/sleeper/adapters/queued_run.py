@@ -1,6 +1,6 @@
 """Runs the adapter of a message: in this process, or where Spark runs."""
 
-from sleeper.adapters.message import parse_adapter_message
+from sleeper.adapters.message import check_workers, parse_adapter_message
 from sleeper.adapters.platform import needs_spark, run_in_process, run_on_platform
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.store import AdapterStore
@@ -31,6 +31,8 @@ def run_adapter_message(
     job_id = adapter.job_id(request.run_id)
     with track_run(instance, kind, table_id, job_id, task_id).reject_errors():
         check_age(instance, message, f"run {job_id}", "if its rows are not there")
+        # The adapter may have been replaced since the message was sent.
+        check_workers(instance, adapter)
     if not needs_spark(adapter):
         rows = run_adapter(instance, adapter.name, request.run_id, task_id=task_id).rows
     elif instance.jobs.spark_platform is not None:

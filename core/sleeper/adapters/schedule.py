@@ -17,7 +17,8 @@ from sleeper.clock import parse_duration
 from sleeper.errors import InvalidRequestError
 
 _MINUTE_MS = 60_000
-_PERIOD_MS_MAX = 366 * 24 * 60 * _MINUTE_MS
+_DAY_MS = 24 * 60 * _MINUTE_MS
+_PERIOD_MS_MAX = 366 * _DAY_MS
 _RATE = re.compile(r"rate\(([0-9]{1,9}) (minute|hour|day)s?\)")
 _CRON = re.compile(r"cron\((.*)\)")
 _EXPECTED = 'a duration such as 15m, "rate(1 hour)" or "cron(0 6 * * ? *)"'
@@ -70,7 +71,12 @@ def next_due_ms(schedule: Schedule, now_ms: int) -> int | None:
 
 
 def due_run_ms(schedule: Schedule, last_ms: int | None, now_ms: int) -> int | None:
-    """Returns the due time to run now, or None. `last_ms` is the due time of the last run."""
+    """Returns the due time to run now, or None. `last_ms` is the due time of the last run.
+
+    A last run more than a day ahead was sent by a wrong clock, and must not stop the schedule.
+    """
+    if last_ms is not None and last_ms > now_ms + _DAY_MS:
+        last_ms = None
     due_ms = latest_due_ms(schedule, now_ms)
     return None if due_ms is None or (last_ms is not None and due_ms <= last_ms) else due_ms
 

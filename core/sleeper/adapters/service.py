@@ -5,6 +5,7 @@ from dataclasses import replace as changed
 
 from sleeper.adapters.checks import check_adapter
 from sleeper.adapters.definition import Adapter, TableSink, check_adapter_name
+from sleeper.adapters.message import check_workers
 from sleeper.adapters.run import OpenSpark
 from sleeper.adapters.source_text import DatabaseOptions, parse_source
 from sleeper.adapters.store import AdapterStore
@@ -32,6 +33,8 @@ def create_adapter(
     if earlier is not None and not replace:
         raise ConflictError(f"adapter {name!r} already exists (replace it, or choose another name)")
     adapter = Adapter(name, parse_source(instance, source, options), TableSink(sink))
+    if earlier is not None and earlier.schedule is not None:
+        check_workers(instance, adapter)
     check_adapter(instance, adapter, reads_source, spark)
     if earlier is None:
         store.create(adapter)

@@ -132,6 +132,37 @@ def test_the_next_run_comes_after_one_that_failed(
     assert send_due_runs(instance).sent == (job_id("orders", SECOND),)
 
 
+def test_a_due_run_waits_for_the_retries_of_the_run_before_it(
+    instance: Instance, clock: FakeClock
+) -> None:
+    adapter = add_adapter(instance, "orders", "1m")
+    clock.pass_minutes(1)
+    send_due_runs(instance)
+    (message,) = receive(instance)
+    record(instance, adapter, "20260101T000100Z", JobStep.STARTED, JobStep.FAILED)
+    queue = instance.jobs.queue(QueueName.ADAPTER)
+    queue.release(message.receipt, 600)
+    for _ in range(9):
+        clock.pass_minutes(1)
+        assert send_due_runs(instance) == DueReport(waiting=("orders",))
+    assert queue.counts().unfinished == 1
+
+
+@pytest.mark.parametrize(("end", "minutes"), [(None, 24 * 60), (JobStep.FAILED, 60)])
+def test_a_lost_run_does_not_stop_its_schedule_while_others_run(
+    instance: Instance, clock: FakeClock, end: JobStep | None, minutes: int
+) -> None:
+    adapter, other = add_adapter(instance, "orders", "1h"), add_adapter(instance, "other", None)
+    clock.pass_minutes(60)
+    send_due_runs(instance)
+    (message,) = receive(instance)
+    record(instance, adapter, FIRST, JobStep.STARTED, *([] if end is None else [end]))
+    instance.jobs.queue(QueueName.ADAPTER).delete(message.receipt)
+    send_run(instance, other)
+    clock.pass_minutes(minutes + 1)
+    assert len(send_due_runs(instance).sent) == 1
+
+
 def test_a_dead_letter_without_a_recorded_end_does_not_stop_the_schedule(
     instance: Instance, clock: FakeClock
 ) -> None:

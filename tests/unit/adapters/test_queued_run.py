@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_a_run_of_a_deleted_adapter_is_rejected(
     reasons = [reason for job in rejected for reason in job.reasons]
     assert any("adapter 'orders' does not exist" in reason for reason in reasons)
     assert any("adapter message is not JSON" in reason for reason in reasons)
+
+
+def test_a_run_of_an_adapter_that_tasks_cannot_run_any_more_is_rejected(
+    instance: Instance, clock: FakeClock, adapter: Adapter
+) -> None:
+    send_run(instance, adapter, "1")
+    source = DatabaseSource("postgresql://h/d", table="t", password="file:/etc/hostname")
+    AdapterStore(instance.storage.root).replace(replace(adapter, source=source))
+    assert run_worker(replace(instance, background=None), clock) == 1
+    job = find_job(instance, adapter.job_id("1"))
+    assert job.state is JobState.REJECTED
+    assert "tasks read only Secrets Manager" in job.reasons[0]
 
 
 def test_a_run_that_waited_longer_than_ids_are_kept_is_rejected(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import sleeper
+from sleeper.adapters.due import schedule_adapter
 from sleeper.adapters.report import list_adapters, show_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
@@ -15,11 +16,13 @@ from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.reports.output import json_rows
+from tests.ports import with_ports
 
 SCHEMA = (
     '{"rowKeyFields": [{"name": "id", "type": "LongType"}],'
@@ -78,6 +81,36 @@ def test_each_run_loads_all_rows_of_the_files(instance: Instance, folder: Path) 
         2,
         f"{folder}/*.csv",
     )
+
+
+def test_a_file_that_several_paths_name_is_read_once(instance: Instance, folder: Path) -> None:
+    path = write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [f"{folder}/*.csv", str(path), f"{folder}/1*"], "a")
+    assert run(instance, "files").rows == 1
+    assert rows_of(instance, "a") == [(1, "x")]
+
+
+def test_other_databases_are_no_paths_of_files(instance: Instance) -> None:
+    for texts in (
+        ["jdbc:oracle:thin:me/hunter2@h"],
+        ["a.csv", "jdbc:mysql://h/d?password=hunter2"],
+    ):
+        with pytest.raises(InvalidRequestError) as raised:
+            create_adapter(instance, "x", texts, "a", reads_source=False)
+        assert str(raised.value).startswith("unknown kind of source: jdbc: (expected postgresql://")
+        assert "hunter2" not in str(raised.value)
+
+
+def test_an_adapter_with_a_schedule_gets_no_source_that_tasks_cannot_run(
+    instance: Instance, folder: Path
+) -> None:
+    path = write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [str(path)], "a")
+    schedule_adapter(instance, "files", "1h")
+    deployed = with_ports(instance, jobs={"queues": (QueueName.INGEST,)})
+    with pytest.raises(InvalidRequestError, match="has no queue for runs of adapters"):
+        create_adapter(deployed, "files", [str(folder)], "a", replace=True)
+    create_adapter(deployed, "other", [str(folder)], "a")
 
 
 def test_a_repeated_run_id_changes_nothing_and_reads_nothing(

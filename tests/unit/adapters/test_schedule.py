@@ -103,6 +103,12 @@ def test_an_earlier_time_than_the_last_run_is_not_due() -> None:
     assert due_run_ms(schedule, START_MS + DAY_MS, START_MS + DAY_MS // 2) is None
 
 
+def test_a_last_run_of_a_wrong_clock_does_not_stop_the_schedule() -> None:
+    schedule = make_schedule("1h", START_MS)
+    now_ms = START_MS + DAY_MS
+    assert due_run_ms(schedule, START_MS + 365 * DAY_MS, now_ms) == now_ms
+
+
 def test_the_id_of_a_run_is_its_due_time() -> None:
     assert due_run_id(START_MS + 90 * MINUTE_MS) == "20260101T013000Z"
 
