@@ -128,7 +128,7 @@ _POSTGRES_TYPES: list[tuple[str, str, Any, Any]] = [
      "03187e07-053a-4042-9027-df2309b18cc2"),
     ("jsonb", """'{"a": [1]}'""", "StringType", '{"a": [1]}'),
     ("mood", "'sad'", "StringType", "sad"),
-    ("interval", "'1 day 2 hours'", "StringType", "1 day 02:00:00"),
+    ("interval", "'1 day 2 hours'", "StringType", "P1DT2H"),
     ("int[]", "'{1,2}'", {"ListType": {"elementType": "LongType"}}, [1, 2]),
     ("text[]", "'{a,NULL}'", None, None),
 ]  # fmt: skip
@@ -220,6 +220,29 @@ def test_all_parts_show_one_moment(
     assert postgres_database.run(
         "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
     ) == ["0"]
+
+
+def test_a_lost_connection_with_the_moment_of_all_parts_may_be_retried(
+    spark: SparkSession,
+    postgres_database: Postgres,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    postgres_database.run("CREATE TABLE orders AS SELECT 1::bigint AS id UNION SELECT 2")
+    plan = jdbc._plan
+
+    def plan_and_kill(*arguments: Any) -> Any:
+        parts = plan(*arguments)
+        postgres_database.run(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+        )
+        return parts
+
+    monkeypatch.setattr(jdbc, "_plan", plan_and_kill)
+    source = source_of(postgres_database, partition_column="id", partitions=2)
+    with pytest.raises(UnavailableError, match="the connection that keeps the moment of all parts"):
+        stage(spark, tmp_path, postgres_database, source, schema_of())
 
 
 def test_a_killed_connection_adds_no_row_twice(

@@ -17,6 +17,7 @@ from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.database_url import DatabaseKind, parse_database_url
 from sleeper.adapters.definition import DatabaseSource
 from sleeper.adapters.sql_columns import (
+    POSTGRESQL_FORMATS,
     ColumnKind,
     DatabaseColumn,
     check_columns,
@@ -174,9 +175,8 @@ def _connected(source: DatabaseSource, password: str | None) -> Iterator[_Reader
     try:
         reader = _Reader(connection, source)
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        # The database formats values as text.
-        for setting in ("TimeZone = 'UTC'", "DateStyle = 'ISO'", "IntervalStyle = 'iso_8601'"):
-            reader.execute(f"SET LOCAL {setting}")
+        for statement in POSTGRESQL_FORMATS:
+            reader.execute(statement)
         if source.timeout_seconds is not None:
             reader.execute(f"SET LOCAL statement_timeout = '{source.timeout_seconds}s'")
         yield reader

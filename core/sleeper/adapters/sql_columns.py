@@ -24,6 +24,12 @@ from sleeper.schema.model import (
 )
 
 PART_COLUMN = "part"
+POSTGRESQL_FORMATS = tuple(
+    f"SET LOCAL {each}"
+    for each in ("TimeZone = 'UTC'", "DateStyle = 'ISO'", "IntervalStyle = 'iso_8601'")
+)
+"""The statements after which a transaction of PostgreSQL formats all values alike."""
+
 _IDENTIFIER = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
 

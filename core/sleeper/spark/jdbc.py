@@ -10,7 +10,7 @@ only a single part is consistent there.
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from sleeper.adapters.database_url import DatabaseKind, parse_database_url
 from sleeper.adapters.definition import DatabaseSource
 from sleeper.adapters.sql_columns import (
     PART_COLUMN,
+    POSTGRESQL_FORMATS,
     DatabaseColumn,
     check_columns,
     find_part_column,
@@ -31,6 +32,7 @@ from sleeper.adapters.sql_columns import (
 )
 from sleeper.adapters.sql_parts import plan_parts
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Schema
 from sleeper.spark.jdbc_driver import JdbcConnection, JdbcDatabase
 from sleeper.spark.session import mark_errors
@@ -110,7 +112,7 @@ def stage_database(
         parts = _plan(connection, source, columns, session.sparkContext.defaultParallelism)
         rows = _read(database, source, columns, schema, parts, snapshot)
         write = _writer(schema, root, folder, database.where)
-        with database.errors():
+        with _snapshot_errors(connection, snapshot), database.errors():
             texts = rows.mapInArrow(write, "text string").collect()
     files = [StagedFile(**json.loads(row[0])) for row in texts]
     note = None
@@ -169,11 +171,24 @@ def _begin(connection: JdbcConnection, *, has_parts: bool) -> str | None:
         return None
     connection.run(
         "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-        "SET LOCAL TIME ZONE 'UTC'",
+        *POSTGRESQL_FORMATS,
         # The transaction is idle while the tasks read.
         "SET LOCAL idle_in_transaction_session_timeout = 0",
     )
     return connection.query("SELECT pg_export_snapshot()")[0][0]
+
+
+@contextmanager
+def _snapshot_errors(connection: JdbcConnection, snapshot: str | None) -> Iterator[None]:
+    """Converts errors of a snapshot whose connection broke: the database calls it unknown."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if snapshot is None or connection.is_open():
+            raise
+        raise UnavailableError(
+            f"{connection.database.where}: the connection that keeps the moment of all parts broke"
+        ) from error
 
 
 def _utc_statement(database: JdbcDatabase) -> str:
@@ -190,7 +205,7 @@ def _session_statement(database: JdbcDatabase, snapshot: str | None) -> str:
     statements = ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"]
     if snapshot is not None:
         statements.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-    statements.append("SET LOCAL TIME ZONE 'UTC'")
+    statements.extend(POSTGRESQL_FORMATS)
     if database.timeout_seconds:
         statements.append(f"SET LOCAL statement_timeout = '{database.timeout_seconds}s'")
     return "; ".join(statements)

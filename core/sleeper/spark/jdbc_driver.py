@@ -235,6 +235,10 @@ class JdbcConnection:
     database: JdbcDatabase
     connection: Any
 
+    def is_open(self) -> bool:
+        """Whether the database still answers."""
+        return bool(self.connection.isValid(_CONNECT_SECONDS))
+
     def run(self, *statements: str) -> None:
         """Runs statements without results."""
         with self._statement() as statement:
