@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sleeper.adapters.definition import ADAPTERS, Adapter
 from sleeper.adapters.schedule import next_due_ms
 from sleeper.adapters.store import AdapterStore
+from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
@@ -96,6 +97,11 @@ def _describe(adapter: Adapter) -> Listing:
     raw = ADAPTERS.to_json(adapter)
     columns = tuple(Column(member, member.title()) for member in _DEFINITION)
     row = tuple(raw.get(member) for member in _DEFINITION)
+    if adapter.schedule is not None:
+        raw["schedule"] = {
+            "expression": adapter.schedule.expression,
+            "since": iso_time(adapter.schedule.since_ms),
+        }
     lines = [
         f"  {group}.{member}: {value if isinstance(value, str | int) else ', '.join(value)}"
         for group, members in raw.items()

@@ -156,7 +156,7 @@ def create(
         typer.Option("--no-check", help="Do not open the source, for example because it is down."),
     ] = False,
 ) -> None:
-    """Create an adapter, after checking that its source can be read and fits the sink.
+    """Create an adapter, after checking that its source fits the sink.
 
     Each run reads all rows of the source. It replaces the rows of a snapshot table (created with
     --set sleeper.table.type=snapshot), and adds rows to any other table.
@@ -209,7 +209,9 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Load all rows of an adapter's source into its sink, in one commit.
+    """Load all rows of an adapter's source into its sink.
+
+    All rows are committed in one transaction, or none.
 
     \b
     Examples:
@@ -297,7 +299,9 @@ def show(
     name: AdapterName,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of runs to list.")] = 10,
 ) -> "Iterable[Listing]":
-    """Show an adapter and its latest runs, with the reasons of failures.
+    """Show an adapter and its latest runs.
+
+    The runs have their rows, bytes, seconds, version, source, and the reason of a failure.
 
     \b
     Examples:
@@ -323,10 +327,11 @@ def schedule(
         ),
     ],
 ) -> None:
-    """Run an adapter on a schedule: by `sleeper run`, or on AWS by AdapterStack.
+    """Run an adapter on a schedule.
 
-    The first run of a duration or rate is one period from now. A run waits until the previous one
-    has ended. After downtime, one run catches up.
+    `sleeper run` starts the runs, or AdapterStack on AWS. The first run of a duration or rate is
+    one period from now. A run waits until the previous one has ended. After downtime, one run
+    catches up.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ def expire_versions(
         with store.reading() as state:
             if not state.is_snapshot_table:
                 raise InvalidRequestError(
-                    "the table is not a snapshot table (expected sleeper.table.type=snapshot)"
+                    "not a snapshot table (expected sleeper.table.type=snapshot)"
                 )
             now_ms = clock()
             due = _find_due(find_versions(state, policy, now_ms), now_ms)
