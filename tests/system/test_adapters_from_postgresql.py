@@ -158,6 +158,12 @@ def test_every_type_arrives_without_a_change(instance: Instance, database: Postg
         ("timestamptz", "'-infinity'", "TimestampType", "infinity"),
         ("bigint", "3000000000", "IntType", "3000000000"),
         ("text", "NULL", "StringType", "null, but the field is not nullable"),
+        (
+            "int[]",
+            "'{{1,2},{3,4}}'",
+            {"ListType": {"elementType": "LongType"}},
+            "null inside a list",
+        ),
     ],
 )
 def test_a_row_that_does_not_fit_is_named_by_its_key(

@@ -187,6 +187,10 @@ def _expression(column: DatabaseColumn, field: Field, database: DatabaseKind) ->
     name = quote_name(column.name, database)
     is_text = is_read_as_text(column.kind, database, field.type)
     if database is DatabaseKind.POSTGRESQL:
+        if column.kind is ColumnKind.ARRAY and not is_text:
+            # Drivers read an array of several dimensions as a flat one. The null does not fit.
+            flat = f"array_append({name}[1:0], NULL)"
+            return f"CASE WHEN array_ndims({name}) > 1 THEN {flat} ELSE {name} END"
         return f"CAST({name} AS text)" if is_text else name
     match column.kind:
         case ColumnKind.BOOLEAN if is_text:
