@@ -71,6 +71,8 @@ def test_no_log_has_the_password(
     with suppress(SleeperError):
         check_database(spark, source_of(database), "hunter2", schema_of())
     assert "hunter2" not in caplog.text
+    # Its messages of lower levels are none for users.
+    assert not logging.getLogger("py4j").isEnabledFor(logging.INFO)
 
 
 def test_parts_have_each_row_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:

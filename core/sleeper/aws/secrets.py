@@ -14,7 +14,7 @@ _MISSING = "ResourceNotFoundException"
 def read_managed_secret(name: str) -> str:
     """Returns the text of a secret, by its name or ARN. InvalidRequestError if there is none."""
     # Its debug log has the bodies of responses.
-    logging.getLogger("botocore.parsers").setLevel(logging.INFO)
+    logging.getLogger("botocore.parsers").setLevel(logging.WARNING)
     with translate_errors(f"secret {name}"):
         try:
             response = aws_client("secretsmanager").get_secret_value(SecretId=name)

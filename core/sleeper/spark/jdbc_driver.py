@@ -114,7 +114,7 @@ class JdbcDatabase:
 
     def __post_init__(self) -> None:
         # Its debug log has the arguments of all calls, the password among them.
-        logging.getLogger("py4j").setLevel(logging.INFO)
+        logging.getLogger("py4j").setLevel(logging.WARNING)
 
     @property
     def kind(self) -> DatabaseKind:
