@@ -155,7 +155,7 @@ class Table:
     def reader(self) -> TableReader:
         """Opens a reader of the newest version, which stays the same until it is refreshed.
 
-        Raises `InvalidRequestError` for a snapshot table that has no version yet, or whose newest
+        Raises `InvalidRequestError` for a snapshot table that has no snapshot yet, or whose newest
         version has expired, and `NotFoundError` if the table was deleted.
         """
         return TableReader(self, self._instance.table(self.name))

@@ -66,7 +66,7 @@ class SnapshotVersionsReport:
             if self.ttl_ms is not None:
                 note += f": no load came for {format_duration(self.ttl_ms)} ({SNAPSHOT_TTL.name})"
         elif not self.versions:
-            note = "no version yet"
+            note = "no snapshot yet"
         return note
 
 

@@ -50,7 +50,7 @@ def expired_fault(version: int, covering: tuple[int, int, int, int] | None) -> s
 def missing_fault(covering: tuple[int, int, int, int] | None) -> str | None:
     """Returns the error of a number at which the table has no rows to read; None if it has."""
     if covering is None:
-        return "there is no version yet (expected a load, such as `sleeper ingest`)"
+        return "there is no snapshot yet (expected a load, such as `sleeper ingest`)"
     number, _, expired, time_ms = covering
     if expired is None:
         return None

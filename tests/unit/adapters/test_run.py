@@ -147,7 +147,7 @@ def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: 
 
 def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Instance) -> None:
     create_adapter(instance, "copy", ["table:a"], "b")
-    with pytest.raises(InvalidRequestError, match="table 'a': there is no version yet"):
+    with pytest.raises(InvalidRequestError, match="table 'a': there is no snapshot yet"):
         run(instance, "copy")
 
 

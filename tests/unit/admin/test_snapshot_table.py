@@ -91,7 +91,7 @@ def test_wrong_properties_are_refused_and_those_without_effect_have_a_warning(
 def test_reports_name_the_newest_version_or_its_absence(
     instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
 ) -> None:
-    assert show(table) == "no version yet"
+    assert show(table) == "no snapshot yet"
     number = load(table, a=1)
     assert show(table).startswith(f"version {number}, published at ")
     assert show(table).endswith("; 1 version in all")
@@ -118,7 +118,7 @@ def test_a_clone_is_a_snapshot_table_that_begins_with_the_version(
     instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
 ) -> None:
     with_none = instance.clone_table("t", "none")
-    with pytest.raises(InvalidRequestError, match="table 'none': there is no version yet"):
+    with pytest.raises(InvalidRequestError, match="table 'none': there is no snapshot yet"):
         with_none.query()
     first, _ = load(table, a=1), load(table, b=2)
     clone = instance.clone_table("t", "copy", as_of=first)
@@ -145,7 +145,7 @@ def test_a_backup_has_the_newest_version(
         again = restored.table("t")
         assert content(again.query()) == {"b": 2}
         assert len(again.snapshot_versions()) == 1
-        with pytest.raises(InvalidRequestError, match="table 'empty': there is no version yet"):
+        with pytest.raises(InvalidRequestError, match="table 'empty': there is no snapshot yet"):
             restored.table("empty").query()
         load(again, d=4)
         assert content(again.query()) == {"d": 4}
@@ -172,7 +172,7 @@ def test_an_undo_names_the_restore_only_if_the_version_before_is_readable(
 def test_a_check_and_an_export_read_one_version(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:
-    with pytest.raises(InvalidRequestError, match="table 't': there is no version yet"):
+    with pytest.raises(InvalidRequestError, match="table 't': there is no snapshot yet"):
         export_table(instance._ports, "t")
     assert check_table(instance._ports, "t").findings == []
     load(table, a=1, b=2)

@@ -119,7 +119,7 @@ def test_a_reader_of_any_table_is_refreshed_by_a_change_of_rows_or_schema(
 def test_a_closed_reader_and_a_table_without_rows_are_refused(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:
-    with pytest.raises(InvalidRequestError, match="table 't': there is no version yet"):
+    with pytest.raises(InvalidRequestError, match="table 't': there is no snapshot yet"):
         table.reader()
     assert holds(table) == 0
     load(table, a=1)

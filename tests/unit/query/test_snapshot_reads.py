@@ -155,7 +155,7 @@ def test_a_clone_of_the_table_before_its_first_load_has_no_snapshot(instance: In
     load(instance, 1, rows=1)
     load(instance, 2, rows=1)
     clone_table(instance, "t", "empty", 1)
-    with pytest.raises(InvalidRequestError, match="no version yet"):
+    with pytest.raises(InvalidRequestError, match="no snapshot yet"):
         open_query(instance, "empty", Query())
     load(instance, 3, rows=2, table="empty")
     assert loads(open_query(instance, "empty", Query())) == [(3, 2)]
@@ -163,10 +163,10 @@ def test_a_clone_of_the_table_before_its_first_load_has_no_snapshot(instance: In
 
 def test_a_restore_before_the_first_load_is_refused(instance: Instance) -> None:
     for version in (1, None):
-        with pytest.raises(InvalidRequestError, match="no version yet"):
+        with pytest.raises(InvalidRequestError, match="no snapshot yet"):
             restore_table(instance, "t", version or 1)
     load(instance, 1, rows=1)
-    with pytest.raises(InvalidRequestError, match="no version yet"):
+    with pytest.raises(InvalidRequestError, match="no snapshot yet"):
         restore_table(instance, "t", 1)
 
 

@@ -61,7 +61,7 @@ def test_a_read_before_the_first_load_names_the_table(table: Instance) -> None:
     for path, body in (("/tables/t/query", {}), ("/sql", {"statement": "SELECT * FROM t"})):
         answer = post(table, path, body)
         assert answer.status_code == 400
-        assert "table 't': there is no version yet" in answer.json()["reason"]
+        assert "table 't': there is no snapshot yet" in answer.json()["reason"]
     assert request(table, "GET", "/tables/t/snapshots").json() == {"versions": []}
 
 
@@ -72,4 +72,4 @@ def test_a_query_by_message_before_the_first_load_names_the_table(table: Instanc
     run_query_message(table, Message("m", json.dumps(body), "receipt", 1, 0))
     answer = request(table, "GET", "/queries/q").json()
     assert answer["state"] == "FAILED"
-    assert "table 't': there is no version yet" in json.dumps(answer)
+    assert "table 't': there is no snapshot yet" in json.dumps(answer)

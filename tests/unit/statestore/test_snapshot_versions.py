@@ -118,7 +118,7 @@ def test_a_load_replaces_all_files_under_one_number(table: SnapshotTable) -> Non
 def test_there_is_nothing_to_read_before_the_first_load(table: SnapshotTable) -> None:
     begun = table.begin()
     for version in (None, begun):
-        with pytest.raises(InvalidRequestError, match="no version yet"):
+        with pytest.raises(InvalidRequestError, match="no snapshot yet"):
             table.paths(version)
     assert not table.publish("empty", begun).refused
     assert table.paths() == []
@@ -322,7 +322,7 @@ def test_a_restore_publishes_the_old_rows_as_a_version(table: SnapshotTable) -> 
 def test_a_version_that_is_not_readable_cannot_be_restored(table: SnapshotTable) -> None:
     begun = table.begin()
     first = table.publish("a", begun, "a").number or 0
-    assert "no version yet" in table.commit(RestoreVersion(begun)).reason
+    assert "no snapshot yet" in table.commit(RestoreVersion(begun)).reason
     table.load("b")
     table.expire()
     assert table.commit(RestoreVersion(first)).refused
