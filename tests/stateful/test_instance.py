@@ -240,7 +240,9 @@ class InstanceMachine(RuleBasedStateMachine):
         """Returns a pattern of the error of a query of the version, None if it has rows."""
         number = self.number() if version is None else version
         fault = self.fault(number)
-        return fault or (None if self.model.has_snapshot(number) else "there is no version")
+        return fault or (
+            None if self.model.has_snapshot(number) else "there is no (snapshot|version)"
+        )
 
     @property
     def state(self) -> Any:

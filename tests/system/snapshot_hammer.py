@@ -1,4 +1,4 @@
-"""A process that loads, shapes or reads a snapshot table for some seconds.
+"""A process that loads, shapes or reads a snapshot table until a file tells it to stop.
 
 The rows of a load carry its number. A read must have all rows of one load, and never an older one
 than the read before. Prints the number of its actions and the last load that it read.
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -114,7 +115,7 @@ def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         time.sleep(0.05)
 
 
-def main(where: str, role: str, seconds: float) -> None:
+def main(where: str, role: str, stop: Path) -> None:
     hammer = Hammer(where)
     roles: dict[str, list[Callable[[int], int]]] = {
         "load": [hammer.load],
@@ -123,16 +124,15 @@ def main(where: str, role: str, seconds: float) -> None:
         "read old": [hammer.read_old],
     }
     actions = roles[role]
-    end = time.monotonic() + seconds
     last = 0
     for number in itertools.count(1):
         loaded = random.choice(actions)(number) or last
         assert loaded >= last, f"load {loaded} after {last}"
         last = loaded
-        if time.monotonic() > end:
+        if stop.exists():
             print(json.dumps([number, last]))
             return
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

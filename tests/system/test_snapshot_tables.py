@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections import Counter
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,23 +123,35 @@ def check_nothing_is_left(instance: Instance) -> None:
     later.close()
 
 
-def test_readers_see_one_load_while_loads_publish(instance: Instance) -> None:
+def test_readers_see_one_load_while_loads_publish(instance: Instance, tmp_path: Path) -> None:
+    """Set SLEEPER_HAMMER_SECONDS to run it for longer."""
     load(instance, 0, *range(40_000))
-    seconds = os.environ.get("SLEEPER_HAMMER_SECONDS", "3")
+    stop = tmp_path / "stop"
     roles = ["load", "shape", "read", "read", "read old"]
-    processes = [(role, start("snapshot_hammer", instance.where, role, seconds)) for role in roles]
-    counts: dict[str, list[int]] = {}
-    for role, process in processes:
+    processes = [start("snapshot_hammer", instance.where, role, str(stop)) for role in roles]
+    end = time.monotonic() + float(os.environ.get("SLEEPER_HAMMER_SECONDS", "2"))
+
+    def has_ended() -> bool:
+        is_over = min(count(instance, "load"), count(instance, "expire versions")) > 1
+        return (is_over and time.monotonic() > end) or any(p.poll() is not None for p in processes)
+
+    while not has_ended():
+        time.sleep(0.05)
+    stop.touch()
+    for role, process in zip(roles, processes, strict=True):
         with process:
-            output, _ = process.communicate(timeout=600)
+            output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, role
-        counts[role] = json.loads(output)
-    with instance.table("t").state.reading() as state:
-        operations = Counter(each.operation for each in state.history.newest(10_000))
-    print(counts, operations)
-    assert operations["load"] > 1
-    assert operations["expire versions"] > 0
+        actions, _ = json.loads(output)
+        assert actions > 0
+    assert count(instance, "expire versions") > 1
     check_nothing_is_left(instance)
+
+
+def count(instance: Instance, operation: str) -> int:
+    """Returns the number of transactions of the operation."""
+    with instance.table("t").state.reading() as state:
+        return sum(each.operation == operation for each in state.history.newest(10_000))
 
 
 def test_a_killed_load_is_not_seen_and_leaves_nothing(instance: Instance, tmp_path: Path) -> None:
