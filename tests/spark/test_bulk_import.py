@@ -117,12 +117,24 @@ def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
         paths = [str(source)]
         return bulk_import_paths(instance, "t", paths, lambda: SparkCluster(spark), "j", on_stage)
 
+    failed = threading.Event()
+
+    def cancel_jobs() -> None:
+        while not failed.wait(0.01):
+            if spark.sparkContext.statusTracker().getActiveJobsIds():
+                spark.sparkContext.cancelAllJobs()
+
     def cancel(stage: str) -> None:
         if stage == "write":
-            threading.Timer(1, spark.sparkContext.cancelAllJobs).start()
+            canceller.start()
 
-    with pytest.raises(UnavailableError, match=r"Spark failed: .*cancelled"):
-        run(cancel)
+    canceller = threading.Thread(target=cancel_jobs)
+    try:
+        with pytest.raises(UnavailableError, match=r"Spark failed: .*cancelled"):
+            run(cancel)
+    finally:
+        failed.set()
+        canceller.join()
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert (job.state, stored_rows(instance)) == (JobState.FAILED, 0)
     assert run(ignore_stage).rows == 400_000
