@@ -19,7 +19,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots test unit check bench synth deploy destroy release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit check types lint bench synth deploy destroy release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -33,7 +33,9 @@ demo: install ## Ingest a year of real flights, run background work, and query t
 demo-snapshots: install .venv/.databases ## Copy tables of a PostgreSQL server that lose rows into snapshot tables
 	@$(python) -m demo.snapshots
 
-test: install .venv/.chromium .venv/.databases .venv/spark.jsa ## Run all tests, including system tests
+prepare: install .venv/.chromium .venv/.databases .venv/spark.jsa ## Install what the tests need
+
+test: prepare ## Run all tests, including system tests
 	@echo "==> all tests"
 	@$(pytest)
 
@@ -41,12 +43,16 @@ unit: install ## Run the fast tests of tests/unit and tests/contracts: about a m
 	@echo "==> fast tests"
 	@$(pytest) -m "not slow" tests/unit tests/contracts
 
-check: install ## Lint, types, layers, dead code, stale generated files
+check: types lint ## Lint, types, layers, dead code, stale generated files
+
+types: install
+	@echo "==> mypy"
+	@$(call quietly,$(python) -m mypy)
+
+lint: install
 	@echo "==> ruff"
 	@$(call quietly,$(python) -m ruff check .)
 	@$(call quietly,$(python) -m ruff format --check .)
-	@echo "==> mypy"
-	@$(call quietly,$(python) -m mypy)
 	@echo "==> import-linter"
 	@$(call quietly,.venv/bin/lint-imports --no-cache)
 	@echo "==> dead code"
