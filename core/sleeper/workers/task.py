@@ -23,8 +23,9 @@ _QUEUES = {
     JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
     JobKind.ADAPTER: QueueName.ADAPTER,
 }
-# Less than the time between SIGTERM and SIGKILL of ECS.
-_WAIT_SECONDS_MAX = 10.0
+# An idle task ends so long after SIGTERM at most: a receive is not cut off, because SQS would hide
+# its message until the visibility timeout.
+_WAIT_SECONDS_MAX = 2.0
 
 
 def run_task(kind: JobKind) -> None:
