@@ -45,6 +45,7 @@ class QueueName(Enum):
     LEAF_QUERY = "leaf_query"
     DELETION = "deletion"
     ADAPTER = "adapter"
+    STASH = "stash"
 
 
 WORK_QUEUES = (
@@ -55,6 +56,7 @@ WORK_QUEUES = (
     QueueName.LEAF_QUERY,
     QueueName.DELETION,
     QueueName.ADAPTER,
+    QueueName.STASH,
 )
 """The queues of a local instance that its workers poll."""
 MESSAGE_BYTES_MAX = 1_048_576

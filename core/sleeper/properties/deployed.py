@@ -84,6 +84,7 @@ _QUEUES = (
     _queue("leaf_query", "leaf-partition-query", "query.leaf.partition.queue", "subqueries of queries"),
     _queue("deletion", "row-deletion", "deletion.queue", "deletes of rows"),
     _queue("adapter", "adapter-runs.fifo", "adapter.run.queue", "runs of adapters"),
+    _queue("stash", "stash-tasks", "stash.task.queue", "tasks of stashes"),
 )
 DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
 

@@ -83,6 +83,7 @@ RETRY_POLICIES: dict[QueueName, RetryPolicy] = {
     QueueName.SPLITTING: RetryPolicy(_REPEATED, _JOB_SECONDS),
     QueueName.DELETION: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS),
     QueueName.ADAPTER: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS),
+    QueueName.STASH: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS),
 }
 """Policies of tasks and functions. Queries record their final errors in the query tracker."""
 

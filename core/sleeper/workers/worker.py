@@ -74,6 +74,7 @@ LOCAL_WORKER = WorkerSettings(
         QueueName.COMPACTION,
         QueueName.INGEST,
         QueueName.ADAPTER,
+        QueueName.STASH,
     ),
     retry_policies=LOCAL_RETRY_POLICIES,
 )

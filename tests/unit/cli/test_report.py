@@ -241,6 +241,7 @@ def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
         "leaf_query": [0, 0, 0, 0],
         "deletion": [0, 0, 0, 0],
         "adapter": [0, 0, 0, 0],
+        "stash": [0, 0, 0, 0],
     }
     sample = full("report", "queues").stdout
     assert sample.startswith("1 message, 0 dead letters\n")
