@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +78,32 @@ def test_an_object_is_replaced_atomically(root: DataRoot, size: int) -> None:
                 assert root.read("folder/a") == b"first"
     assert root.read("folder/a") == b"x" * size
     assert names(root) == ["folder/a"]
+
+
+def test_a_small_object_is_put_without_arrow(
+    root: DataRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Functions have no Arrow.
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for content in (b"first", b"second"):
+        root.put("folder/a", content)
+        assert root.read("folder/a") == content
+    assert root.create("folder/b", b"first")
+    assert not root.create("folder/b", b"second")
+    assert names(root) == ["folder/a", "folder/b"]
+
+
+def test_only_empty_folders_are_removed(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path)
+    for path in ("a/b/c/x", "a/b/y", "a/d/z", "ab/x"):
+        root.put(path, b"")
+    root.delete(["a/b/c/x", "a/b/y"])
+    root.remove_empty_folders("a")
+    assert root.list_folders("a") == ["d"]
+    root.delete(["a/d/z"])
+    root.remove_empty_folders("a")
+    root.remove_empty_folders("a")
+    assert root.list_folders("") == ["ab"]
 
 
 def test_a_failed_replacement_keeps_the_object(root: DataRoot) -> None:

@@ -29,8 +29,7 @@ class AdapterStore:
     def replace(self, adapter: Adapter) -> None:
         """Replaces a definition. NotFoundError if none has the name."""
         self.get(adapter.name)
-        with self.root.replacing(_path(adapter.name)) as sink:
-            sink.write(_format(adapter))
+        self.root.put(_path(adapter.name), _format(adapter))
 
     def get(self, name: str) -> Adapter:
         """Returns the definition of that name. NotFoundError if there is none."""
@@ -68,8 +67,7 @@ class AdapterStore:
 
     def record_due(self, name: str, due_ms: int) -> None:
         """Records the due time of a run that was sent."""
-        with self.root.replacing(_due_path(name)) as sink:
-            sink.write(str(due_ms).encode())
+        self.root.put(_due_path(name), str(due_ms).encode())
 
     def names(self) -> tuple[str, ...]:
         """Returns the names of all adapters, in order."""

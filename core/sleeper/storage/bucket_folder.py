@@ -67,6 +67,12 @@ def create_object(store: S3Store, path: str, content: bytes) -> bool:
     return True
 
 
+def put_object(store: S3Store, path: str, content: bytes) -> None:
+    """Creates or replaces a small object."""
+    with _upload_errors(path):
+        obstore.put(store, path, content, use_multipart=False)
+
+
 def _put_new(store: S3Store, path: str, content: bytes) -> None:
     """Puts an object under a name that must be free.
 

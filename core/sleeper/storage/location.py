@@ -5,6 +5,7 @@ buckets.
 """
 
 import contextlib
+import errno
 import io
 import os
 import uuid
@@ -27,6 +28,7 @@ from sleeper.storage.bucket_folder import (
     S3File,
     create_object,
     delete_objects,
+    put_object,
     s3_file,
     store_errors,
     upload,
@@ -132,17 +134,25 @@ class DataRoot:
             os.replace(self.url_of(unfinished), target)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Creates a small object. Returns False if the name is taken."""
+        """Creates a small object. Returns False if the name is taken. Loads no Arrow."""
         if isinstance(self.store, S3Store):
             return create_object(self.store, path, content)
         with self._unfinished(path) as (unfinished, target):
-            with self._file_sink(unfinished) as sink:
-                sink.write(content)
+            _write_file(Path(self.url_of(unfinished)), content)
             try:
                 os.link(self.url_of(unfinished), target)
             except FileExistsError:
                 return False
         return True
+
+    def put(self, path: str, content: bytes) -> None:
+        """Atomically creates or replaces a small object. Loads no Arrow, which functions lack."""
+        if isinstance(self.store, S3Store):
+            put_object(self.store, path, content)
+            return
+        with self._unfinished(path) as (unfinished, target):
+            _write_file(Path(self.url_of(unfinished)), content)
+            os.replace(self.url_of(unfinished), target)
 
     @contextlib.contextmanager
     def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
@@ -252,6 +262,29 @@ class DataRoot:
                 Path(self.url_of(path)).unlink(missing_ok=True)
             except OSError as error:
                 raise UnavailableError(f"cannot delete {path}: {error}") from error
+
+    def remove_empty_folders(self, folder: str) -> None:
+        """Removes a folder of the root and those below it, if they are empty.
+
+        A bucket has no folders.
+        """
+        if isinstance(self.store, S3Store):
+            return
+        for path, _, _ in os.walk(self.url_of(folder), topdown=False):
+            try:
+                os.rmdir(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise UnavailableError(f"cannot delete folder {path}: {error}") from error
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """Creates a file of durable content. The caller makes its final name durable."""
+    make_folder(path.parent)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def open_root(place: str, like: DataRoot | None = None) -> DataRoot:
