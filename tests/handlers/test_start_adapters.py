@@ -4,9 +4,9 @@ import pytest
 
 from sleeper.adapters.definition import Adapter, FilesSource, TableSink
 from sleeper.adapters.message import parse_adapter_message
-from sleeper.adapters.schedule import make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.jobs.queue import QueueName
+from sleeper.schedule import make_schedule
 from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, make_table

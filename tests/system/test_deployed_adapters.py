@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.adapters.definition import Adapter, FilesSource, TableSink, TableSource
-from sleeper.adapters.schedule import make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
+from sleeper.schedule import make_schedule
 from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
 from tests.system.deployed import define_table, deploy, stopwatch, synthesise

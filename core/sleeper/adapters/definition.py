@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Annotated, Any
 
 from sleeper.adapters.database_url import DatabaseKind, parse_database_url
-from sleeper.adapters.schedule import Schedule
 from sleeper.adapters.secrets import parse_secret
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
+from sleeper.schedule import Schedule
 from sleeper.statestore.version import parse_version_text
 from sleeper.storage.location import LOCAL_SCHEME
 from sleeper.tables import check_table_name

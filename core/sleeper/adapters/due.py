@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import Adapter
 from sleeper.adapters.message import check_workers, send_run
-from sleeper.adapters.schedule import due_run_id, due_run_ms, make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
+from sleeper.schedule import due_run_id, due_run_ms, make_schedule
 from sleeper.statestore.fold import DAY_MS
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from sleeper.adapters.definition import ADAPTERS, Adapter
-from sleeper.adapters.schedule import next_due_ms
 from sleeper.adapters.store import AdapterStore
 from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
@@ -11,6 +10,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobRun, JobState, JobStatus
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.schedule import next_due_ms
 
 _RECENT_JOBS = 200
 _NO_RUN = JobRun("", JobState.CREATED)

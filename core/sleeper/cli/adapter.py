@@ -340,8 +340,8 @@ def schedule(
       sleeper adapter schedule orders none
     """
     from sleeper.adapters.due import schedule_adapter
-    from sleeper.adapters.schedule import next_due_ms
     from sleeper.clock import iso_time
+    from sleeper.schedule import next_due_ms
 
     adapter = schedule_adapter(instance, name, None if expression == "none" else expression)
     if adapter.schedule is None:

@@ -16,9 +16,9 @@ from sleeper.adapters.definition import (
     TableSink,
     TableSource,
 )
-from sleeper.adapters.schedule import Schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import ConflictError, DataError, InvalidRequestError, NotFoundError
+from sleeper.schedule import Schedule
 from sleeper.storage.location import DataRoot
 
 SHOP = "postgresql://shop.example/shop"

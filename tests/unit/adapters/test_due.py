@@ -1,6 +1,7 @@
 """The runs that schedules send."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,6 @@ from sleeper.adapters.message import (
     parse_adapter_message,
     send_run,
 )
-from sleeper.adapters.schedule import make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.aws.instance import AwsSources
@@ -26,6 +26,7 @@ from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployment import ADAPTER_SECRETS
+from sleeper.schedule import make_schedule
 from tests.clock import DAY_MS, START_MS, FakeClock
 from tests.ports import with_ports
 
@@ -329,3 +330,14 @@ def test_an_adapter_that_tasks_on_aws_cannot_run_is_refused(
         check_workers(remote, adapter)
     assert reason in str(refused.value)
     check_workers(instance, adapter)
+
+
+def test_due_runs_are_sent_without_arrow(
+    instance: Instance, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_adapter(instance, "orders", "1h")
+    clock.pass_minutes(60)
+    # The function that sends them has no Arrow.
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert send_due_runs(instance) == DueReport(sent=(job_id("orders", FIRST),))
+    assert send_due_runs(instance) == DueReport()

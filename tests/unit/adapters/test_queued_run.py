@@ -12,7 +12,6 @@ from sleeper.adapters import queued_run
 from sleeper.adapters.definition import Adapter, DatabaseSource, FilesSource, TableSink
 from sleeper.adapters.message import send_run
 from sleeper.adapters.platform import run_on_platform
-from sleeper.adapters.schedule import make_schedule
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError, UnavailableError
@@ -23,6 +22,7 @@ from sleeper.jobs.spark_platform import RunState
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.runs.tracking import RunTracker
+from sleeper.schedule import make_schedule
 from sleeper.workers.runner import run_instance
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock

@@ -1,9 +1,9 @@
-"""The times at which an adapter is due.
+"""The times at which scheduled work is due: runs of adapters, and stashes.
 
 A schedule is a *rate*, whose due times are whole periods after the schedule was set, or a *cron
 expression* of EventBridge in UTC. A due time that passed while nothing looked is caught up by one
-run, of the latest. The run's id is derived from the due time, so that all
-processes that find the adapter due name the same run.
+run, of the latest. The run's id is derived from the due time, so that all processes that find a
+run due name the same one.
 """
 
 import re

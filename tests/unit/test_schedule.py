@@ -7,7 +7,9 @@ from aws_croniter import AwsCroniter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.adapters.schedule import (
+from sleeper.clock import iso_time
+from sleeper.errors import InvalidRequestError
+from sleeper.schedule import (
     Schedule,
     due_run_id,
     due_run_ms,
@@ -15,8 +17,6 @@ from sleeper.adapters.schedule import (
     make_schedule,
     next_due_ms,
 )
-from sleeper.clock import iso_time
-from sleeper.errors import InvalidRequestError
 from tests.clock import DAY_MS, START_MS
 
 MINUTE_MS = 60_000
