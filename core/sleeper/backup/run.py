@@ -5,7 +5,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,10 +119,13 @@ def back_up(
 
 def _read_adapters(instance: Instance) -> tuple[tuple[str, str], ...]:
     root = instance.storage.root
-    paths = [each.path for each in root.list_objects(DEFINITIONS)]
-    return tuple(
-        (path, root.read(path).decode()) for path in sorted(paths) if path.endswith(".json")
-    )
+    paths = sorted(each.path for each in root.list_objects(DEFINITIONS))
+    found = []
+    for path in paths:
+        if path.endswith(".json"):
+            with suppress(NotFoundError):  # deleted meanwhile
+                found.append((path, root.read(path).decode()))
+    return tuple(found)
 
 
 def _result(table: TableBackup, counts: CopyCounts) -> BackedUpTable:

@@ -215,6 +215,27 @@ def test_adapters_are_restored_unless_tables_are_chosen(
         assert AdapterStore(some._ports.storage.root).list() == ()
 
 
+def test_an_adapter_that_is_deleted_during_a_backup_is_left_out(
+    instance: Instance, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = AdapterStore(instance._ports.storage.root)
+    for name in ("deleted", "kept"):
+        store.create(Adapter(name, TableSource("a"), TableSink("b")))
+    read = DataRoot.read
+
+    def delete_first(root: DataRoot, path: str) -> bytes:
+        if path == "adapters/deleted.json":
+            root.delete([path])
+        return read(root, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataRoot, "read", delete_first)
+        instance.backup(place)
+    restored(place, tmp_path / "new")
+    with sleeper.open_instance(tmp_path / "new") as whole:
+        assert AdapterStore(whole._ports.storage.root).names() == ("kept",)
+
+
 def test_a_table_with_files_of_another_is_restored_alone(
     instance: Instance, place: Path, tmp_path: Path
 ) -> None:
