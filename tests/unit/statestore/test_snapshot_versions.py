@@ -325,7 +325,8 @@ def test_a_version_that_is_not_readable_cannot_be_restored(table: SnapshotTable)
     assert "no snapshot yet" in table.commit(RestoreVersion(begun)).reason
     table.load("b")
     table.expire()
-    assert table.commit(RestoreVersion(first)).refused
+    refused = table.commit(RestoreVersion(first))
+    assert f"{first} is no longer readable: snapshot version {first} expired" in refused.reason
 
 
 def test_an_undo_is_refused_and_an_emptied_table_has_a_version(table: SnapshotTable) -> None:

@@ -13,7 +13,11 @@ from sleeper.json_codec import Member
 from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.rows import remove_reference
-from sleeper.statestore.snapshot_versions import find_snapshot_fault, publish_content
+from sleeper.statestore.snapshot_versions import (
+    find_expired_fault,
+    find_snapshot_fault,
+    publish_content,
+)
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, forget_job
 from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
@@ -50,7 +54,8 @@ class RestoreVersion(Transaction):
             return refused(
                 f"version {self.version} does not exist yet: the newest is {fold.number}"
             )
-        if fault := find_snapshot_fault(fold, self.version):
+        fault = find_expired_fault(fold, self.version) or find_snapshot_fault(fold, self.version)
+        if fault:
             return refused(fault)
         if self.version == fold.number:
             return already_done(f"version {self.version} is the newest")
