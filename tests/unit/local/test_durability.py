@@ -5,13 +5,16 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sleeper.adapters.definition import Adapter, FilesSource, TableSink, TableSource
+from sleeper.adapters.store import AdapterStore
 from sleeper.admin.code import add_wheels
 from sleeper.admin.properties import set_table_properties
 from sleeper.bulk_export.service import export_table
@@ -23,7 +26,9 @@ from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query_service.service import send_query
+from sleeper.stash.run import run_stash
 from sleeper.statestore import database
+from sleeper.storage.location import DataRoot
 from tests.system.bad_days import make_table, run_all
 from tests.wheels import make_wheel
 
@@ -44,6 +49,7 @@ class DiskRecord:
     folders: dict[Path, set[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     checked: set[str] = field(default_factory=set)
+    named: int = 0
 
     def fsync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
@@ -63,6 +69,13 @@ class DiskRecord:
         if synced == status.st_size:
             return None
         return f"{path.name}: {synced} of {status.st_size} bytes at the last fsync"
+
+    def check_named(self, path: Path) -> None:
+        """Adds to the faults, unless the content is durable. The file gets its final name now."""
+        self.named += 1
+        fault = self.find_fault(path)
+        if fault is not None:
+            self.faults.append(fault)
 
     def check(self, path: Path, top: Path) -> None:
         """Adds to the faults, unless the file and the folders above it are durable."""
@@ -84,6 +97,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DiskRecord:
     """The record of this process; data files and sidecars are checked at each commit."""
     record = DiskRecord()
     fsync, execute = os.fsync, database._Connection.execute
+    rename, link = os.replace, os.link
 
     def recorded_fsync(descriptor: int) -> None:
         fsync(descriptor)
@@ -95,6 +109,16 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DiskRecord:
                 record.check(path, tmp_path)
         return execute(self, sql, parameters)
 
+    def recorded_replace(source: str, target: str) -> None:
+        record.check_named(Path(source))
+        rename(source, target)
+
+    def recorded_link(source: str, target: str) -> None:
+        record.check_named(Path(source))
+        link(source, target)
+
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    monkeypatch.setattr(os, "link", recorded_link)
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(database._Connection, "execute", recorded_execute)
     return record
@@ -184,6 +208,51 @@ def test_property_files_and_wheels_are_durable(
     for path in files:
         disk.check(path, tmp_path)
     assert disk.faults == []
+
+
+def test_definitions_and_due_times_of_adapters_are_durable(
+    instance: Instance, disk: DiskRecord, tmp_path: Path
+) -> None:
+    store = AdapterStore(instance.storage.root)
+    adapter = Adapter("orders", FilesSource(("rows.csv",)), TableSink("rows"))
+    definition, due = (tmp_path / "instance/adapters" / f"orders.{end}" for end in ("json", "due"))
+    disk.named = 0
+    store.create(adapter)
+    disk.check(definition, tmp_path)
+    store.replace(replace(adapter, source=TableSource("other")))
+    disk.check(definition, tmp_path)
+    store.record_due("orders", 1)
+    store.record_due("orders", 20)
+    disk.check(due, tmp_path)
+    assert disk.faults == []
+    assert disk.named == 4
+    assert {path.name for path in definition.parent.iterdir()} == {definition.name, due.name}
+
+
+def test_a_stash_is_durable_before_the_file_that_completes_it(
+    instance: Instance, disk: DiskRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(instance, 10)
+    root = tmp_path / "stash"
+    recorded: list[str] = []
+    replacing = DataRoot.replacing
+
+    @contextmanager
+    def checked_replacing(place: DataRoot, path: str) -> Iterator[Any]:
+        if path.endswith("_SUCCESS") or path == "_LATEST":
+            recorded.append(Path(path).name)
+            for each in root.rglob("*"):
+                if each.is_file():
+                    disk.check(each, tmp_path)
+        with replacing(place, path) as sink:
+            yield sink
+
+    monkeypatch.setattr(DataRoot, "replacing", checked_replacing)
+    run_stash(instance, str(root))
+    disk.check(root / "_LATEST", tmp_path)
+    assert disk.faults == []
+    assert recorded == ["_SUCCESS", "_LATEST"]
+    assert {"_TABLES", "_SUCCESS", "_LATEST"} < disk.checked
 
 
 def test_rejected_rows_are_durable(disk: DiskRecord, tmp_path: Path) -> None:
