@@ -15,20 +15,25 @@ from sleeper.errors import InvalidRequestError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+Bounds = tuple[str | None, str | None]
+"""The smallest and the largest value of a column, as texts of SQL values."""
 
 
 def plan_parts(
-    column: DatabaseColumn, lower: str | None, upper: str | None, parts: int, where: str
+    column: DatabaseColumn, given: Bounds, found: Bounds, parts: int, where: str
 ) -> tuple[str, ...]:
     """Returns a condition for each part, none if there is only one.
 
-    The bounds are texts of values, None if the table has no values. InvalidRequestError if one is
-    not a value of the column.
+    Bounds that the user has not given are those of the values that the table has, if any.
+    InvalidRequestError if one is not a value of the column.
     """
+    lower, upper = (each or other for each, other in zip(given, found, strict=True))
     if lower is None or upper is None:
         return ()
     low, high = (_parse(column, text, where) for text in (lower, upper))
     if low > high:
+        if None in given:
+            return ()  # all values are on one side of the given bound
         raise InvalidRequestError(
             f"{where}: the lower bound {lower} of partition column {column.name!r} is above the "
             f"upper bound {upper}"

@@ -18,7 +18,7 @@ from sleeper.adapters.definition import DatabaseSource
 from sleeper.adapters.run import OpenSpark, SparkLoad
 from sleeper.bulk_import.run import OnStage, ignore_stage, run_bulk_import
 from sleeper.bulk_import.service import bulk_import_table
-from sleeper.errors import UnavailableError
+from sleeper.errors import SleeperError
 from sleeper.ingest.run import IngestResult
 from sleeper.instance import Instance, OpenTable
 from sleeper.schema.model import Schema
@@ -114,7 +114,7 @@ class _Staging:
         """Deletes the files. Logs an error, which must not hide the load's own result."""
         try:
             self.root.delete([each.path for each in self.root.list_objects(self.folder)])
-        except UnavailableError:
+        except SleeperError:
             logger.warning("could not delete the staged files in %s", self.folder, exc_info=True)
 
 

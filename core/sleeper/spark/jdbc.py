@@ -154,12 +154,17 @@ def _plan(
         return ()
     database = connection.database
     column = find_part_column(columns, source.partition_column, database.where)
-    lower, upper = source.lower, source.upper
-    if lower is None or upper is None:
+    found: tuple[str | None, ...] = (None, None)
+    if source.lower is None or source.upper is None:
         relation = relation_of(source.table, source.query)
         found = connection.query(select_bounds(relation, column.name, database.kind))[0]
-        lower, upper = lower or found[0], upper or found[1]
-    return plan_parts(column, lower, upper, source.partitions or parallelism, database.where)
+    return plan_parts(
+        column,
+        (source.lower, source.upper),
+        (found[0], found[1]),
+        source.partitions or parallelism,
+        database.where,
+    )
 
 
 def _begin(connection: JdbcConnection, *, has_parts: bool) -> str | None:

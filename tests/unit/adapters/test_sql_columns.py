@@ -120,6 +120,7 @@ def test_columns_that_do_not_fit_are_named(
 
 def test_errors_of_the_request_are_not_retried() -> None:
     for state, kind in (("42P01", InvalidRequestError), ("28P01", InvalidRequestError),
+                        ("25006", InvalidRequestError), ("25P02", UnavailableError),
                         ("08001", UnavailableError), ("57014", UnavailableError),
                         (None, UnavailableError)):  # fmt: skip
         error = database_error("shop", state, "it\n  failed")
