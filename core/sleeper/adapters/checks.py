@@ -4,12 +4,11 @@ from sleeper.adapters.definition import Adapter, DatabaseSource, Engine, FilesSo
 from sleeper.adapters.postgresql import check_database
 from sleeper.adapters.run import OpenSpark
 from sleeper.adapters.secrets import read_secret
-from sleeper.adapters.source_text import expand_paths
+from sleeper.adapters.source_files import find_files
 from sleeper.adapters.table_rows import check_table
 from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,
-    find_source_files,
     source_format,
 )
 from sleeper.datafiles.sources.parquet import open_parquet
@@ -61,9 +60,7 @@ def _check_files(
     instance: Instance, source: FilesSource, schema: Schema, refuses_extra: bool
 ) -> None:
     """Opens the first files, and reads the first rows of text."""
-    names = expand_paths(instance, source)
-    files = find_source_files([instance.storage.sources.open(name) for name in names])
-    for path in files[:_OPENED_FILES_MAX]:
+    for path in find_files(instance, source)[:_OPENED_FILES_MAX]:
         _check_file(path, RowChecker(schema, str(path), None, refuses_extra_columns=refuses_extra))
 
 

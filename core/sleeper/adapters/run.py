@@ -22,7 +22,7 @@ from sleeper.adapters.definition import (
 from sleeper.adapters.message import check_run_id
 from sleeper.adapters.postgresql import read_database
 from sleeper.adapters.secrets import read_secret
-from sleeper.adapters.source_text import expand_paths
+from sleeper.adapters.source_files import find_files
 from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import pinned_table
 from sleeper.errors import InvalidRequestError
@@ -176,11 +176,12 @@ class _Run:
         return self._result(result, *described)
 
     def _load_files(self, table: OpenTable, source: FilesSource) -> AdapterRun:
-        names = expand_paths(self.instance, source)
-        files = [self.instance.storage.sources.open(name) for name in names]
-        request = describe_rows_job(self.job_id)
         result = ingest_files(
-            ingest_table(table), self.job_id, files, request, progress=self.progress
+            ingest_table(table),
+            self.job_id,
+            lambda: find_files(self.instance, source),
+            describe_rows_job(self.job_id),
+            progress=self.progress,
         )
         return self._result(result)
 

@@ -79,15 +79,6 @@ def parse_source(
     return FilesSource(tuple(_path(instance, text) for text in texts))
 
 
-def expand_paths(instance: Instance, source: FilesSource) -> tuple[str, ...]:
-    """Returns the names of the files and folders of a source, with those that match patterns now.
-
-    A file that several paths name is read once. InvalidRequestError if nothing matches a pattern.
-    """
-    names = (name for path in source.paths for name in _expand(instance, path))
-    return tuple(dict.fromkeys(names))
-
-
 def _database(url: str, options: DatabaseOptions) -> DatabaseSource:
     stored, user = split_user(url)
     if user is not None and options.user not in (None, user):
@@ -146,20 +137,11 @@ def _path(instance: Instance, text: str) -> str:
     bare = path.removeprefix(LOCAL_SCHEME)
     if not bare:
         raise InvalidRequestError(f"source {text!r} has no path (expected {_EXPECTED})")
-    if _is_pattern(bare):
+    if is_pattern(bare):
         return f"{LOCAL_SCHEME}{Path(bare).absolute()}"
     return instance.storage.sources.job_name(bare)
 
 
-def _expand(instance: Instance, name: str) -> list[str]:
-    bare = name.removeprefix(LOCAL_SCHEME)
-    if is_s3_url(name) or not _is_pattern(bare):
-        return [name]
-    found = sorted(glob.glob(bare, recursive=True))
-    if not found:
-        raise InvalidRequestError(f"no file matches {bare}")
-    return [instance.storage.sources.job_name(each) for each in found]
-
-
-def _is_pattern(path: str) -> bool:
+def is_pattern(path: str) -> bool:
+    """Whether the path is a pattern, and not the name of a file."""
     return glob.has_magic(path) and not Path(path).exists()

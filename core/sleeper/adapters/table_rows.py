@@ -10,13 +10,14 @@ from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.definition import TableSource
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import is_castable
-from sleeper.errors import InvalidRequestError, did_you_mean
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, did_you_mean
 from sleeper.instance import Instance, OpenTable
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
-from sleeper.query.run import run_query
+from sleeper.query.run import RESTARTS, run_query
 from sleeper.query.service import make_query_table
+from sleeper.retries import retry
 from sleeper.schema.model import Schema, type_name
 from sleeper.statestore.version import Version, parse_version_text
 
@@ -43,16 +44,27 @@ def pinned_table(
 ) -> Iterator[PinnedTable]:
     """Holds the source's version and yields its rows.
 
-    The limits of queries do not apply: a run reads all rows.
+    The limits of queries do not apply: a run reads all rows. InvalidRequestError if the table or
+    its version does not exist, or does not fit the schema.
     """
-    table = instance.table(source.table)
-    with table.state.reading(_version(instance, source)) as state:
-        version, fields = state.version, state.schema
-    names = _check_fields(source.table, fields, schema)
-    engine = instance.queries.engine()
-    hold = VersionHold(table.state, version, engine.settings.hold_seconds, instance.clock, owner)
-    hold.acquire()
     try:
+        table = instance.table(source.table)
+    except NotFoundError as error:
+        raise InvalidRequestError(str(error)) from error
+    engine = instance.queries.engine()
+    seconds = engine.settings.hold_seconds
+
+    def hold_version() -> tuple[int, Schema, VersionHold]:
+        with table.state.reading(_version(instance, source)) as state:
+            version, fields = state.version, state.schema
+        hold = VersionHold(table.state, version, seconds, instance.clock, owner)
+        hold.acquire()
+        return version, fields, hold
+
+    # The version may expire before it is held.
+    version, fields, hold = retry(hold_version, on=StateMovedOnError, backoff=RESTARTS)
+    try:
+        names = _check_fields(source.table, fields, schema)
         described = f"table {source.table} at version {version:,}"
         rows = _read(table, Query(columns=names, version=version), engine, schema, described)
         yield PinnedTable(version, described, rows)

@@ -49,6 +49,7 @@ from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.location import DataRoot
 
 OnRows = Callable[[int], None]
+FindFiles = Callable[[], Sequence[SourceFile]]
 
 
 def _ignore_rows(_: int) -> None:
@@ -106,7 +107,7 @@ class IngestResult:
 def ingest_files(
     table: IngestTable,
     job_id: str,
-    paths: Sequence[SourceFile],
+    paths: Sequence[SourceFile] | FindFiles,
     request: str,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
@@ -114,15 +115,19 @@ def ingest_files(
 ) -> IngestResult:
     """Ingests files, and every file of a known format below directories.
 
+    A function that finds the files is called when the run has begun.
+
     Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job.
     `op_column` is the column of the rows' operations, for a table of latest rows.
     """
     operations = make_operations(table.schema, op_column)
+    files: list[SourceFile] = []
 
     def gather(rows: GatheredRows) -> None:
         if rejects is not None:
             rejects.begin()
-        for path in find_source_files(paths):
+        files.extend(paths() if callable(paths) else find_source_files(paths))
+        for path in files:
             checker = RowChecker(
                 table.schema,
                 str(path),
@@ -138,7 +143,7 @@ def ingest_files(
     try:
         return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
     except DataError:
-        _find_damage(table, paths)
+        _find_damage(table, files)
         raise
 
 
@@ -287,14 +292,14 @@ def _add_source(
             _stage(rows, read_json_lines(path, checker), progress)
 
 
-def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
+def _find_damage(table: IngestTable, files: Sequence[SourceFile]) -> None:
     """Raises InvalidRequestError with the name of a damaged source file.
 
     Arrow's errors name the row group, so it reads first. It can read some files that the engine
     cannot.
     """
     schema = replace(table.schema, latest=None)
-    for path in find_source_files(paths):
+    for path in files:
         if source_format(path) is not SourceFormat.PARQUET:
             continue
         for _ in read_parquet(path, RowChecker(schema, str(path), None)):

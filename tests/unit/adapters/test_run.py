@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,17 @@ from sleeper.adapters.source_text import DatabaseOptions
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
+from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.reports.output import json_rows
+from sleeper.runs.commit import RunStart, begin_run
 from tests.ports import with_ports
 
 SCHEMA = (
@@ -90,6 +94,35 @@ def test_a_file_that_several_paths_name_is_read_once(instance: Instance, folder:
     assert rows_of(instance, "a") == [(1, "x")]
 
 
+def test_a_file_below_several_folders_that_a_pattern_matches_is_read_once(
+    instance: Instance, folder: Path
+) -> None:
+    (folder / "deep").mkdir()
+    write(folder / "1.csv", "1,x")
+    write(folder / "deep" / "2.csv", "2,y")
+    (folder / "newest.csv").symlink_to(folder / "1.csv")
+    for number, texts in enumerate(([f"{folder}/**"], [str(folder), f"{folder}/deep/2.csv"])):
+        create_adapter(instance, f"files-{number}", texts, "a")
+        assert run(instance, f"files-{number}").rows == 2
+        assert rows_of(instance, "a") == [(1, "x"), (2, "y")]
+
+
+def test_patterns_are_matched_when_the_load_has_begun(
+    instance: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that begins later would otherwise replace newer rows by older ones."""
+    write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [f"{folder}/*.csv"], "a")
+
+    def add_a_file(*arguments: Any) -> RunStart:
+        start = begin_run(*arguments)
+        write(folder / "2.csv", "2,y")
+        return start
+
+    monkeypatch.setattr("sleeper.ingest.run.begin_run", add_a_file)
+    assert run(instance, "files").rows == 2
+
+
 def test_other_databases_are_no_paths_of_files(instance: Instance) -> None:
     for texts in (
         ["jdbc:oracle:thin:me/hunter2@h"],
@@ -149,6 +182,36 @@ def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Insta
     create_adapter(instance, "copy", ["table:a"], "b")
     with pytest.raises(InvalidRequestError, match="table 'a': there is no snapshot yet"):
         run(instance, "copy")
+
+
+def test_a_source_version_that_expires_before_it_is_held_is_no_failure(
+    instance: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(folder / "1.csv", "1,x")
+    create_adapter(instance, "files", [str(path)], "a")
+    create_adapter(instance, "copy", ["table:a"], "b")
+    run(instance, "files")
+    acquire, loads = VersionHold.acquire, [["2,y"], ["3,z"]]
+
+    def replace_first(hold: VersionHold) -> None:
+        if loads:
+            write(path, *loads.pop())
+            run(instance, "files")
+            expire_table_versions(instance, "a")
+        acquire(hold)
+
+    monkeypatch.setattr(VersionHold, "acquire", replace_first)
+    run(instance, "copy")
+    assert rows_of(instance, "b") == [(2, "y")]
+
+
+def test_a_deleted_source_is_a_rejected_run(instance: Instance) -> None:
+    create_adapter(instance, "copy", ["table:a"], "b")
+    delete_table(instance, "a")
+    with pytest.raises(InvalidRequestError, match="no table is named 'a'"):
+        run(instance, "copy")
+    (job,) = instance.jobs.tracker.recent(JobKind.ADAPTER)
+    assert (job.state, job.reasons) == (JobState.REJECTED, ("no table is named 'a'",))
 
 
 def test_the_history_has_rows_versions_sources_and_reasons(
