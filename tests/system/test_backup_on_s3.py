@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.backup.lock import lock_root
 from sleeper.clock import system_clock
 from sleeper.errors import ConflictError, DataError, InvalidRequestError
 from sleeper.properties.instance import ID
+from sleeper.runs.lock import lock_root
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.clock import FakeClock

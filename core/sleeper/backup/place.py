@@ -12,7 +12,6 @@ from pathlib import Path
 import xxhash
 import zstandard
 
-from sleeper.backup.lock import Lock
 from sleeper.backup.manifest import (
     Manifest,
     ObjectRecord,
@@ -31,6 +30,7 @@ from sleeper.errors import (
 from sleeper.files import StoredObject
 from sleeper.instance import Instance
 from sleeper.properties.instance import ID
+from sleeper.runs.lock import Lock
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.disk import make_folder
 from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot, open_root

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.admin.instance_folder import remove_deployed
-from sleeper.backup.lock import lock_root
 from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup
 from sleeper.backup.objects import (
     FileRecord,
@@ -34,6 +33,7 @@ from sleeper.properties.instance import ID
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.values import table_properties_from_text
 from sleeper.reports.check import check_version
+from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
 from sleeper.storage.location import DataRoot

@@ -12,7 +12,6 @@ from pathlib import Path
 import xxhash
 
 import sleeper
-from sleeper.backup.lock import lock_root
 from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup, time_of_id
 from sleeper.backup.objects import (
     CopyCounts,
@@ -36,6 +35,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import ID, QUERY_HOLD_SECONDS
 from sleeper.query.hold import VersionHold
 from sleeper.retries import Backoff, retry
+from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, StateObject
 from sleeper.tables import TableRef

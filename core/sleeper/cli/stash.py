@@ -12,6 +12,7 @@ from sleeper.cli.output import instance_command, note, print_listings, show_stag
 if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.stash.reader import Stash
+    from sleeper.stash.record import StashRecord
 
 stash = typer.Typer(
     help="Copy tables as gzipped JSON lines to a folder or bucket, and read the copies.",
@@ -24,6 +25,22 @@ Destination = Annotated[
         "--destination",
         metavar="DEST",
         help="Place of the stashes: a folder, file:///folder or s3://bucket/prefix.",
+    ),
+]
+OptionalDestination = Annotated[
+    str | None,
+    typer.Option(
+        "--destination",
+        metavar="DEST",
+        help="Place of the stash. Default: any.",
+    ),
+]
+StashName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STASH]",
+        help="Name of a stash, such as 2026-01-31-00-00-00. Default: the only one that is not "
+        "complete.",
     ),
 ]
 Root = Annotated[
@@ -55,6 +72,10 @@ def run(
         bool,
         typer.Option("--atomic", help="Copy all tables as of the same moment."),
     ] = False,
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="Let workers make the stash, and do not wait for its end."),
+    ] = False,
 ) -> None:
     """Make a stash of the tables now, and print its name.
 
@@ -67,13 +88,125 @@ def run(
       sleeper stash run --destination /data/stash
       sleeper stash run --destination s3://my-bucket/stash --atomic
       sleeper stash run --destination /data/stash --table orders --table customers
+      sleeper stash run --destination s3://my-bucket/stash --submit
+    """
+    from sleeper.stash.record import StashRequest
+    from sleeper.stash.start import start_stash
+
+    request = StashRequest(destination, tuple(table or ()), atomic, submitted=submit)
+    if submit:
+        from sleeper.stash.message import check_workers
+
+        check_workers(instance)
+    record = start_stash(instance, request)
+    if not submit:
+        _make(instance, record)
+        return
+    note("submitted: workers make it (`sleeper stash status` shows how far it is)")
+    typer.echo(record.name)
+
+
+@stash.command("status")
+@instance_command
+def status(
+    instance: "Instance",
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[STASH]", help="Name of a stash. Default: all stashes."),
+    ] = None,
+    destination: OptionalDestination = None,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Show how far the stashes of the instance are, or the tables of one of them.
+
+    A stash is waiting, running, interrupted (its process died), finishing, complete, cancelled or
+    failed. The reason is that of a failure, or the last errors of tasks that are not done.
+
+    \b
+    Examples:
+      sleeper stash status
+      sleeper stash status 2026-01-31-00-00-00 --destination s3://my-bucket/stash
+    """
+    from sleeper.stash.status import get_status, list_statuses, list_table_statuses
+
+    if name is None:
+        listing = list_statuses(instance, _digest(destination))
+    else:
+        record = _find(instance, destination, name)
+        listing = list_table_statuses(get_status(instance, record))
+    print_listings([listing], output)
+
+
+@stash.command("cancel")
+@instance_command
+def cancel(
+    instance: "Instance",
+    name: StashName = None,
+    destination: OptionalDestination = None,
+) -> None:
+    """Cancel a stash that is not complete, and delete its files.
+
+    The process or the workers that make it stop after the file that they write.
+
+    \b
+    Example:
+      sleeper stash cancel 2026-01-31-00-00-00
+    """
+    from sleeper.stash.finish import cancel_stash
+
+    record = _find(instance, destination, name)
+    cancel_stash(instance, record)
+    note(f"cancelled stash {record.name} of {record.request.destination}")
+
+
+@stash.command("recover")
+@instance_command
+def recover(
+    instance: "Instance",
+    name: StashName = None,
+    destination: OptionalDestination = None,
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="Let workers make what is missing, and do not wait."),
+    ] = False,
+) -> None:
+    """Continue a stash whose process died, or whose tasks failed.
+
+    It keeps its name and its cuts: it has each row once, as of the same transactions. That is
+    possible until the holds on the cuts expire (sleeper.stash.hold.minutes).
+
+    \b
+    Examples:
+      sleeper stash recover
+      sleeper stash recover 2026-01-31-00-00-00 --submit
     """
     from sleeper.reports.output import pluralize
-    from sleeper.stash.run import run_stash
+    from sleeper.stash.control import check_recoverable, recover_stash
+
+    record = _find(instance, destination, name)
+    if not submit:
+        check_recoverable(record)
+        _make(instance, record)
+        return
+    from sleeper.stash.message import check_workers
+
+    check_workers(instance)
+    sent = recover_stash(instance, record)
+    note(f"sent {pluralize(sent, 'task')} of stash {record.name} to workers")
+
+
+def _make(instance: "Instance", record: "StashRecord") -> None:
+    from sleeper.reports.output import pluralize
+    from sleeper.stash.run import make_stash
 
     start = time.monotonic()
-    with show_stages("stash") as on_stage:
-        result = run_stash(instance, destination, table or (), atomic, on_stage=on_stage)
+    try:
+        with show_stages("stash") as on_stage:
+            result = make_stash(instance, record, on_stage)
+    except BaseException:
+        if record.decision() is None:
+            note(f"stash {record.name} can be continued: sleeper stash recover {record.name}")
+        raise
     rows = sum(each.rows for each in result.tables)
     files = sum(each.files for each in result.tables)
     note(
@@ -81,6 +214,20 @@ def run(
         f"{pluralize(files, 'file')}, {time.monotonic() - start:.1f} s"
     )
     typer.echo(result.root)
+
+
+def _find(instance: "Instance", destination: str | None, name: str | None) -> "StashRecord":
+    from sleeper.stash.record import StashRecords
+
+    records = StashRecords(instance.storage.root)
+    return records.find(_digest(destination), name)
+
+
+def _digest(destination: str | None) -> str | None:
+    from sleeper.stash.place import parse_place
+    from sleeper.stash.record import destination_digest
+
+    return destination and destination_digest(parse_place(destination))
 
 
 @stash.command("latest")

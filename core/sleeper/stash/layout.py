@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Annotated
 
 from sleeper.clock import iso_time
@@ -20,6 +21,12 @@ FILE_SUFFIX = ".json.gz"
 _ROOT_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d")
 _ROOT_FORMAT = "%Y-%m-%d-%H-%M-%S"
 _SECOND_MS = 1000
+
+
+class StashFormat(Enum):
+    """The format of a stash's files."""
+
+    JSON = "json"
 
 
 def root_name(time_ms: int) -> str:

@@ -1,13 +1,385 @@
-"""The records of an instance's stashes: `stashes/<destination's digest>/<root name>`."""
+"""The records of an instance's stashes, in its own storage (docs/design/0015-stash.md).
+
+A record is a folder `stashes/<digest of the destination>/<root name>/`. Its objects are created
+once and never change, so processes that do the same work at the same time agree on the first.
+"""
 
 import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Annotated
 
-from sleeper.storage.location import DataRoot
+from sleeper.errors import ConflictError, DataError, InvalidRequestError, NotFoundError
+from sleeper.json_codec import JsonCodec, Member, camel_case
+from sleeper.schema.model import Schema
+from sleeper.stash.layout import StashFormat, is_root_name, table_directory
+from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
+from sleeper.tables import TableId
 
 STASHES_FOLDER = "stashes"
+_RUNNING_FOLDER = "stashes/running"
+_REQUEST = "request.json"
+_CUTS = "cuts.json"
+_DECISION = "decision.json"
+_PROBLEM_CHARACTERS_MAX = 2000
+
+PIECE_BYTES = 128 * 1024**2
+"""The default size of the data files of a piece."""
 
 
-def claim_root(own: DataRoot, destination: str, name: str) -> bool:
-    """Claims the name of a root for this stash. Returns False if another stash has it."""
-    digest = hashlib.sha256(destination.encode()).hexdigest()[:16]
-    return own.create(f"{STASHES_FOLDER}/{digest}/{name}", f"{destination}\n".encode())
+class Trigger(Enum):
+    """What started a stash."""
+
+    COMMAND = "command"
+    SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class StashRequest:
+    """What a stash copies, and where to, as `parse_place` returns it. No tables means all.
+
+    A submitted stash is made by workers, and any other by the process that starts it.
+    """
+
+    destination: str
+    tables: tuple[str, ...] = ()
+    atomic: bool = False
+    piece_bytes: int = PIECE_BYTES
+    format: StashFormat = StashFormat.JSON
+    trigger: Trigger = Trigger.COMMAND
+    submitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A table and the transaction at which it is copied: its number, and its time in milliseconds.
+
+    A hold of the table keeps the files of that version.
+    """
+
+    table: str
+    id: TableId
+    version: int
+    time_ms: Annotated[int, Member("time")]
+    hold: str
+    table_schema: Annotated[Schema, Member("schema")]
+
+    @property
+    def directory(self) -> str:
+        """The directory of the table's files."""
+        return table_directory(self.table)
+
+
+class Outcome(Enum):
+    """How a stash ends."""
+
+    COMPLETE = "complete"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The end of a stash, which is decided once, before anything is done about it."""
+
+    outcome: Outcome
+    at_ms: Annotated[int, Member("at")]
+    reason: Annotated[str | None, Member(optional=True)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The rows and files that a task wrote, and their bytes."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class TableProgress:
+    """The progress of a table. `tasks` is None until all its tasks are recorded."""
+
+    tasks: int | None = None
+    done: dict[int, TaskResult] = field(default_factory=dict)
+    is_dropped: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_dropped or (self.tasks is not None and len(self.done) >= self.tasks)
+
+    @property
+    def unfinished(self) -> list[int]:
+        """The numbers of tasks that are recorded and not done."""
+        if self.is_dropped:
+            return []
+        return [task for task in range(self.tasks or 0) if task not in self.done]
+
+    @property
+    def written(self) -> TaskResult:
+        """The sums over all tasks that are done."""
+        results = self.done.values()
+        return TaskResult(
+            sum(each.rows for each in results),
+            sum(each.files for each in results),
+            sum(each.bytes for each in results),
+        )
+
+
+_REQUEST_CODEC = JsonCodec(StashRequest, camel_case)
+_CUT_CODEC = JsonCodec(Cut)
+_DECISION_CODEC = JsonCodec(Decision)
+
+
+@dataclass(frozen=True)
+class StashRecord:
+    """The record of one stash. `name` is that of its root below the destination."""
+
+    own: DataRoot
+    digest: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The record's name in messages."""
+        return f"{self.digest}/{self.name}"
+
+    @property
+    def folder(self) -> str:
+        """The path of the record's folder."""
+        return f"{STASHES_FOLDER}/{self.key}"
+
+    @cached_property
+    def request(self) -> StashRequest:
+        """What was asked for. NotFoundError if there is no such stash."""
+        path = self._path(_REQUEST)
+        try:
+            return _REQUEST_CODEC.parse(self._text(path), self.own.url_of(path), DataError)
+        except NotFoundError:
+            raise NotFoundError(f"stash {self.name} has no record in this instance") from None
+
+    @property
+    def lock_path(self) -> str:
+        """The path of the lock of the process that makes the stash."""
+        return f"{STASHES_FOLDER}/{self.digest}-{self.name}.lock"
+
+    def claim(self, request: StashRequest) -> bool:
+        """Records what was asked for. Returns False if the record exists already."""
+        content = _lines([_REQUEST_CODEC.format(request)])
+        return self.own.create(self._path(_REQUEST), content)
+
+    def cuts(self) -> tuple[Cut, ...] | None:
+        """Returns the cuts of the tables; None before they are planned."""
+        path = self._path(_CUTS)
+        try:
+            lines = self._text(path).splitlines()
+        except NotFoundError:
+            return None
+        return tuple(_CUT_CODEC.parse(line, self.own.url_of(path), DataError) for line in lines)
+
+    def record_cuts(self, cuts: Iterable[Cut]) -> bool:
+        """Records the cuts. Returns False if another process did before."""
+        return self.own.create(self._path(_CUTS), _lines(_CUT_CODEC.format(cut) for cut in cuts))
+
+    def decision(self) -> Decision | None:
+        """Returns how the stash ends; None while that is open."""
+        path = self._path(_DECISION)
+        try:
+            return _DECISION_CODEC.parse(self._text(path), self.own.url_of(path), DataError)
+        except NotFoundError:
+            return None
+
+    def decide(self, decision: Decision) -> Decision:
+        """Decides how the stash ends. Returns the decision that counts, which is the first."""
+        if self.own.create(self._path(_DECISION), _lines([_DECISION_CODEC.format(decision)])):
+            return decision
+        found = self.decision()
+        if found is None:
+            raise ConflictError(f"stash {self.name} was deleted meanwhile")
+        return found
+
+    def write_task(self, table_id: TableId, number: int, content: bytes) -> None:
+        """Records a task. The content is the same each time that it is planned."""
+        self._replace(f"tasks/{table_id}/{number}.json", content)
+
+    def read_task(self, table_id: TableId, number: int) -> bytes:
+        """Returns a recorded task. NotFoundError if there is none."""
+        return self.own.read(self._path(f"tasks/{table_id}/{number}.json"))
+
+    def record_planned(self, table_id: TableId, tasks: int) -> None:
+        """Records that all tasks of a table are recorded."""
+        self._create(f"planned/{table_id},{tasks}")
+
+    def record_done(self, table_id: TableId, number: int, result: TaskResult) -> None:
+        """Records that a task is done."""
+        counts = f"{result.rows},{result.files},{result.bytes}"
+        self._create(f"done/{table_id}/{number}/{counts}")
+
+    def is_done(self, table_id: TableId, number: int) -> bool:
+        """Returns whether a task is done, or its table was left out."""
+        dropped = self._path(f"dropped/{table_id}")
+        return any(self._paths(f"done/{table_id}/{number}")) or dropped in self._paths("dropped")
+
+    def record_dropped(self, table_id: TableId) -> None:
+        """Records that a table was deleted, so that it is left out."""
+        self._create(f"dropped/{table_id}")
+
+    def record_problem(self, table_id: TableId, number: int, text: str) -> None:
+        """Records the last error of a task."""
+        content = text[:_PROBLEM_CHARACTERS_MAX].encode(errors="replace")
+        self._replace(f"problems/{table_id},{number}", content)
+
+    def problems(self) -> list[str]:
+        """Returns the last errors of tasks that are not done."""
+        progress = self.progress()
+        found = []
+        for path in sorted(self._paths("problems")):
+            table_id, _, number = path.rpartition("/")[2].partition(",")
+            tables = progress.get(TableId(table_id), TableProgress())
+            if int(number) not in tables.done:
+                found.append(self._text(path))
+        return list(dict.fromkeys(found))
+
+    def progress(self) -> dict[TableId, TableProgress]:
+        """Returns the progress of each table, from the names of objects alone."""
+        tables: dict[TableId, TableProgress] = {}
+        start = len(self.folder) + 1
+        for path in self._paths(""):
+            kind, *rest = path[start:].split("/")
+            if kind == "planned":
+                table_id, _, count = rest[0].partition(",")
+                _of(tables, table_id).tasks = int(count)
+            elif kind == "done":
+                counts = map(int, rest[2].split(","))
+                _of(tables, rest[0]).done[int(rest[1])] = TaskResult(*counts)
+            elif kind == "dropped":
+                _of(tables, rest[0]).is_dropped = True
+        return tables
+
+    def is_running(self) -> bool:
+        """Returns whether the stash was started and has not ended."""
+        try:
+            self.own.read(self.running_path)
+        except NotFoundError:
+            return False
+        return True
+
+    def record_end(self) -> None:
+        """Takes the stash out of those that run."""
+        self.own.delete([self.running_path, self.lock_path])
+
+    def delete(self) -> None:
+        """Deletes the record. Idempotent."""
+        self.record_end()
+        request = self._path(_REQUEST)
+        paths = [each.path for each in self.own.list_objects(self.folder) if each.path != request]
+        self.own.delete(paths)
+        self.own.delete([request])
+
+    @property
+    def running_path(self) -> str:
+        """The path of an object that exists while the stash runs."""
+        return f"{_RUNNING_FOLDER}/{self.digest}~{self.name}"
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+    def _text(self, path: str) -> str:
+        return self.own.read(path).decode(errors="replace")
+
+    def _paths(self, folder: str) -> list[str]:
+        """Returns the paths below a folder, without torn objects of killed processes."""
+        below = f"{self.folder}/{folder}".rstrip("/")
+        paths = (each.path for each in self.own.list_objects(below))
+        return [path for path in paths if not path.endswith(UNFINISHED_SUFFIX)]
+
+    def _create(self, name: str) -> None:
+        self.own.create(self._path(name), b"")
+
+    def _replace(self, name: str, content: bytes) -> None:
+        with self.own.replacing(self._path(name)) as sink:
+            sink.write(content)
+
+
+@dataclass(frozen=True, slots=True)
+class StashRecords:
+    """The records of all stashes of an instance, by its storage."""
+
+    own: DataRoot
+
+    def create(self, name: str, request: StashRequest) -> StashRecord | None:
+        """Claims the name of a root. Returns None if another stash of this instance has it."""
+        record = self.of(request.destination, name)
+        if _has_request(record):
+            return None
+        # A name that was claimed without this object would never be looked at.
+        self.own.create(record.running_path, b"")
+        return record if record.claim(request) else None
+
+    def of(self, destination: str, name: str) -> StashRecord:
+        """Returns the record of that name at a destination (`parse_place`). It may not exist."""
+        return StashRecord(self.own, destination_digest(destination), name)
+
+    def find(self, digest: str | None, name: str | None) -> StashRecord:
+        """Returns a stash by its name, by default the only one that has not ended.
+
+        `digest` is that of its destination; None is any. NotFoundError if there is none,
+        InvalidRequestError if there are several.
+        """
+        found = [
+            each
+            for each in (self.running() if name is None else self._named(name))
+            if digest in (None, each.digest)
+        ]
+        if not found:
+            what = f"stash {name}" if name else "stash that has not ended"
+            raise NotFoundError(f"the instance has no {what}")
+        if len(found) > 1:
+            names = ", ".join(f"{each.name} of {each.request.destination}" for each in found)
+            raise InvalidRequestError(f"there are several stashes: {names} (name one of them)")
+        return found[0]
+
+    def running(self) -> list[StashRecord]:
+        """Returns the stashes that have not ended, oldest first."""
+        paths = (each.path for each in self.own.list_objects(_RUNNING_FOLDER))
+        parts = (path.rpartition("/")[2].partition("~") for path in paths)
+        records = [
+            StashRecord(self.own, digest, name) for digest, _, name in parts if is_root_name(name)
+        ]
+        return sorted(filter(_has_request, records), key=lambda each: (each.name, each.digest))
+
+    def _named(self, name: str) -> list[StashRecord]:
+        digests = self.own.list_folders(STASHES_FOLDER)
+        return [r for r in (StashRecord(self.own, d, name) for d in digests) if _has_request(r)]
+
+    def all(self) -> list[StashRecord]:
+        """Returns the stashes of all destinations, newest first."""
+        own = self.own
+        records = [
+            StashRecord(own, digest, name)
+            for digest in own.list_folders(STASHES_FOLDER)
+            for name in own.list_folders(f"{STASHES_FOLDER}/{digest}")
+        ]
+        return sorted(filter(_has_request, records), key=lambda each: each.name, reverse=True)
+
+
+def destination_digest(destination: str) -> str:
+    """Returns the digest of a destination as `parse_place` returns it."""
+    return hashlib.sha256(destination.encode()).hexdigest()[:16]
+
+
+def _has_request(record: StashRecord) -> bool:
+    try:
+        return bool(record.request)
+    except NotFoundError:
+        return False  # a process died before it had claimed the name
+
+
+def _of(tables: dict[TableId, TableProgress], table_id: str) -> TableProgress:
+    return tables.setdefault(TableId(table_id), TableProgress())
+
+
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

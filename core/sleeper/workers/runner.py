@@ -43,6 +43,7 @@ from sleeper.properties.instance import (
 )
 from sleeper.query_service.service import remove_old_queries
 from sleeper.splitting.find import send_splits
+from sleeper.stash.control import control_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
 
@@ -152,6 +153,7 @@ _PROBLEMS_MAX = 20
 _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "batches": (None, 5.0),
     "adapters": (None, 5.0),
+    "stashes": (None, 5.0),
     "deletions": (COLLECTION_PERIOD_MINUTES, 60.0),
     "housekeeping": (ORPHAN_PERIOD_HOURS, 3600.0),
     "compaction": (COMPACTION_CREATION_PERIOD_MINUTES, 60.0),
@@ -285,6 +287,8 @@ class _Runner:
             found |= self._create_batches()
         if self._is_due(self._done_at, "adapters") or is_final:
             found |= self._start_adapters()
+        if self._is_due(self._done_at, "stashes") or is_final:
+            found |= self._control_stashes()
         for ref in self._instance.tables.index.list():
             with self._problems_logged(f"table {ref.name}"):
                 found |= self._maintain_table(ref, is_final)
@@ -318,6 +322,12 @@ class _Runner:
         for problem in report.problems:
             self._add_problem(problem)
         return bool(report.sent)
+
+    def _control_stashes(self) -> bool:
+        report = control_stashes(self._instance)
+        for problem in report.problems:
+            self._add_problem(problem)
+        return bool(report.planned or report.ended)
 
     def _finish_deletions(self) -> bool:
         # A worker may still write to the table's folder. The next period retries.

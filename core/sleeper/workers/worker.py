@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sleeper.adapters.queued_run import run_adapter_message
@@ -39,6 +40,7 @@ from sleeper.runs.retry_policy import (
 )
 from sleeper.runs.task import TaskRecord
 from sleeper.splitting.service import run_split_message
+from sleeper.stash.message import run_stash_message
 
 logger = logging.getLogger(__name__)
 
@@ -198,31 +200,9 @@ class Worker:
 
     def _run_job(self, name: QueueName, message: Message) -> tuple[int, int]:
         """Returns the numbers of rows read and written."""
-        instance, task_id = self._instance, self._task.id
-        match name:
-            case QueueName.INGEST:
-                rows = run_ingest_message(instance, message, task_id).rows
-                return rows, rows
-            case QueueName.COMPACTION:
-                return run_compaction_message(instance, message.body, task_id)
-            case QueueName.BULK_EXPORT:
-                rows = run_bulk_export_message(instance, message, task_id).rows
-                return rows, rows
-            case QueueName.ADAPTER:
-                return run_adapter_message(instance, message, task_id)
-            case QueueName.QUERY:
-                return run_query_message(instance, message), 0
-            case QueueName.LEAF_QUERY:
-                return run_leaf_query_message(instance, message), 0
-            case QueueName.DELETION:
-                run_delete_message(instance, message, task_id)
-            case QueueName.SPLITTING:
-                run_split_message(instance, message.body)
-            case QueueName.BULK_IMPORT_PERSISTENT_EMR:
-                run_persistent_import(instance, message)
-            case _:
-                raise InvalidRequestError(f"workers do not poll queue {name.value}")
-        return 0, 0
+        if name not in _JOBS:
+            raise InvalidRequestError(f"workers do not poll queue {name.value}")
+        return _JOBS[name](self._instance, message, self._task.id)
 
     def _visibility(self, name: QueueName) -> tuple[int, float]:
         """Returns the visibility timeout and the period of its renewal, in seconds."""
@@ -274,3 +254,43 @@ def _watch_signals(signals: int, ended: threading.Event, worker: Worker) -> None
     except SleeperError as error:
         logger.warning("could not return the job: %s", error)
     os._exit(_INTERRUPTED_STATUS)
+
+
+def _run_ingest(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    rows = run_ingest_message(instance, message, task_id).rows
+    return rows, rows
+
+
+def _run_bulk_export(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    rows = run_bulk_export_message(instance, message, task_id).rows
+    return rows, rows
+
+
+def _run_delete(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    run_delete_message(instance, message, task_id)
+    return 0, 0
+
+
+def _run_split(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
+    run_split_message(instance, message.body)
+    return 0, 0
+
+
+def _run_persistent_import(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
+    run_persistent_import(instance, message)
+    return 0, 0
+
+
+_JOBS: dict[QueueName, Callable[[Instance, Message, str], tuple[int, int]]] = {
+    QueueName.INGEST: _run_ingest,
+    QueueName.COMPACTION: lambda i, m, task_id: run_compaction_message(i, m.body, task_id),
+    QueueName.BULK_EXPORT: _run_bulk_export,
+    QueueName.ADAPTER: lambda i, m, task_id: run_adapter_message(i, m, task_id),
+    QueueName.STASH: lambda i, m, _: run_stash_message(i, m),
+    QueueName.QUERY: lambda i, m, _: (run_query_message(i, m), 0),
+    QueueName.LEAF_QUERY: lambda i, m, _: (run_leaf_query_message(i, m), 0),
+    QueueName.DELETION: _run_delete,
+    QueueName.SPLITTING: _run_split,
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: _run_persistent_import,
+}
+"""Each runs the job of a message and returns the numbers of rows read and written."""

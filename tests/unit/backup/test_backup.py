@@ -18,7 +18,6 @@ from sleeper.admin.code import add_wheels
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import rename, set_online
 from sleeper.api import Instance
-from sleeper.backup.lock import lock_root
 from sleeper.backup.place import open_place_to_read
 from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_schema
@@ -38,6 +37,7 @@ from sleeper.files import new_key_path
 from sleeper.garbage_collection.service import collect_table
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
+from sleeper.runs.lock import lock_root
 from sleeper.statestore.state_file import StateFile
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.storage.location import DataRoot

@@ -9,6 +9,7 @@ import pytest
 import sleeper
 from sleeper.api import Instance
 from sleeper.clock import system_clock
+from sleeper.instance import Instance as Ports
 from sleeper.stash.run import StashResult, run_stash
 
 SCHEMA = {
@@ -29,9 +30,16 @@ class Stasher:
 
     def run(self, *tables: str, atomic: bool = False, piece_bytes: int = 2**30) -> StashResult:
         """Makes a stash. Its clock is ahead, so that the name of the second is free."""
+        return run_stash(self.ports(), self.destination, tables, atomic, piece_bytes)
+
+    def ports(self) -> Ports:
+        """Returns the instance's ports, with a clock that is a second ahead of the last one."""
         self._offset_ms += 1000 * self.seconds_between_runs
-        ports = replace(self.instance._ports, clock=lambda: system_clock() + self._offset_ms)
-        return run_stash(ports, self.destination, tables, atomic, piece_bytes)
+        return replace(self.instance._ports, clock=lambda: system_clock() + self._offset_ms)
+
+    def pass_time(self, minutes: int) -> None:
+        """Sets the clock of later ports ahead."""
+        self._offset_ms += 60_000 * minutes
 
     @property
     def root(self) -> Path:

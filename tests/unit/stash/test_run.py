@@ -16,10 +16,12 @@ from sleeper.api import Table
 from sleeper.clock import iso_time
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.garbage_collection.service import collect_table, finish_deletions
+from sleeper.query.hold import create_hold
 from sleeper.retries import Backoff
-from sleeper.stash import Stash, cut, run
+from sleeper.stash import Stash, cut
 from sleeper.stash.layout import parse_tables
 from sleeper.stash.place import StashPlace
+from sleeper.stash.task import TaskWriter
 from sleeper.storage.location import DataRoot
 from tests.tables.opened import compact_fully
 from tests.unit.stash.conftest import SCHEMA, Stasher
@@ -244,15 +246,21 @@ def test_a_stash_has_the_state_at_one_transaction(
 
 
 def before_copying(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Runs the action once, after the first table has its cut."""
-    original, left = run._Run.copy, [action]
+    """Runs the action once, after the tables have their cuts."""
+    run_before_first(monkeypatch, TaskWriter, "write", action)
 
-    def copy(self: Any, cut: Any) -> Any:
+
+def run_before_first(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, action: Callable[[], object]
+) -> None:
+    original, left = getattr(owner, name), [action]
+
+    def call(*arguments: Any) -> Any:
         if left:
             left.pop()()
-        return original(self, cut)
+        return original(*arguments)
 
-    monkeypatch.setattr(run._Run, "copy", copy)
+    monkeypatch.setattr(owner, name, call)
 
 
 @pytest.mark.parametrize("atomic", [True, False])
@@ -265,7 +273,15 @@ def test_an_atomic_stash_has_all_tables_at_one_moment(
         first.ingest(rows(1))
         second.ingest(rows(1))
 
-    before_copying(monkeypatch, write_both)
+    held: list[int] = []
+
+    def hold_then_write(*arguments: Any) -> None:
+        create_hold(*arguments)
+        held.append(1)
+        if len(held) == 1:
+            write_both()
+
+    monkeypatch.setattr("sleeper.stash.cut.create_hold", hold_then_write)
     result = stasher.run(atomic=atomic)
     assert [each.rows for each in result.tables] == [0, 0 if atomic else 1]
 
@@ -419,7 +435,7 @@ def test_a_killed_stash_is_never_taken_for_a_complete_one(
             if root.success is not None:
                 assert len(documents(Path(stasher.destination, root.name, "a"))) == 1
         assert stash._place.success(stash._place.latest()) is not None
-    assert kills == 3 * 4  # a piece, _TABLES, _SUCCESS, _LATEST
+    assert kills == 3 * 5  # a task, a piece, _TABLES, _SUCCESS, _LATEST
     assert complete.root == stasher.root.name > before
 
 

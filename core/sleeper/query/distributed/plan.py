@@ -10,7 +10,14 @@ from typing import TypeVar
 from sleeper.datafiles.leaf_keys import LeafKeys, split_points
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, bounds_region, plan_leaves
+from sleeper.query.plan import (
+    FileScan,
+    LeafCut,
+    LeafPlan,
+    QueryPlan,
+    bounds_region,
+    plan_leaves,
+)
 from sleeper.query.request import Query
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore
@@ -36,10 +43,10 @@ class Part:
 
 def parts_of_leaves(leaves: Sequence[LeafPlan], bytes_max: int) -> list[Part]:
     """Returns the leaves as parts of at most `bytes_max`; a larger leaf is a part of its own."""
-    return [Part(tuple(group)) for group in group_small(leaves, _sizer(leaves), bytes_max)]
+    return [Part(tuple(group)) for group in group_small(leaves, leaf_sizer(leaves), bytes_max)]
 
 
-def _sizer(leaves: Sequence[LeafPlan]) -> Callable[[LeafPlan], float]:
+def leaf_sizer(leaves: Sequence[LeafPlan]) -> Callable[[LeafPlan], float]:
     """Returns a function for a leaf's bytes. Files count in equal shares for their leaves."""
     sharing = Counter(scan.file.path for leaf in leaves for scan in leaf.scans)
     return lambda leaf: sum(scan.file.bytes / sharing[scan.file.path] for scan in leaf.scans)
@@ -53,7 +60,7 @@ def divide_leaves(
     The sketches of a leaf's `files_max` largest files are read. StateMovedOnError if a file is
     gone.
     """
-    size = _sizer(plan.leaves)
+    size = leaf_sizer(plan.leaves)
     large = [leaf for leaf in plan.leaves if size(leaf) > bytes_max and not _is_lookup(leaf)]
     divided = sorted(large, key=size, reverse=True)[:_DIVIDED_LEAVES_MAX]
 
@@ -144,6 +151,22 @@ def group_small(
         total += item_size
     if group:
         yield group
+
+
+def cut_leaves(store: StateStore, version: int) -> Iterator[list[tuple[int, LeafCut]]]:
+    """Yields the plans of all leaves with files at a version, with the leaves' positions.
+
+    Pages of them, in key order. Positions count all leaves.
+    """
+    with store.reading(version) as state:
+        leaves = list(state.partitions.leaves())
+    for first in range(0, len(leaves), _LEAVES_PER_PLAN):
+        page = leaves[first : first + _LEAVES_PER_PLAN]
+        positions = {leaf.id: first + place for place, leaf in enumerate(page)}
+        query = Query(tuple(leaf.region for leaf in page), version=version)
+        with store.reading(version) as state:
+            cuts = plan_leaves(query, state.schema, state)
+        yield [(positions[cut.leaf.id], cut) for cut in cuts]
 
 
 def leaves_with_files(

@@ -24,6 +24,7 @@ from sleeper.jobs.process import is_alive, this_process
 from sleeper.json_codec import JsonCodec
 from sleeper.renewal import Renewal
 from sleeper.storage.bucket_folder import store_errors
+from sleeper.storage.disk import make_folder
 from sleeper.storage.location import DataRoot
 
 _SECONDS = 300
@@ -73,9 +74,28 @@ def lock_root(root: DataRoot, path: str, work: str, clock: Clock) -> Iterator[Lo
         yield Lock(lambda: None)
 
 
+def is_locked(root: DataRoot, path: str, clock: Clock) -> bool:
+    """Returns whether a process holds the lock of that name. It may end at any time."""
+    if isinstance(root.store, S3Store):
+        found = _read(root.store, path)
+        holder = _parse(found[0]) if found else None
+        return found is not None and (
+            holder is None or (holder.until > clock() and not holder.is_gone)
+        )
+    if not Path(root.url_of(path)).exists():
+        return False
+    try:
+        # For a moment, this process holds the lock.
+        with _lock_file(root, path, "a look at a lock", clock):
+            return False
+    except ConflictError:
+        return True
+
+
 @contextmanager
 def _lock_file(root: DataRoot, path: str, work: str, clock: Clock) -> Iterator[None]:
     file = Path(root.url_of(path))
+    make_folder(file.parent)
     descriptor = _open_locked(file, root, path)
     try:
         with suppress(OSError):  # a full disk: messages of others lack the holder

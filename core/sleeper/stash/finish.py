@@ -1,0 +1,133 @@
+"""Ends stashes: completes, cancels and fails them.
+
+The end is decided once in the record, so of a finisher and a cancel at the same time one wins.
+What follows from a decision can be repeated.
+"""
+
+import logging
+
+from sleeper.errors import ConflictError
+from sleeper.instance import Instance
+from sleeper.properties.instance import ID
+from sleeper.stash.cut import release_owned
+from sleeper.stash.layout import SUCCESS, TABLES, StashedTable, Success, format_tables, root_time_ms
+from sleeper.stash.place import StashPlace, open_place_to_write
+from sleeper.stash.record import Cut, Decision, Outcome, StashRecord, TableProgress
+from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
+
+logger = logging.getLogger(__name__)
+
+
+def stash_id(instance: Instance, record: StashRecord) -> str:
+    """Returns the id of a stash in logs, holds and `_SUCCESS`."""
+    return f"{instance.properties().get(ID)}-{record.name}"
+
+
+def hold_owner(instance: Instance, record: StashRecord) -> str:
+    """Returns the owner of a stash's holds."""
+    return f"stash {stash_id(instance, record)}"
+
+
+def is_finished(record: StashRecord) -> bool:
+    """Returns whether every task of every table is done."""
+    cuts, progress = record.cuts(), record.progress()
+    return cuts is not None and all(progress.get(cut.id, TableProgress()).is_done for cut in cuts)
+
+
+def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTable, ...]:
+    """Completes a stash whose tasks are all done, and returns its tables.
+
+    Writes `_TABLES`, then `_SUCCESS`, then `_LATEST` of the destination. ConflictError if it was
+    cancelled or failed meanwhile.
+    """
+    decision = record.decide(Decision(Outcome.COMPLETE, instance.clock()))
+    if decision.outcome is not Outcome.COMPLETE:
+        end_stash(instance, record, decision)
+        raise ConflictError(f"stash {record.name} was {describe_decision(decision)}")
+    place = open_place_to_write(record.request.destination, instance.storage.root)
+    cuts = record.cuts() or ()
+    progress = record.progress()
+    tables = tuple(
+        _describe(cut, progress[cut.id]) for cut in cuts if not progress[cut.id].is_dropped
+    )
+    if place.success(record.name) is None:
+        dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
+        _delete_unwanted(place.root, record, dropped)
+        _put(place.root, f"{record.name}/{TABLES}", format_tables(tables))
+        # Clocks of several machines differ, and this root must be the one that was completed last.
+        others = [each.success.completed_ms + 1 for each in place.roots() if each.success]
+        started_ms = root_time_ms(record.name)
+        completed_ms = max(instance.clock(), started_ms, *others)
+        success = Success(started_ms, completed_ms, stash_id(instance, record))
+        _put(place.root, f"{record.name}/{SUCCESS}", success.to_bytes())
+    place.record_latest()
+    release_owned(instance, cuts, hold_owner(instance, record))
+    record.record_end()
+    logger.info("completed stash", extra={"job_id": stash_id(instance, record)})
+    return tables
+
+
+def cancel_stash(instance: Instance, record: StashRecord) -> None:
+    """Cancels a stash and deletes its files. ConflictError if it is complete or failed."""
+    decision = record.decide(Decision(Outcome.CANCELLED, instance.clock()))
+    if decision.outcome is not Outcome.CANCELLED:
+        raise ConflictError(f"stash {record.name} has {describe_decision(decision)} already")
+    end_stash(instance, record, decision)
+
+
+def fail_stash(instance: Instance, record: StashRecord, reason: str) -> None:
+    """Ends a stash that cannot be completed. Its files remain until they are pruned."""
+    decision = record.decide(Decision(Outcome.FAILED, instance.clock(), reason))
+    end_stash(instance, record, decision)
+
+
+def end_stash(instance: Instance, record: StashRecord, decision: Decision) -> None:
+    """Does what follows from the decision. It can be repeated, and by several processes."""
+    if decision.outcome is Outcome.COMPLETE:
+        complete_stash(instance, record)
+        return
+    logger.warning(
+        "stash %s", describe_decision(decision), extra={"job_id": stash_id(instance, record)}
+    )
+    if decision.outcome is Outcome.CANCELLED:
+        place = open_place_to_write(record.request.destination, instance.storage.root)
+        _delete_files(place, record)
+    release_owned(instance, record.cuts() or (), hold_owner(instance, record))
+    record.record_end()
+
+
+def describe_decision(decision: Decision) -> str:
+    """Returns the end of a stash, and its reason if there is one."""
+    text = {Outcome.COMPLETE: "completed"}.get(decision.outcome, decision.outcome.value)
+    return f"{text}: {decision.reason}" if decision.reason else text
+
+
+def _describe(cut: Cut, progress: TableProgress) -> StashedTable:
+    written = progress.written
+    return StashedTable(
+        cut.table,
+        cut.id,
+        cut.version,
+        cut.time_ms,
+        written.rows,
+        written.files,
+        written.bytes,
+        cut.table_schema,
+    )
+
+
+def _delete_unwanted(root: DataRoot, record: StashRecord, dropped: list[Cut]) -> None:
+    """Deletes the files of tables that were left out, and unfinished ones of killed processes."""
+    directories = tuple(f"{record.name}/{cut.directory}/" for cut in dropped)
+    paths = [each.path for each in root.list_objects(record.name)]
+    root.delete([p for p in paths if p.endswith(UNFINISHED_SUFFIX) or p.startswith(directories)])
+
+
+def _delete_files(place: StashPlace, record: StashRecord) -> None:
+    paths = [each.path for each in place.root.list_objects(record.name)]
+    place.root.delete(paths)
+
+
+def _put(root: DataRoot, path: str, content: bytes) -> None:
+    with root.replacing(path) as sink:
+        sink.write(content)

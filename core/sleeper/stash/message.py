@@ -1,0 +1,73 @@
+"""Tasks of stashes by message (docs/formats.md, "Stash messages")."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.json_codec import JsonCodec, camel_case
+from sleeper.lenient_json import StrictText
+from sleeper.properties.instance import OPTIONAL_STACKS
+from sleeper.stash.layout import is_root_name
+from sleeper.stash.record import StashRecord
+from sleeper.tables import TableId, is_table_id
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class StashMessage:
+    """A task of a stash. `stash` is the digest of its destination and the name of its root."""
+
+    stash: StrictText
+    table_id: StrictText
+    task: int
+
+    def __post_init__(self) -> None:
+        digest, _, name = self.stash.partition("/")
+        if not _DIGEST.fullmatch(digest) or not is_root_name(name):
+            raise InvalidRequestError(f"stash {self.stash[:100]!r} is not the key of a stash")
+        if not is_table_id(self.table_id):
+            raise InvalidRequestError(f"{self.table_id[:100]!r} is not the id of a table")
+
+
+_CODEC = JsonCodec(StashMessage, camel_case, known=("stash", "tableId", "task"))
+
+
+def check_workers(instance: Instance) -> None:
+    """Raises InvalidRequestError if the instance has no workers that make stashes."""
+    if QueueName.STASH not in instance.jobs.queues:
+        raise InvalidRequestError(
+            f"instance {instance.where} has no workers for stashes (expected the part StashStack "
+            f"in {OPTIONAL_STACKS.name}, or no --submit)"
+        )
+
+
+def make_sender(instance: Instance, record: StashRecord) -> Callable[[TableId, int], None]:
+    """Returns a function that sends a task to the queue."""
+    queue = instance.jobs.queue(QueueName.STASH)
+
+    def send(table_id: TableId, number: int) -> None:
+        queue.send(_CODEC.format(StashMessage(record.key, table_id, number)))
+
+    return send
+
+
+def run_stash_message(instance: Instance, message: Message) -> tuple[int, int]:
+    """Does the task of a message. Returns the numbers of rows read and written.
+
+    InvalidRequestError if the message is invalid. A message of a stash that has ended, or whose
+    record was deleted, does nothing.
+    """
+    from sleeper.stash.task import do_task
+
+    request = _CODEC.parse(message.body, "stash message")
+    digest, _, name = request.stash.partition("/")
+    record = StashRecord(instance.storage.root, digest, name)
+    if not record.is_running():
+        return 0, 0
+    result = do_task(instance, record, TableId(request.table_id), request.task)
+    rows = 0 if result is None else result.rows
+    return rows, rows

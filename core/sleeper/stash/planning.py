@@ -1,0 +1,161 @@
+"""Plans a stash: cuts its tables, and divides them into pieces and tasks.
+
+A piece is a leaf, or a part of a large one, and becomes a file. A task is a group of adjacent
+small pieces, or one larger piece. The plan follows from the cuts, so planning can be repeated.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from sleeper.datafiles.leaf_keys import LeafKeys
+from sleeper.errors import DataError
+from sleeper.instance import Instance, OpenTable
+from sleeper.json_codec import parse_json
+from sleeper.partitions.json import region_from_json, region_to_json
+from sleeper.partitions.region import Region
+from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.query.distributed.plan import (
+    cut_leaves,
+    divide_region,
+    group_small,
+    leaf_sizer,
+)
+from sleeper.query.plan import LeafCut
+from sleeper.schema.model import Schema
+from sleeper.stash.cut import (
+    LostTableError,
+    cut_at_one_moment,
+    cut_each,
+    find_table,
+    release_cuts,
+)
+from sleeper.stash.layout import check_directories, piece_name
+from sleeper.stash.record import Cut, StashRecord, TableProgress
+from sleeper.tables import TableId
+
+_TASK_BYTES = 32 * 1024**2
+_TASK_PIECES_MAX = 100
+
+SendTask = Callable[[TableId, int], None]
+"""Receives the table and number of each task, when it is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A region of a table, at most a leaf, and the name of its file."""
+
+    file: str
+    region: Region
+
+
+def plan_stash(
+    instance: Instance,
+    record: StashRecord,
+    owner: str,
+    send: SendTask = lambda _table, _task: None,
+    on_table: Callable[[str], None] = lambda _: None,
+) -> tuple[Cut, ...]:
+    """Cuts the tables, records and sends all tasks, and returns the cuts. Can be repeated.
+
+    A table that is deleted meanwhile is left out, unless it was asked for by name: LostTableError.
+    """
+    cuts = record.cuts() or _cut_tables(instance, record, owner)
+    progress = record.progress()
+    for cut in cuts:
+        if progress.get(cut.id, TableProgress()).tasks is None:
+            on_table(cut.table)
+            _plan_table(instance, record, cut, send)
+    return cuts
+
+
+def send_unfinished(record: StashRecord, cuts: Iterable[Cut], send: SendTask) -> int:
+    """Sends the recorded tasks that are not done, and returns their number."""
+    progress = record.progress()
+    tasks = [(cut.id, n) for cut in cuts if cut.id in progress for n in progress[cut.id].unfinished]
+    for task in tasks:
+        send(*task)
+    return len(tasks)
+
+
+def read_task(record: StashRecord, schema: Schema, table_id: TableId, number: int) -> list[Piece]:
+    """Returns the pieces of a task. NotFoundError if it is not recorded."""
+    what = f"task {number} of stash {record.name}"
+    raw = parse_json(record.read_task(table_id, number), what, DataError)
+    return [Piece(each["file"], region_from_json(schema, each["region"])) for each in raw]
+
+
+def drop_table(record: StashRecord, cut: Cut) -> None:
+    """Leaves out a table that was deleted. LostTableError if it was asked for by name."""
+    if cut.table in record.request.tables:
+        raise LostTableError(f"table {cut.table!r} was deleted while stash {record.name} was made")
+    record.record_dropped(cut.id)
+
+
+def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cut, ...]:
+    names = record.request.tables
+    index = instance.tables.index
+    refs = [index.find(name) for name in names] if names else list(index.list())
+    check_directories(ref.name for ref in refs)
+    tables = [OpenTable(instance, ref) for ref in refs]
+    if record.request.atomic:
+        cuts = cut_at_one_moment(tables, owner)
+    else:
+        cuts = cut_each(tables, owner, may_vanish=not names)
+    if record.record_cuts(cuts):
+        return tuple(cuts)
+    # Another process has cut the tables at the same time.
+    release_cuts(instance, cuts)
+    return record.cuts() or ()
+
+
+def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTask) -> None:
+    table = find_table(instance, cut)
+    if table is None:
+        drop_table(record, cut)
+        return
+    count = 0
+    for count, pieces in enumerate(_make_tasks(table, cut, record.request.piece_bytes), 1):
+        lines = [
+            {"file": each.file, "region": region_to_json(cut.table_schema, each.region)}
+            for each in pieces
+        ]
+        record.write_task(cut.id, count - 1, json.dumps(lines, separators=(",", ":")).encode())
+        send(cut.id, count - 1)
+    record.record_planned(cut.id, count)
+
+
+def _make_tasks(table: OpenTable, cut: Cut, piece_bytes: int) -> Iterator[list[Piece]]:
+    """Yields the pieces of each task, in key order."""
+    sized = _make_pieces(table, cut, piece_bytes)
+    groups = group_small(
+        sized,
+        lambda each: each[1],
+        min(_TASK_BYTES, piece_bytes),
+        lambda group, _: len(group) < _TASK_PIECES_MAX,
+    )
+    return ([piece for piece, _ in group] for group in groups)
+
+
+def _make_pieces(table: OpenTable, cut: Cut, piece_bytes: int) -> Iterator[tuple[Piece, float]]:
+    """Yields the pieces of a table with the approximate bytes of their data files."""
+    files_max = table.instance.properties().get(SPLITTING_FILES_MAX)
+    for page in cut_leaves(table.state, cut.version):
+        size = leaf_sizer([leaf.plan for _, leaf in page])
+        for shard, leaf in page:
+            regions = [leaf.leaf.region]
+            if size(leaf.plan) > piece_bytes:
+                regions = _divide(table, cut, leaf, files_max, piece_bytes)
+            for number, region in enumerate(regions):
+                file = piece_name(cut.table, shard, cut.id, number)
+                yield Piece(file, region), size(leaf.plan) / len(regions)
+
+
+def _divide(
+    table: OpenTable, cut: Cut, leaf: LeafCut, files_max: int, piece_bytes: int
+) -> list[Region]:
+    """Divides a large leaf at quantiles of its files' sketches."""
+    files = [scan.file for scan in leaf.plan.scans]
+    root = table.instance.storage.root
+    keys = LeafKeys(cut.table_schema, leaf.leaf.region, files, files_max, root)
+    return divide_region(keys, piece_bytes)

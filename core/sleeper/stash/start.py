@@ -1,0 +1,105 @@
+"""Starts stashes: checks what is asked for, and claims the name of a root."""
+
+import logging
+import time
+from dataclasses import replace
+
+from sleeper.clock import Clock, iso_time
+from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.runs.lock import is_locked, lock_root
+from sleeper.stash.layout import check_directories, root_name, root_time_ms
+from sleeper.stash.place import StashPlace, open_place_to_write, parse_place
+from sleeper.stash.record import (
+    STASHES_FOLDER,
+    StashRecord,
+    StashRecords,
+    StashRequest,
+    destination_digest,
+)
+
+logger = logging.getLogger(__name__)
+
+# Names are whole seconds, so the next name is at most a second away.
+_CLAIMS = 50
+_SECONDS_BETWEEN_CLAIMS = 0.05
+
+
+def start_stash(instance: Instance, request: StashRequest, name: str | None = None) -> StashRecord:
+    """Records a stash and returns its record. Whoever makes it continues from there.
+
+    A scheduled stash has the `name` of its due time, so it starts once. InvalidRequestError for an
+    unusable destination or two tables that would share a directory, NotFoundError for an unknown
+    table, ConflictError if the name is taken or another stash of the destination is being made.
+    """
+    index = instance.tables.index
+    tables = tuple(index.find(each).name for each in dict.fromkeys(request.tables))
+    # Workers have other working directories.
+    request = replace(request, tables=tables, destination=parse_place(request.destination))
+    check_directories(tables or (ref.name for ref in index.list()))
+    own = instance.storage.root
+    place = open_place_to_write(request.destination, own)
+    _check_outside(place, instance)
+    records = StashRecords(own)
+    digest = destination_digest(request.destination)
+    starting = f"{STASHES_FOLDER}/{digest}.lock"
+    with lock_root(own, starting, "a stash that starts", instance.clock):
+        _check_none_runs(records, place, digest, instance.clock)
+        if name is None:
+            record = _claim_second(instance, records, place, request)
+        elif is_taken(place, name) or not (found := records.create(name, request)):
+            raise ConflictError(f"{place.name} already has the stash {name}")
+        else:
+            record = found
+    logger.info("started stash", extra={"job_id": record.name})
+    return record
+
+
+def is_dead(record: StashRecord, clock: Clock) -> bool:
+    """Returns whether a stash is made by no process and no workers, although it has not ended."""
+    return not record.request.submitted and not is_locked(record.own, record.lock_path, clock)
+
+
+def _check_none_runs(records: StashRecords, place: StashPlace, digest: str, clock: Clock) -> None:
+    for other in records.running():
+        if other.digest != digest:
+            continue
+        if not is_dead(other, clock):
+            raise ConflictError(
+                f"stash {other.name} of {place.name} is being made since "
+                f"{iso_time(root_time_ms(other.name))} (wait for its end, or cancel it with "
+                "`sleeper stash cancel`)"
+            )
+        logger.warning(
+            "stash %s of %s was interrupted: `sleeper stash recover` continues it, and "
+            "`sleeper stash cancel` deletes its files",
+            other.name,
+            place.name,
+        )
+
+
+def is_taken(place: StashPlace, name: str) -> bool:
+    """Returns whether the destination has a root of that name."""
+    return name in place.root.list_folders("")
+
+
+def _claim_second(
+    instance: Instance, records: StashRecords, place: StashPlace, request: StashRequest
+) -> StashRecord:
+    """Claims the name of this second, or of the next."""
+    for _ in range(_CLAIMS):
+        name = root_name(instance.clock())
+        if not is_taken(place, name):
+            record = records.create(name, request)
+            if record is not None:
+                return record
+        time.sleep(_SECONDS_BETWEEN_CLAIMS)
+    raise ConflictError(f"{place.name} already has a stash that started in the same second: {name}")
+
+
+def _check_outside(place: StashPlace, instance: Instance) -> None:
+    own, root = instance.storage.root, place.root
+    if own.url_of("") == root.url_of("") or root.url_of("").startswith(
+        own.url_of("").rstrip("/") + "/"
+    ):
+        raise InvalidRequestError(f"{place.name} is inside the instance {own.url_of('')}")

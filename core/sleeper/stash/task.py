@@ -1,0 +1,85 @@
+"""Does the tasks of stashes: in the process that makes a stash, and in workers."""
+
+from dataclasses import replace
+
+from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.instance import Instance
+from sleeper.query.engine import QueryEngine
+from sleeper.stash.cut import LostTableError, find_table
+from sleeper.stash.finish import fail_stash
+from sleeper.stash.piece import PieceWriter
+from sleeper.stash.place import open_place_to_write
+from sleeper.stash.planning import drop_table, read_task
+from sleeper.stash.record import Cut, StashRecord, TaskResult
+from sleeper.tables import TableId
+
+
+def do_task(
+    instance: Instance, record: StashRecord, table_id: TableId, number: int
+) -> TaskResult | None:
+    """Does a task in a worker. Returns None if it is not needed, or the stash cannot be completed.
+
+    An error is recorded for `sleeper stash status`. NotFoundError if there is no such task.
+    """
+    cut = next((each for each in record.cuts() or () if each.id == table_id), None)
+    if cut is None:
+        raise NotFoundError(f"stash {record.name} has no table {table_id}")
+    if record.decision() is not None or record.is_done(table_id, number):
+        return None
+    try:
+        return TaskWriter(instance, record).write(cut, number)
+    except LostTableError as error:
+        fail_stash(instance, record, str(error))
+        return None
+
+
+class TaskWriter:
+    """Writes the files of a stash's tasks. It may be used by several threads."""
+
+    def __init__(self, instance: Instance, record: StashRecord) -> None:
+        self._instance = instance
+        self._record = record
+        self._place = open_place_to_write(record.request.destination, instance.storage.root)
+        shared = instance.queries.engine()
+        # The limits of queries do not apply to whole tables.
+        settings = replace(shared.settings, rows_max=0, seconds_max=0, bytes_max=0)
+        self._engine = QueryEngine(settings, shared.clock)
+
+    @property
+    def threads(self) -> int:
+        """The number of tasks to do at the same time."""
+        return self._engine.settings.engine.threads
+
+    def write(self, cut: Cut, number: int) -> TaskResult | None:
+        """Writes the files of a task and records that it is done.
+
+        Returns None if the stash ended, or the table was deleted and is left out.
+        """
+        record = self._record
+        table = find_table(self._instance, cut)
+        if table is None:
+            drop_table(record, cut)
+            return None
+        folder = f"{record.name}/{cut.directory}"
+        results = []
+        try:
+            writer = PieceWriter(table, cut, self._engine, self._place.root, folder)
+            for piece in read_task(record, cut.table_schema, cut.id, number):
+                if record.decision() is not None:
+                    return None
+                results.append(writer.write(piece))
+        except SleeperError as error:
+            # Files and properties are missing also if the table was deleted.
+            is_missing = isinstance(error, (NotFoundError, StateMovedOnError, DataError))
+            if is_missing and find_table(self._instance, cut) is None:
+                drop_table(record, cut)
+                return None
+            record.record_problem(cut.id, number, f"table {cut.table!r}: {error}")
+            raise
+        result = TaskResult(
+            sum(each.rows for each in results),
+            sum(each.files for each in results),
+            sum(each.bytes for each in results),
+        )
+        record.record_done(cut.id, number, result)
+        return result
