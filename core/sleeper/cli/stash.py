@@ -24,7 +24,8 @@ Destination = Annotated[
     typer.Option(
         "--destination",
         metavar="DEST",
-        help="Place of the stashes: a folder, file:///folder or s3://bucket/prefix.",
+        help="Place of the stashes: a folder, s3://bucket/prefix, hdfs://namenode:8020/folder, or "
+        "the URL of another file system.",
     ),
 ]
 OptionalDestination = Annotated[

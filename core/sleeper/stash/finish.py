@@ -10,10 +10,11 @@ from sleeper.errors import ConflictError
 from sleeper.instance import Instance
 from sleeper.properties.instance import ID
 from sleeper.stash.cut import release_owned
+from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import SUCCESS, TABLES, StashedTable, Success, format_tables, root_time_ms
 from sleeper.stash.place import StashPlace, open_place_to_write
 from sleeper.stash.record import Cut, Decision, Outcome, StashRecord, TableProgress
-from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
+from sleeper.storage.location import UNFINISHED_SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def _describe(cut: Cut, progress: TableProgress) -> StashedTable:
     )
 
 
-def _delete_unwanted(root: DataRoot, record: StashRecord, dropped: list[Cut]) -> None:
+def _delete_unwanted(root: StashFiles, record: StashRecord, dropped: list[Cut]) -> None:
     """Deletes the files of tables that were left out, and unfinished ones of killed processes."""
     directories = tuple(f"{record.name}/{cut.directory}/" for cut in dropped)
     paths = [each.path for each in root.list_objects(record.name)]
@@ -128,6 +129,6 @@ def _delete_files(place: StashPlace, record: StashRecord) -> None:
     place.root.delete(paths)
 
 
-def _put(root: DataRoot, path: str, content: bytes) -> None:
+def _put(root: StashFiles, path: str, content: bytes) -> None:
     with root.replacing(path) as sink:
         sink.write(content)

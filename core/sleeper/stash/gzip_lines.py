@@ -10,14 +10,14 @@ from isal import isal_zlib
 
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.retries import Backoff, retry
-from sleeper.storage.location import DataRoot
+from sleeper.stash.files import StashFiles
 
 _RANGE_BYTES = 4 * 1024**2
 _GZIP_WINDOW_BITS = 31
 _PADDING = b"\0"
 
 
-def read_blocks(root: DataRoot, path: str) -> Iterator[list[bytes]]:
+def read_blocks(root: StashFiles, path: str) -> Iterator[list[bytes]]:
     """Yields the lines of a file with their ends, in blocks of a few megabytes.
 
     NotFoundError if the file does not exist, DataError if it is damaged.
@@ -34,7 +34,7 @@ def read_blocks(root: DataRoot, path: str) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _decompress(root: DataRoot, path: str) -> Iterator[bytes]:
+def _decompress(root: StashFiles, path: str) -> Iterator[bytes]:
     member = None
     for compressed in _ranges(root, path):
         while compressed:
@@ -58,7 +58,7 @@ def _decompress(root: DataRoot, path: str) -> Iterator[bytes]:
         raise DataError(f"{root.url_of(path)} is damaged: its end is missing")
 
 
-def _ranges(root: DataRoot, path: str) -> Iterator[bytes]:
+def _ranges(root: StashFiles, path: str) -> Iterator[bytes]:
     backoff = Backoff.for_requests(0.1, 5)
     try:
         with root.open_ranges(path) as file:

@@ -19,9 +19,9 @@ from sleeper.query.run import make_steps, plan_table_query, query_time, read_row
 from sleeper.query.service import make_query_table
 from sleeper.schema.model import NUMBER_COLUMN, Schema
 from sleeper.stash.documents import DocumentWriter
+from sleeper.stash.files import StashFiles
 from sleeper.stash.planning import Piece
 from sleeper.stash.record import Cut, TaskResult
-from sleeper.storage.location import DataRoot
 
 # Of igzip's levels 0 to 3. Documents become as small as with level 1 of zlib, in a third of the
 # time (docs/design/0015-stash.md).
@@ -33,7 +33,7 @@ class PieceWriter:
     """Writes the pieces of a table at its cut, each to a file below `folder` of `target`."""
 
     def __init__(
-        self, table: OpenTable, cut: Cut, engine: QueryEngine, target: DataRoot, folder: str
+        self, table: OpenTable, cut: Cut, engine: QueryEngine, target: StashFiles, folder: str
     ) -> None:
         self._table = table
         self._cut = cut

@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import (
     FILE_SUFFIX,
     LATEST,
@@ -16,9 +17,10 @@ from sleeper.stash.layout import (
     parse_tables,
 )
 from sleeper.storage.bucket import is_s3_url
+from sleeper.storage.file_system import FileSystemRoot, parse_url
 from sleeper.storage.location import DataRoot, open_root
 
-_FILE_SCHEME = "file://"
+_FILE_SCHEMES = ("file://", "local://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class StashRoot:
 class StashPlace:
     """A destination of stashes. `name` is the user's, for errors."""
 
-    root: DataRoot
+    root: StashFiles
     name: str
 
     def roots(self) -> list[StashRoot]:
@@ -91,17 +93,17 @@ class StashPlace:
 def open_place_to_write(name: str, like: DataRoot) -> StashPlace:
     """Opens a destination and creates it if necessary."""
     place = parse_place(name)
-    if not is_s3_url(place) and Path(place).exists() and not Path(place).is_dir():
+    if _is_folder(place) and Path(place).exists() and not Path(place).is_dir():
         raise InvalidRequestError(f"{name} is a file (expected a folder, or s3://bucket/prefix)")
-    return StashPlace(open_root(place, like), name)
+    return StashPlace(_open_files(place, like), name)
 
 
 def open_place_to_read(name: str, like: DataRoot | None = None) -> StashPlace:
     """Opens a destination. NotFoundError if it is a folder that does not exist."""
     place = parse_place(name)
-    if not is_s3_url(place) and not Path(place).is_dir():
+    if _is_folder(place) and not Path(place).is_dir():
         raise NotFoundError(f"{name} has no stash: the folder does not exist")
-    return StashPlace(open_root(place, like), name)
+    return StashPlace(_open_files(place, like), name)
 
 
 def parse_place(name: str) -> str:
@@ -109,16 +111,24 @@ def parse_place(name: str) -> str:
     if is_s3_url(name):
         bucket, _, prefix = name.partition("://")[2].partition("/")
         return f"s3://{bucket}/{prefix.strip('/')}"
-    if name.startswith(_FILE_SCHEME):
+    if name.startswith(_FILE_SCHEMES):
         parts = urlsplit(name)
         if parts.netloc not in ("", "localhost"):
             raise InvalidRequestError(f"{name} names another machine (expected file:///folder)")
         name = unquote(parts.path)
     elif "://" in name:
-        raise InvalidRequestError(
-            f"{name} has an unknown scheme (expected a folder, file:///folder or "
-            "s3://bucket/prefix)"
-        )
+        return parse_url(name)
     if not name:
         raise InvalidRequestError("the destination is empty (expected a folder or a URL)")
     return str(Path(name).resolve())
+
+
+def _open_files(place: str, like: DataRoot | None) -> StashFiles:
+    """Opens the files of a place that `parse_place` returned."""
+    if is_s3_url(place) or _is_folder(place):
+        return open_root(place, like)
+    return FileSystemRoot(place)
+
+
+def _is_folder(place: str) -> bool:
+    return "://" not in place

@@ -41,7 +41,7 @@ class Stash:
 
     @classmethod
     def open(cls, destination: str) -> Stash:
-        """Opens a folder, `file:///folder` or `s3://bucket/prefix`.
+        """Opens a folder, `s3://bucket/prefix`, or the URL of another file system.
 
         NotFoundError if a folder does not exist.
         """

@@ -23,6 +23,7 @@ from sleeper.stash.layout import parse_tables
 from sleeper.stash.place import StashPlace
 from sleeper.stash.task import TaskWriter
 from sleeper.storage.location import DataRoot
+from tests.file_systems import use_hdfs
 from tests.tables.opened import compact_fully
 from tests.unit.stash.conftest import SCHEMA, Stasher
 
@@ -370,11 +371,28 @@ def test_directories_that_would_clash_are_refused(
     assert not Path(stasher.destination).exists()
 
 
-@pytest.mark.parametrize("place", ["", "instance", "instance/data", "gs://bucket/x"])
+@pytest.mark.parametrize("place", ["", "instance", "instance/data", "gs://bucket/x", "memory://x"])
 def test_an_unusable_destination_is_refused(stasher: Stasher, place: str, tmp_path: Path) -> None:
     stasher.destination = place if "//" in place or not place else str(tmp_path / place)
-    with pytest.raises(InvalidRequestError, match=r"destination is empty|inside|scheme"):
+    with pytest.raises(InvalidRequestError, match=r"is empty|inside|gcsfs|lasting"):
         stasher.run()
+
+
+@pytest.mark.parametrize("place", ["hdfs://namenode:8020/stash/", "hdfs:///", "objectstore://x/y"])
+def test_a_stash_in_another_file_system_is_the_same(
+    stasher: Stasher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    use_hdfs(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    stasher.instance.create_table("a", SCHEMA, split_points=[2]).ingest(rows(1, 2, 3))
+    stasher.destination = place
+    results = [stasher.run(), stasher.run("a", atomic=True)]
+    stash = Stash.open(place)
+    assert [root.name for root in stash._place.roots()] == [each.root for each in results]
+    assert [document["~id"] for document in stash.scan("a")] == ["1", "2", "3"]
+    assert stash.lock(results[0].root) == results[0].root
+    found = [batch for each in stash.splits("a") for batch in stash.split("a", each).batches()]
+    assert pa.Table.from_batches(found).column("k").to_pylist() == [1, 2, 3]
 
 
 def test_stashes_of_one_second_have_different_names(stasher: Stasher) -> None:
