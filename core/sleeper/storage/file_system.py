@@ -85,14 +85,11 @@ class FileSystemRoot:
 
         The content is staged on local disk, so an upload can be repeated after an error.
         """
-        import pyarrow as pa
-
         with tempfile.NamedTemporaryFile(prefix="sleeper-") as staged:
             try:
-                with pa.PythonFile(staged, mode="w") as sink:
-                    yield sink
-                    staged.flush()
-                    _retry(partial(self._upload, staged.name, path))
+                yield staged
+                staged.flush()
+                _retry(partial(self._upload, staged.name, path))
             except OSError as error:
                 raise UnavailableError(f"cannot write {self.url_of(path)}: {error}") from error
 
