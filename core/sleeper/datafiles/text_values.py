@@ -2,10 +2,11 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import SessionContext, col, functions
+from datafusion import functions
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError, cast_or_find
+from sleeper.datafiles.engine.columns import map_column
 from sleeper.datafiles.times import parse_times
 from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, type_name
@@ -92,11 +93,9 @@ def _parse_decimals(column: pa.Array, target: DecimalType) -> pa.Array:
 
 
 def _decode_base64(column: pa.Array) -> pa.Array:
-    frame = SessionContext().from_arrow(pa.table({"text": column}))
     try:
-        batches = frame.select(functions.decode(col("text"), "base64")).collect()
+        return map_column(column, lambda text: functions.decode(text, "base64"), pa.binary())
     except Exception as error:  # DataFusion raises bare exceptions
         if is_transient(error):
             raise UnavailableError(f"cannot decode base64: {error}") from error
         raise UnfitError("not base64") from error
-    return pa.chunked_array([b.column(0) for b in batches], pa.binary()).combine_chunks()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import SessionContext, col, functions
+from datafusion import functions
 
 from sleeper.clock import iso_time
+from sleeper.datafiles.engine.columns import map_column
 from sleeper.query.rows.json_text import json_lines, json_values, plain_text
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
@@ -53,7 +54,6 @@ class DocumentWriter:
         self._table = json_values(pa.array([table]))[0].as_py()
         self._times_of = times_of
         self._times: dict[int, str] = {}
-        self._session = SessionContext()
 
     def documents(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.Array:
         """Returns a line of JSON, without its end, for each row and its transaction number."""
@@ -67,7 +67,7 @@ class DocumentWriter:
             f',"~table":{self._table},"~version":',
             numbers.cast(pa.string()),
             ',"~signature":"',
-            self._signatures(content),
+            map_column(content, functions.md5, pa.string()),
             '","~deleted":false,"~firstUpdateAt":"',
             time,
             '","~lastUpdateAt":"',
@@ -80,11 +80,6 @@ class DocumentWriter:
         """Returns the row key as text; of several fields, as a line of CSV."""
         texts = [plain_text(rows.column(place)) for place in range(self._keys)]
         return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*map(_csv, texts), ",")
-
-    def _signatures(self, content: pa.Array) -> pa.Array:
-        frame = self._session.from_arrow(pa.table({"content": content}))
-        digests = frame.select(functions.md5(col("content"))).collect()
-        return pa.concat_arrays([batch.column(0).cast(pa.string()) for batch in digests])
 
     def _time_texts(self, numbers: pa.Array) -> pa.Array:
         distinct, places = np.unique(numbers.to_numpy(), return_inverse=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import SessionContext, col, functions
+from datafusion import functions
 
+from sleeper.datafiles.engine.columns import map_column
 from sleeper.datafiles.times import time_text
 from sleeper.errors import InvalidRequestError
 
@@ -119,10 +120,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _base64(column: pa.Array) -> pa.Array:
-    frame = SessionContext().from_arrow(pa.table({"bytes": column}))
-    encoded = frame.select(functions.encode(col("bytes"), "base64pad")).collect()
-    chunks = [b.column(0).cast(pa.string()) for b in encoded]
-    return pa.chunked_array(chunks, pa.string()).combine_chunks()
+    return map_column(column, lambda value: functions.encode(value, "base64pad"), pa.string())
 
 
 # The closing bracket is counted as a comma.
