@@ -21,7 +21,8 @@ from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.partitions.region import key_region
 from sleeper.schema.model import schema_to_json
 from sleeper.statestore.database import Database
-from sleeper.statestore.fold import FOLD_FORMAT_VERSION, Fold
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold_tables import FOLD_FORMAT_VERSION
 from sleeper.statestore.rows import insert_file
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.transactions.add_files import AddFiles

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sleeper.statestore.database import Database
 from sleeper.statestore.deletes import forget_deletes
-from sleeper.statestore.fold import LOG_TABLE_PREFIX, Fold
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold_tables import LOG_TABLE_PREFIX
 from sleeper.statestore.reading.table_state import TableState
 
 

@@ -7,7 +7,8 @@ from functools import cache
 
 from sleeper.files import KeyFile
 from sleeper.partitions.region import Region
-from sleeper.statestore.fold import NOT_PINNED, Fold, path_hash
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold_tables import NOT_PINNED, path_hash
 from sleeper.statestore.rows import insert_row
 
 

@@ -9,7 +9,8 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Key, precedes
-from sleeper.statestore.fold import Fold, bound_columns, path_hash, range_columns
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold_tables import bound_columns, path_hash, range_columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from obstore.store import LocalStore, ObjectStore
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
-from sleeper.statestore.fold import create_tables
+from sleeper.statestore.fold_tables import create_tables
 from sleeper.storage.bucket import missing_object_error
 from sleeper.storage.disk import make_folder, sync_file, sync_folder
 

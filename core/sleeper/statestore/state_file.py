@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sleeper.errors import DataError
 from sleeper.statestore.database import translated_errors
-from sleeper.statestore.fold import create_tables, path_hash
+from sleeper.statestore.fold_tables import create_tables, path_hash
 from sleeper.statestore.rows import sidecars_from_column
 
 # The tables of files, whose paths begin with the id of the table that owns the objects.

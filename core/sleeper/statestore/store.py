@@ -11,7 +11,8 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database, translated_errors
-from sleeper.statestore.fold import Fold, create_tables, has_tables
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter, catch_up
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower

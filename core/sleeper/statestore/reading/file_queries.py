@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sleeper.files import DataFile, FileReference
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region
-from sleeper.statestore.fold import path_hash
+from sleeper.statestore.fold_tables import path_hash
 from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import data_file_columns, data_file_from_columns

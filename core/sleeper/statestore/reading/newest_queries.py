@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from sleeper.files import DataFile
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.fold import NOT_PINNED, AppliedId, path_hash
+from sleeper.statestore.fold import AppliedId
+from sleeper.statestore.fold_tables import NOT_PINNED, path_hash
 from sleeper.statestore.reading.delete_queries import may_have_deleted_sql
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import (

@@ -8,7 +8,7 @@ from sleeper.errors import NotFoundError
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
 from sleeper.schema.model import Key
-from sleeper.statestore.fold import range_columns
+from sleeper.statestore.fold_tables import range_columns
 from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import region_from_columns
 

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.deletes import find_key_file, forget_deletes
-from sleeper.statestore.fold import Effect, Fold, path_hash
+from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.fold_tables import path_hash
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.snapshot_versions import forget_versions, is_in_expired
 from sleeper.statestore.transactions.transaction import (

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.deletes import collect_key_files, find_key_file
-from sleeper.statestore.fold import Effect, Fold, path_hash
+from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.fold_tables import path_hash
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
     APPLY,

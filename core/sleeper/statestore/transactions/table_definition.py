@@ -17,7 +17,8 @@ from sleeper.processing.text import (
 )
 from sleeper.schema.defaults import check_default
 from sleeper.schema.model import Schema, make_latest, schema_from_json, schema_to_json
-from sleeper.statestore.fold import DAY_MS, SNAPSHOT_TABLE, Fold, create_keyed_tables
+from sleeper.statestore.fold import DAY_MS, SNAPSHOT_TABLE, Fold
+from sleeper.statestore.fold_tables import create_keyed_tables
 from sleeper.statestore.rows import insert_partition
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
