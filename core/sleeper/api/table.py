@@ -21,8 +21,6 @@ from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.ingest_job import new_job_id
-from sleeper.partitions.json import region_from_json
-from sleeper.partitions.region import Region
 from sleeper.processing.field_changes import (
     AddField,
     DropField,
@@ -31,12 +29,17 @@ from sleeper.processing.field_changes import (
     RenameField,
     WidenField,
 )
-from sleeper.processing.model import AggregationOp, Processing
-from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
+from sleeper.processing.model import Processing
+from sleeper.processing.text import (
+    iterator_call,
+    parse_aggregations,
+    parse_filters,
+    parse_operation,
+)
 from sleeper.purging.report import PurgeReport
 from sleeper.purging.service import purge_table
 from sleeper.query.changes.service import make_changes_request, open_changes
-from sleeper.query.request import Query, make_key_regions, make_range_region
+from sleeper.query.request import Query, select_regions
 from sleeper.query.service import open_query, read_schema
 from sleeper.reports.snapshot_versions import gather_snapshot_versions
 from sleeper.schema.model import Default, Field, FieldType, Schema
@@ -140,7 +143,7 @@ class Table:
         for a version that is no longer kept; `NotFoundError` if the table was deleted.
         """
         query = Query(
-            self._select(keys, ranges, regions) or None,
+            select_regions(self._first_schema, keys, ranges, regions) or None,
             None if columns is None else tuple(columns),
             limit,
             None if as_of is None else parse_version(as_of),
@@ -215,10 +218,10 @@ class Table:
                 raise InvalidRequestError(
                     "keys as Arrow data beside keys_from (expected one of them)"
                 )
-            others = self._select((), ranges, regions)
+            others = select_regions(self._first_schema, (), ranges, regions)
             batches = read_batches(keys)
             return delete_key_rows(self._instance, self.name, batches, others, delete_id)
-        selected = self._select(keys, ranges, regions)
+        selected = select_regions(self._first_schema, keys, ranges, regions)
         if paths is not None:
             return delete_keys_from(self._instance, self.name, paths, selected, delete_id)
         return delete_rows(self._instance, self.name, selected, delete_id)
@@ -285,21 +288,8 @@ class Table:
         Raises `InvalidRequestError` for a key or value that does not fit the schema, and if a row
         in the keys, ranges and regions is not deleted.
         """
-        selected = self._select(keys, ranges, regions)
+        selected = select_regions(self._first_schema, keys, ranges, regions)
         return purge_table(self._instance, self.name, selected, wait)
-
-    def _select(
-        self,
-        keys: Iterable[Sequence[object]],
-        ranges: Iterable[tuple[object | None, object | None]],
-        regions: Iterable[Mapping[str, Any]],
-    ) -> tuple[Region, ...]:
-        plain = {"stringsBase64Encoded": False}
-        return (
-            *make_key_regions(self._first_schema, keys),
-            *(make_range_region(self._first_schema, low, high) for low, high in ranges),
-            *(region_from_json(self._first_schema, {**plain, **region}) for region in regions),
-        )
 
     def changes(
         self,
@@ -354,7 +344,7 @@ class Table:
         """
         kind = parse_type(field_type) if isinstance(field_type, str) else field_type
         field = Field(name, kind, default=default)
-        operation = None if aggregation is None else _parse_operation(aggregation)
+        operation = None if aggregation is None else parse_operation(aggregation)
         return self._change(AddField(field, after, operation), change_id)
 
     def drop_field(self, name: str, change_id: str | None = None) -> SchemaChange:
@@ -404,12 +394,3 @@ class Table:
         """The number of the newest transaction, a value for `as_of`."""
         with self._instance.table(self.name).state.reading() as state:
             return int(state.number)
-
-
-def _parse_operation(text: str) -> AggregationOp:
-    known = {each.value: each for each in AggregationOp}
-    if text not in known:
-        raise InvalidRequestError(
-            f"unknown aggregation: {text!r} (expected one of {', '.join(known)})"
-        )
-    return known[text]

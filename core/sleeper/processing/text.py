@@ -61,17 +61,23 @@ def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
     """Parses aggregations, in order. InvalidRequestError names the invalid part."""
     aggregations = []
     for name, field, argument in _calls(text, "an aggregation such as sum(field)"):
-        op = _OPS.get(name.lower())
-        if op is None:
-            raise InvalidRequestError(
-                f"unknown aggregation {name!r} (expected one of {', '.join(_OPS)})"
-            )
+        op = parse_operation(name)
         if argument is not None:
             raise InvalidRequestError(
                 f"aggregation {name}({field}) takes one field, not {argument[:200]!r}"
             )
         aggregations.append(Aggregation(op, field))
     return tuple(aggregations)
+
+
+def parse_operation(name: str) -> AggregationOp:
+    """Returns the operation of an aggregation. InvalidRequestError if there is none of the name."""
+    op = _OPS.get(name.lower())
+    if op is None:
+        raise InvalidRequestError(
+            f"unknown aggregation: {name!r} (expected one of {', '.join(_OPS)})"
+        )
+    return op
 
 
 def format_filters(filters: tuple[AgeOff, ...]) -> str:

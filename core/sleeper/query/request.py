@@ -1,10 +1,11 @@
 """Queries by key: the rows, columns, limit and version to read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import make_range
+from sleeper.partitions.json import make_range, region_from_json
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing, check_processing
 from sleeper.schema.model import (
@@ -65,6 +66,24 @@ def make_range_region(schema: Schema, minimum: object | None, maximum: object | 
     high = None if maximum is None else check_key_value(field, maximum)
     others = whole_region(schema).ranges[1:]
     return Region((make_range(field, low, high), *others))
+
+
+def select_regions(
+    schema: Schema,
+    keys: Iterable[Sequence[object]],
+    ranges: Iterable[tuple[object | None, object | None]],
+    regions: Iterable[Mapping[str, Any]],
+) -> tuple[Region, ...]:
+    """Returns the regions of keys, of ranges of the first field, and of regions as objects.
+
+    Strings in an object are plain text, unless it says that they are encoded.
+    """
+    plain = {"stringsBase64Encoded": False}
+    return (
+        *make_key_regions(schema, keys),
+        *(make_range_region(schema, low, high) for low, high in ranges),
+        *(region_from_json(schema, {**plain, **region}) for region in regions),
+    )
 
 
 def select_columns(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:

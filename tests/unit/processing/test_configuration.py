@@ -97,7 +97,7 @@ def test_a_filter_is_refused(text: str, reason: str):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("avg(int)", r"unknown aggregation 'avg' \(expected one of sum, min, max, map_sum"),
+        ("avg(int)", r"unknown aggregation: 'avg' \(expected one of sum, min, max, map_sum"),
         ("sum(int,2)", r"sum\(int\) takes one field, not '2'"),
         ("sum", "'sum' is not an aggregation such as"),
         ("sum(nowhere)", "no field 'nowhere'"),
