@@ -20,7 +20,6 @@ from sleeper.properties.deployment import (
     ADAPTER_SUBNETS,
     ADAPTER_TASK_CPU,
     ADAPTER_TASK_MEMORY_MB,
-    INGEST_CPU_ARCHITECTURE,
 )
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import make_job_queue
@@ -94,11 +93,7 @@ class AdapterStack(cdk.NestedStack):
             kind=TaskKind(
                 kind="adapter",
                 place=ADAPTER_TASK_DEFINITION,
-                size=TaskSize(
-                    deployment.get(INGEST_CPU_ARCHITECTURE),
-                    deployment.get(ADAPTER_TASK_CPU),
-                    deployment.get(ADAPTER_TASK_MEMORY_MB),
-                ),
+                size=TaskSize.read(deployment, ADAPTER_TASK_CPU, ADAPTER_TASK_MEMORY_MB),
                 starts_every_minutes=minutes,
                 permissions=[
                     *commit(deployment),

@@ -14,7 +14,6 @@ from sleeper.properties.deployed import (
 from sleeper.properties.deployment import (
     EXPORT_TASK_CPU,
     EXPORT_TASK_MEMORY_MB,
-    INGEST_CPU_ARCHITECTURE,
     INGEST_TASK_PERIOD_MINUTES,
 )
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
@@ -60,11 +59,7 @@ class BulkExportStack(cdk.NestedStack):
             kind=TaskKind(
                 kind="bulk_export",
                 place=EXPORT_TASK_DEFINITION,
-                size=TaskSize(
-                    deployment.get(INGEST_CPU_ARCHITECTURE),
-                    deployment.get(EXPORT_TASK_CPU),
-                    deployment.get(EXPORT_TASK_MEMORY_MB),
-                ),
+                size=TaskSize.read(deployment, EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
                     # Holds are entries of the log.

@@ -104,10 +104,9 @@ def _job_creation(deployment: Deployment) -> Operation:
 
 
 def _task_size(deployment: Deployment) -> TaskSize:
-    processor = deployment.get(COMPACTION_CPU_ARCHITECTURE)
     cpu, memory = (
         (COMPACTION_ARM_CPU, COMPACTION_ARM_MEMORY_MB)
-        if processor == "ARM64"
+        if deployment.get(COMPACTION_CPU_ARCHITECTURE) == "ARM64"
         else (COMPACTION_X86_CPU, COMPACTION_X86_MEMORY_MB)
     )
-    return TaskSize(processor, deployment.get(cpu), deployment.get(memory))
+    return TaskSize.read(deployment, cpu, memory, COMPACTION_CPU_ARCHITECTURE)

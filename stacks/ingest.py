@@ -6,7 +6,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import INGEST_TASK_DEFINITION
-from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, INGEST_TASK_PERIOD_MINUTES
+from sleeper.properties.deployment import INGEST_TASK_PERIOD_MINUTES
 from sleeper.properties.instance import (
     INGEST_TASK_CPU,
     INGEST_TASK_MEMORY_MB,
@@ -55,11 +55,7 @@ class IngestStack(cdk.NestedStack):
             kind=TaskKind(
                 kind="ingest",
                 place=INGEST_TASK_DEFINITION,
-                size=TaskSize(
-                    deployment.get(INGEST_CPU_ARCHITECTURE),
-                    deployment.get(INGEST_TASK_CPU),
-                    deployment.get(INGEST_TASK_MEMORY_MB),
-                ),
+                size=TaskSize.read(deployment, INGEST_TASK_CPU, INGEST_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
                     *commit(deployment),

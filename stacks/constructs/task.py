@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
 from constructs import Construct
 
 from sleeper.properties.declaration import Property
-from sleeper.properties.deployment import TASK_DISK_GIB
+from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, TASK_DISK_GIB
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import (
     FunctionCode,
@@ -29,11 +30,22 @@ _STARTING_SECONDS = 55
 
 @dataclass(frozen=True, slots=True)
 class TaskSize:
-    """The CPU, memory and disk of a task."""
+    """The CPU and memory of a task."""
 
     processor: str
     cpu: int
     memory_mb: int
+
+    @classmethod
+    def read(
+        cls,
+        deployment: Deployment,
+        cpu: Property[int],
+        memory_mb: Property[int],
+        processor: Property[str] = INGEST_CPU_ARCHITECTURE,
+    ) -> Self:
+        """Returns the size that the properties of the deployment set."""
+        return cls(deployment.get(processor), deployment.get(cpu), deployment.get(memory_mb))
 
 
 @dataclass(frozen=True, slots=True)
