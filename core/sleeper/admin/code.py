@@ -28,7 +28,7 @@ _COLUMNS = (
     Column("object", "Object"),
     Column("wheel", "Wheel"),
     Column("version", "Version"),
-    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
 )
 
 

@@ -11,12 +11,12 @@ _TABLE_COLUMNS = (
     Column("number", "Version", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
     Column("rows", "Rows", ColumnKind.COUNT),
-    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
 )
 _BACKUP_COLUMNS = (
     *_TABLE_COLUMNS,
     Column("copied_objects", "Copied", ColumnKind.COUNT),
-    Column("copied_bytes", "Copied size", ColumnKind.BYTES),
+    Column("copied_bytes", "Copied bytes", ColumnKind.BYTES),
 )
 _FAULT_COLUMNS = (
     Column("path", "File", ColumnKind.PATH),
@@ -28,7 +28,7 @@ _LIST_COLUMNS = (
     Column("time", "Time", ColumnKind.TIME),
     Column("tables", "Tables", ColumnKind.COUNT),
     Column("rows", "Rows", ColumnKind.COUNT),
-    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
     Column("version", "Sleeper"),
 )
 

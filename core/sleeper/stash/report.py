@@ -24,7 +24,7 @@ _TABLE_COLUMNS = (
     Column("versionAt", "Version at", ColumnKind.TIME, lambda each: each.time_ms),
     Column("rows", "Rows", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
-    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
     Column("directory", "Directory", value=lambda each: each.directory if each.rows else None),
 )
 
