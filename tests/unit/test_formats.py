@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sleeper.adapters.definition import ADAPTERS
 from sleeper.adapters.message import parse_adapter_message
 from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
@@ -70,6 +71,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Results destinations": lambda body: RESULTS_DESTINATION.decode(json.loads(body)),
     "Leaf query messages": _leaf_query,
     "Adapter messages": parse_adapter_message,
+    "Adapter definitions": lambda body: ADAPTERS.parse(body, "definition"),
     "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),

@@ -95,13 +95,13 @@ def find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobStat
 def _describe(adapter: Adapter) -> Listing:
     """Describes a definition: a row with its members in JSON, lines in text."""
     raw = ADAPTERS.to_json(adapter)
-    columns = tuple(Column(member, member.title()) for member in _DEFINITION)
-    row = tuple(raw.get(member) for member in _DEFINITION)
     if adapter.schedule is not None:
         raw["schedule"] = {
             "expression": adapter.schedule.expression,
-            "since": iso_time(adapter.schedule.since_ms),
+            "setAt": iso_time(adapter.schedule.since_ms),
         }
+    columns = tuple(Column(member, member.title()) for member in _DEFINITION)
+    row = tuple(raw.get(member) for member in _DEFINITION)
     lines = [
         f"  {group}.{member}: {value if isinstance(value, str | int) else ', '.join(value)}"
         for group, members in raw.items()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 snapshots = typer.Typer(
-    help="List and expire the versions of snapshot tables; store the state of any table.",
+    help="List and expire versions of snapshot tables; take state snapshots of any table.",
     no_args_is_help=True,
 )
 dead_letters = typer.Typer(help="List, redrive and delete dead letters.", no_args_is_help=True)
@@ -76,10 +76,11 @@ def expire_versions(
 @snapshots.command("take")
 @instance_command
 def take_snapshot(instance: "Instance", name: TableName) -> None:
-    """Store a snapshot of a table's state and trim its log.
+    """Store a state snapshot of a table of any type, and trim its log.
 
-    The table can be of any type: the versions of snapshot tables are unrelated. The log keeps the
-    transactions that followers and holds need.
+    A state snapshot lists the partitions, files and references at one transaction, so that the
+    state can be read without the whole log. It has no rows, and is not a version of a snapshot
+    table. The log keeps the transactions that followers and holds need.
 
     \b
     Example:
@@ -89,7 +90,7 @@ def take_snapshot(instance: "Instance", name: TableName) -> None:
 
     taken = snapshot_table(instance, instance.tables.index.find(name), always=True)
     assert taken is not None
-    note(f"stored a snapshot at transaction {taken.number:,}")
+    note(f"stored a state snapshot at transaction {taken.number:,}")
     if taken.trimmed_to:
         note(f"trimmed the log up to transaction {taken.trimmed_to:,}")
 

@@ -116,7 +116,7 @@ class TaskStep(Enum):
 class TaskEvent:
     """The start, a heartbeat or the end of a task. Trackers keep the latest heartbeat.
 
-    `process` is the adapter's name of the process. Totals belong to the end; `reason` is the
+    `process` is the platform's name of the process. Totals belong to the end; `reason` is the
     cause of an end that the task did not record itself.
     """
 

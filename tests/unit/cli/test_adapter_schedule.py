@@ -24,6 +24,9 @@ def test_a_schedule_is_set_listed_and_removed(sleeper: Sleeper) -> None:
     (listed,) = sleeper("adapter", "list", "--output", "json").rows
     assert listed["schedule"] == "cron(0 6 1 1 ? 2199)"
     assert listed["next"].startswith("2199-01-01T06:00:00")
+    (shown,) = sleeper("adapter", "show", "a", "--output", "json").rows
+    assert set(shown["schedule"]) == {"expression", "setAt"}
+    assert shown["schedule"]["setAt"].endswith("Z")
     assert sleeper("adapter", "schedule", "a", "none").stderr == (
         "removed the schedule of adapter a\n"
     )

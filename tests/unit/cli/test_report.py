@@ -153,7 +153,7 @@ def test_follower_create_rejects_collected_versions(full: Sleeper) -> None:
 def test_snapshot_take_stores_a_snapshot(full: Sleeper) -> None:
     snapshot = full("snapshot", "take", "cities")
     assert (snapshot.status, snapshot.stdout) == (0, "")
-    assert snapshot.stderr == "stored a snapshot at transaction 4\n"
+    assert snapshot.stderr == "stored a state snapshot at transaction 4\n"
     (row,) = full("report", "state", "--output", "json").rows
     assert row["snapshots"] == [4]
 
