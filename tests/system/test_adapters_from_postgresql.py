@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_found_at_the_creation(
 def test_a_database_that_is_away_is_unavailable_with_its_reason(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = DatabaseOptions("orders")
+    options = DatabaseOptions(table="orders")
     for url, error in (
         ("postgresql://me@127.0.0.1:1/shop", "port 1 failed: Connection refused"),
         ("postgresql://me@nosuch.invalid/shop", "could not translate host name"),
@@ -338,7 +338,7 @@ def test_no_text_contains_the_password(
     try:
         monkeypatch.setenv("SHOP_PASSWORD", secret)
         url = database.url.replace("test@", f"{role}@")
-        options = DatabaseOptions("orders", password=PASSWORD)
+        options = DatabaseOptions(table="orders", password=PASSWORD)
         create_adapter(instance, "orders", [url], "sink", options)
         assert run_adapter(instance, "orders").rows == 1
         database.run(f"REVOKE SELECT ON orders FROM {role}")

@@ -34,8 +34,8 @@ def test_a_database_feeds_a_snapshot_table_which_feeds_another(
     secrets.create_secret(
         Name="shop", SecretString=f'{{"password": "{postgres_database.password}"}}'
     )
-    options = DatabaseOptions("orders", password="secret:shop")
-    missing = DatabaseOptions("orders", password="secret:nosuch")
+    options = DatabaseOptions(table="orders", password="secret:shop")
+    missing = DatabaseOptions(table="orders", password="secret:nosuch")
     with pytest.raises(InvalidRequestError, match="secret nosuch does not exist"):
         create_adapter(instance, "orders", [postgres_database.url], "a", missing)
     create_adapter(instance, "orders", [postgres_database.url], "a", options)

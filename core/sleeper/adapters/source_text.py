@@ -32,7 +32,7 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOptions:
     """The options of a database, as texts of users. See `DatabaseSource`."""
 
@@ -87,17 +87,17 @@ def _database(url: str, options: DatabaseOptions) -> DatabaseSource:
         )
     return DatabaseSource(
         stored,
-        options.table,
-        options.query,
-        options.user or user,
-        options.password,
-        _engine(options.engine),
-        options.partition_column,
-        options.lower,
-        options.upper,
-        options.partitions,
-        options.fetch_rows,
-        _seconds(options.timeout),
+        table=options.table,
+        query=options.query,
+        user=options.user or user,
+        password=options.password,
+        engine=_engine(options.engine),
+        partition_column=options.partition_column,
+        lower=options.lower,
+        upper=options.upper,
+        partitions=options.partitions,
+        fetch_rows=options.fetch_rows,
+        timeout_seconds=_seconds(options.timeout),
     )
 
 

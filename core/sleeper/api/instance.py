@@ -251,17 +251,17 @@ class Instance:
         `UnavailableError` if the source does not answer.
         """
         options = DatabaseOptions(
-            table,
-            query,
-            user,
-            password,
-            engine,
-            partition_column,
-            lower,
-            upper,
-            partitions,
-            fetch_rows,
-            timeout,
+            table=table,
+            query=query,
+            user=user,
+            password=password,
+            engine=engine,
+            partition_column=partition_column,
+            lower=lower,
+            upper=upper,
+            partitions=partitions,
+            fetch_rows=fetch_rows,
+            timeout=timeout,
         )
         texts = [source] if isinstance(source, str) else source
         return create_adapter(self._ports, name, texts, sink, options, replace, check)

@@ -63,16 +63,16 @@ class TableReader:
         """
         self._check_open()
         return self._table.query(
-            keys,
-            ranges,
-            regions,
-            columns,
-            limit,
-            self._version,
-            filters,
-            aggregations,
-            iterator,
-            iterator_config,
+            keys=keys,
+            ranges=ranges,
+            regions=regions,
+            columns=columns,
+            limit=limit,
+            as_of=self._version,
+            filters=filters,
+            aggregations=aggregations,
+            iterator=iterator,
+            iterator_config=iterator_config,
         )
 
     def sql(self, statement: str, as_of: "Mapping[str, AsOf] | None" = None) -> Rowset:

@@ -172,17 +172,17 @@ def create(
     from sleeper.adapters.source_text import DatabaseOptions
 
     options = DatabaseOptions(
-        table,
-        query,
-        user,
-        password,
-        engine,
-        partition_column,
-        lower,
-        upper,
-        partitions,
-        fetch_rows,
-        timeout,
+        table=table,
+        query=query,
+        user=user,
+        password=password,
+        engine=engine,
+        partition_column=partition_column,
+        lower=lower,
+        upper=upper,
+        partitions=partitions,
+        fetch_rows=fetch_rows,
+        timeout=timeout,
     )
     with _local_spark(instance) as spark:
         made = create_adapter(instance, name, source, sink, options, replace, not no_check, spark)

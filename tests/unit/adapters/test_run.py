@@ -295,7 +295,9 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
     with pytest.raises(InvalidRequestError, match="table, partitions given for a source that is"):
         create_adapter(instance, "x", ["y.csv"], "b", DatabaseOptions(table="t", partitions=2))
     with pytest.raises(InvalidRequestError, match="timeout 'soon' is not a duration"):
-        create_adapter(instance, "x", ["mysql://h/d"], "b", DatabaseOptions("t", timeout="soon"))
+        create_adapter(
+            instance, "x", ["mysql://h/d"], "b", DatabaseOptions(table="t", timeout="soon")
+        )
 
 
 def test_an_adapter_is_replaced_only_on_request(instance: Instance) -> None:
