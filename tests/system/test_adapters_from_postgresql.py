@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_found_at_the_creation(
         ({"table": None, "query": "SELECT 1 AS id"}, "(query) has no column 'v'"),
         ({}, f"{where} orders: column 'v' has the type int4, which does not fit the field's type"),
         ({"password": "env:WRONG"}, f"{where}: cannot connect: password authentication failed"),
-        ({"password": None}, "no password supplied"),
+        ({"password": None}, "no password supplied (expected a password: env:NAME, file:PATH"),
         ({"user": "nobody"}, "user 'nobody' is not the user 'test' of the URL"),
         ({"partition_column": "id", "engine": "adbc"}, "reads with one connection"),
     ):
@@ -345,6 +345,8 @@ def test_no_text_contains_the_password(
         with pytest.raises(InvalidRequestError, match="permission denied") as raised:
             run_adapter(instance, "orders")
         texts.append(str(raised.value))
+        with pytest.raises(InvalidRequestError, match="permission denied for table orders"):
+            create_adapter(instance, "orders", [url], "sink", options, replace=True)
         monkeypatch.setenv("SHOP_PASSWORD", f"{secret} no")
         with pytest.raises(InvalidRequestError, match="authentication failed") as raised:
             run_adapter(instance, "orders")

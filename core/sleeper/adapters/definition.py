@@ -22,7 +22,7 @@ from sleeper.tables import check_table_name
 ADAPTER_NAME_LENGTH_MAX = 100
 PARTITIONS_MAX = 1_000
 _FETCH_ROWS_MAX = 1_000_000
-_TIMEOUT_SECONDS_MAX = 7 * 86_400
+TIMEOUT_SECONDS_MAX = 7 * 86_400
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ADAPTER_NAME_LENGTH_MAX - 1}}}")
 
 
@@ -64,17 +64,15 @@ class DatabaseSource:
     def __post_init__(self) -> None:
         parse_database_url(self.url)
         if (self.table is None) == (self.query is None):
-            given = "neither" if self.table is None else "both"
-            raise InvalidRequestError(
-                f"database source has {given} of table and query (expected a table or a query)"
-            )
+            given = "neither a table nor a query" if self.table is None else "a table and a query"
+            raise InvalidRequestError(f"database source has {given} (expected one of them)")
         if not (self.table or self.query or "").strip():
             raise InvalidRequestError("database source: the table or query is empty")
         if self.password is not None:
             parse_secret(self.password)
         _check_number("partitions", self.partitions, PARTITIONS_MAX)
         _check_number("fetch rows", self.fetch_rows, _FETCH_ROWS_MAX)
-        _check_number("timeout seconds", self.timeout_seconds, _TIMEOUT_SECONDS_MAX)
+        _check_number("timeout seconds", self.timeout_seconds, TIMEOUT_SECONDS_MAX)
         self._check_parts()
 
     def _check_parts(self) -> None:
@@ -252,4 +250,4 @@ def check_adapter_name(name: str) -> str:
 
 def _check_number(name: str, value: int | None, largest: int) -> None:
     if value is not None and not 1 <= value <= largest:
-        raise InvalidRequestError(f"{name} {value} is out of range (expected 1 to {largest:,})")
+        raise InvalidRequestError(f"{name} {value:,} is out of range (expected 1 to {largest:,})")

@@ -16,6 +16,7 @@ from sleeper.adapters.database_errors import database_error
 from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.database_url import DatabaseKind, parse_database_url
 from sleeper.adapters.definition import DatabaseSource
+from sleeper.adapters.secrets import SECRET_FORMS
 from sleeper.adapters.sql_columns import (
     POSTGRESQL_FORMATS,
     ColumnKind,
@@ -55,6 +56,7 @@ _ADDITIONS = (
     r"^[A-Z_]+: ",
     r"^\[libpq\] ",
     r"^Failed to connect: ",
+    r"^fe_sendauth: ",
     r"^.*?(?:ERROR|FATAL): +",
     # A hint of libpq on a refused connection.
     r" Is the server running on that host.*",
@@ -79,8 +81,9 @@ def check_database(source: DatabaseSource, password: str | None, schema: Schema)
     with _connected(source, password) as reader:
         columns = reader.columns()
         check_columns(columns, schema, DatabaseKind.POSTGRESQL, source.describe())
-        # Also finds columns that the user has no right to read.
-        reader.prepare(_statement(source, columns, schema))
+        # The server checks the user's rights only when it runs a statement.
+        for _ in reader.rows(f"{_statement(source, columns, schema)} LIMIT 0"):
+            pass
 
 
 def read_database(
@@ -242,6 +245,8 @@ def _scale(metadata: dict[bytes, bytes]) -> int:
 def _connection_error(source: DatabaseSource, text: str) -> SleeperError:
     where = parse_database_url(source.url).shown
     message = f"{where}: cannot connect: {_shorten(text)}"
+    if "no password supplied" in text:
+        message += f" (expected a password: {SECRET_FORMS})"
     is_refused = any(reason in text for reason in _REFUSED)
     return InvalidRequestError(message) if is_refused else UnavailableError(message)
 

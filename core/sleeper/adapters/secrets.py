@@ -15,7 +15,7 @@ from pathlib import Path
 from sleeper.errors import InvalidRequestError, describe_error
 from sleeper.instance import Instance
 
-_FORMS = "env:NAME, file:PATH or secret:NAME-OR-ARN"
+SECRET_FORMS = "env:NAME, file:PATH or secret:NAME-OR-ARN"
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _FILE_BYTES_MAX = 65_536
 
@@ -45,7 +45,7 @@ def parse_secret(text: str) -> SecretReference:
     places = {each.value: each for each in SecretPlace}
     if not colon or scheme not in places or not name:
         raise InvalidRequestError(
-            f"the password is not a reference (expected {_FORMS}, which name a secret)"
+            f"the password is not a reference (expected {SECRET_FORMS}, which name a secret)"
         )
     reference = SecretReference(places[scheme], name)
     if reference.place is SecretPlace.ENVIRONMENT and _VARIABLE.fullmatch(name) is None:

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.adapters.database_url import is_database_url, split_user
+from sleeper.adapters.database_url import DatabaseKind, is_database_url, split_user
 from sleeper.adapters.definition import (
+    TIMEOUT_SECONDS_MAX,
     DatabaseSource,
     Engine,
     FilesSource,
     Source,
     TableSource,
 )
+from sleeper.adapters.sql_columns import relation_of
 from sleeper.clock import parse_duration
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.instance import Instance
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.location import LOCAL_SCHEME
@@ -69,18 +71,23 @@ def parse_source(
         )
     if is_database_url(first):
         return _database(first, options)
-    if options.given():
-        raise InvalidRequestError(
-            f"{', '.join(options.given())} given for a source that is not a database (expected a "
-            "URL such as postgresql://USER@HOST/DATABASE)"
-        )
+    source: Source
     if first.startswith(_TABLE):
-        return _table(first.removeprefix(_TABLE))
-    return FilesSource(tuple(_path(instance, text) for text in texts))
+        source = _table(first)
+    else:
+        source = FilesSource(tuple(_path(instance, text) for text in texts))
+    if given := options.given():
+        raise InvalidRequestError(
+            f"{', '.join(given).replace('_', ' ')} given for a source that is not a database "
+            "(expected a URL such as postgresql://USER@HOST/DATABASE)"
+        )
+    return source
 
 
 def _database(url: str, options: DatabaseOptions) -> DatabaseSource:
     stored, user = split_user(url)
+    if options.table or options.query:
+        relation_of(options.table, options.query)
     if user is not None and options.user not in (None, user):
         raise InvalidRequestError(
             f"user {options.user!r} is not the user {user!r} of the URL (expected one user)"
@@ -115,25 +122,36 @@ def _seconds(text: str | None) -> int | None:
     milliseconds = parse_duration(text)
     if milliseconds is None:
         raise InvalidRequestError(f"timeout {text!r} is not a duration (expected one such as 30m)")
+    if not 1_000 <= milliseconds <= TIMEOUT_SECONDS_MAX * 1_000:
+        raise InvalidRequestError(f"timeout {text!r} is out of range (expected 1s to 7d)")
     return milliseconds // 1000
 
 
 def _table(text: str) -> TableSource:
-    name, at, version = text.rpartition("@")
-    return TableSource(name, version or None) if at else TableSource(text)
+    rest = text.removeprefix(_TABLE)
+    name, at, version = rest.rpartition("@")
+    if at and not version:
+        raise InvalidRequestError(f"source {text!r} has no version (expected table:NAME@VERSION)")
+    return TableSource(name, version) if at else TableSource(rest)
 
 
 def _path(instance: Instance, text: str) -> str:
     path = text.removeprefix(_FILES)
     if is_s3_url(path):
         return path
+    if text.startswith(_TABLE) or is_database_url(text):
+        # A URL may contain a password.
+        shown = f"source {text!r}" if text.startswith(_TABLE) else "a database"
+        raise InvalidRequestError(f"{shown} is among files (expected only files)")
     is_jdbc = path.startswith("jdbc:")
     if is_jdbc or (_SCHEME.match(path) and not path.startswith(LOCAL_SCHEME)):
         # The rest may contain a password.
-        scheme = "jdbc:" if is_jdbc else path.partition(":")[0] + "://"
-        raise InvalidRequestError(f"unknown kind of source: {scheme} (expected {_EXPECTED})")
-    if text.startswith(_TABLE) or is_database_url(text):
-        raise InvalidRequestError(f"source {text!r} is among files (expected only files)")
+        scheme = "jdbc" if is_jdbc else path.partition(":")[0]
+        near = did_you_mean(scheme, (*(each.value for each in DatabaseKind), "s3"))
+        ending = ":" if is_jdbc else "://"
+        raise InvalidRequestError(
+            f"unknown kind of source: {scheme}{ending} (expected {_EXPECTED}){near}"
+        )
     bare = path.removeprefix(LOCAL_SCHEME)
     if not bare:
         raise InvalidRequestError(f"source {text!r} has no path (expected {_EXPECTED})")

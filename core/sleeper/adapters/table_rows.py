@@ -19,7 +19,7 @@ from sleeper.query.run import RESTARTS, run_query
 from sleeper.query.service import make_query_table
 from sleeper.retries import retry
 from sleeper.schema.model import Schema, type_name
-from sleeper.statestore.version import Version, parse_version_text
+from sleeper.statestore.version import parse_version_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,8 @@ class PinnedTable:
 
 def check_table(instance: Instance, source: TableSource, schema: Schema) -> None:
     """Raises an error if the table or its version does not exist, or does not fit the schema."""
-    table = instance.table(source.table)
-    with table.state.reading(_version(instance, source)) as state:
-        _check_fields(source.table, state.schema, schema)
+    _, fields = _find_version(instance.table(source.table), source)
+    _check_fields(source.table, fields, schema)
 
 
 @contextmanager
@@ -55,8 +54,7 @@ def pinned_table(
     seconds = engine.settings.hold_seconds
 
     def hold_version() -> tuple[int, Schema, VersionHold]:
-        with table.state.reading(_version(instance, source)) as state:
-            version, fields = state.version, state.schema
+        version, fields = _find_version(table, source)
         hold = VersionHold(table.state, version, seconds, instance.clock, owner)
         hold.acquire()
         return version, fields, hold
@@ -107,5 +105,12 @@ def _check_fields(name: str, source: Schema, sink: Schema) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _version(instance: Instance, source: TableSource) -> Version | None:
-    return None if source.as_of is None else parse_version_text(source.as_of, instance.clock)
+def _find_version(table: OpenTable, source: TableSource) -> tuple[int, Schema]:
+    """Returns the version to read and its schema. InvalidRequestError if it is not readable."""
+    clock = table.instance.clock
+    as_of = None if source.as_of is None else parse_version_text(source.as_of, clock)
+    try:
+        with table.state.reading(as_of) as state:
+            return state.version, state.schema
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"table {source.table!r}: {error}") from error

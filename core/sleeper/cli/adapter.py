@@ -221,7 +221,7 @@ def run(
     """
     from sleeper.jobs.event import new_run_id
 
-    run_id = run_id or new_run_id()
+    run_id = new_run_id() if run_id is None else run_id
     with use_instance(context) as instance:
         if submit:
             from sleeper.adapters.message import submit_run

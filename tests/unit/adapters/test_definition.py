@@ -81,8 +81,8 @@ def test_json_that_is_no_definition_is_refused(change: dict[str, Any], error: st
 @pytest.mark.parametrize(
     ("members", "error"),
     [
-        ({}, "has neither of table and query"),
-        ({"table": "a", "query": "SELECT 1"}, "has both of table and query"),
+        ({}, "has neither a table nor a query (expected one"),
+        ({"table": "a", "query": "SELECT 1"}, "has a table and a query (expected one of them)"),
         ({"query": " "}, "the table or query is empty"),
         ({"table": "a", "password": "hunter2"}, "the password is not a reference"),
         ({"table": "a", "password": "env:9"}, "not the name of a variable"),

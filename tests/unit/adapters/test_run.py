@@ -124,13 +124,20 @@ def test_patterns_are_matched_when_the_load_has_begun(
 
 
 def test_other_databases_are_no_paths_of_files(instance: Instance) -> None:
-    for texts in (
-        ["jdbc:oracle:thin:me/hunter2@h"],
-        ["a.csv", "jdbc:mysql://h/d?password=hunter2"],
+    for texts, error in (
+        (
+            ["jdbc:oracle:thin:me/hunter2@h"],
+            "unknown kind of source: jdbc: (expected postgresql://",
+        ),
+        (
+            ["a.csv", "jdbc:mysql://h/d?password=hunter2"],
+            "a database is among files (expected",
+        ),
+        (["postgresq://me:hunter2@h/d"], "unknown kind of source: postgresq:// (expected postgres"),
     ):
         with pytest.raises(InvalidRequestError) as raised:
             create_adapter(instance, "x", texts, "a", reads_source=False)
-        assert str(raised.value).startswith("unknown kind of source: jdbc: (expected postgresql://")
+        assert str(raised.value).startswith(error)
         assert "hunter2" not in str(raised.value)
 
 
@@ -258,7 +265,8 @@ def test_a_deleted_sink_is_a_rejected_run(instance: Instance, folder: Path) -> N
         ("{folder}", "a", "holds no file of a known format"),
         ("{folder}/bad.csv", "a", "columns do not fit the table: missing: 'id'"),
         ("table:nosuch", "a", "no table is named 'nosuch'"),
-        ("table:b@99", "a", "version 99 does not exist yet"),
+        ("table:b@99", "a", "table 'b': version 99 does not exist yet"),
+        ("table:b@", "a", "source 'table:b@' has no version (expected table:NAME@VERSION)"),
         ("table:b@soon", "a", "as of 'soon': expected a transaction number"),
         ("table:other", "a", "table 'other' has no field 'id', which the sink has"),
         ("table:typed", "a", "table 'typed': field 'v' is IntType, which does not fit the sink's"),
@@ -292,12 +300,16 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
     ):
         with pytest.raises(InvalidRequestError, match=error):
             create_adapter(instance, "x", texts, "b")
-    with pytest.raises(InvalidRequestError, match="table, partitions given for a source that is"):
-        create_adapter(instance, "x", ["y.csv"], "b", DatabaseOptions(table="t", partitions=2))
-    with pytest.raises(InvalidRequestError, match="timeout 'soon' is not a duration"):
-        create_adapter(
-            instance, "x", ["mysql://h/d"], "b", DatabaseOptions(table="t", timeout="soon")
-        )
+    for text, options, error in (
+        ("y.csv", {"partitions": 2, "fetch_rows": 3}, "table, partitions, fetch rows given for a"),
+        ("postgresq://h/d", {}, r"unknown kind of source: .*; did you mean postgresql\?"),
+        ("mysql://h/d", {"timeout": "soon"}, "timeout 'soon' is not a duration"),
+        ("mysql://h/d", {"timeout": "8d"}, "timeout '8d' is out of range"),
+        ("mysql://h/d", {"table": "a b"}, "table 'a b' is not the name of a table"),
+    ):
+        given = DatabaseOptions(**{"table": "t", **options})
+        with pytest.raises(InvalidRequestError, match=error):
+            create_adapter(instance, "x", [text], "b", given)
 
 
 def test_an_adapter_is_replaced_only_on_request(instance: Instance) -> None:

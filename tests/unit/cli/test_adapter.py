@@ -30,6 +30,8 @@ def test_an_adapter_is_created_run_shown_and_deleted(sleeper: Sleeper, here: Pat
         assert (ran.status, ran.stdout) == (0, "")
         assert expected in ran.stderr
         assert "job adapter-nightly:one" in ran.stderr
+    unnamed = sleeper("adapter", "run", "nightly", "--run-id", "")
+    assert (unnamed.status, unnamed.stderr.partition(" (")[0]) == (1, "error: run id '' is invalid")
     (listed,) = sleeper("adapter", "list", "--output", "json").rows
     assert (listed["adapter"], listed["state"], listed["rows"]) == ("nightly", "committed", 1)
     definition, run = sleeper("adapter", "show", "nightly", "--output", "json").rows
