@@ -300,6 +300,7 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
     ):
         with pytest.raises(InvalidRequestError, match=error):
             create_adapter(instance, "x", texts, "b")
+    options: dict[str, Any]
     for text, options, error in (
         ("y.csv", {"partitions": 2, "fetch_rows": 3}, "table, partitions, fetch rows given for a"),
         ("postgresq://h/d", {}, r"unknown kind of source: .*; did you mean postgresql\?"),
