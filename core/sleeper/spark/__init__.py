@@ -1,26 +1,30 @@
 """Sleeper tables as Spark DataFrames, and the jobs that run on Spark.
 
-The only package that imports PySpark. `register(spark)` registers the formats `sleeper` and
-`sleeper-changes` in a session, for `spark.read`, `df.write`, `spark.readStream` and
-`df.writeStream`. `delete_keys` and `delete_where` delete rows of a table.
+The only package that imports PySpark. `register(spark)` registers the formats `sleeper`,
+`sleeper-changes` and `sleeper-stash` in a session, for `spark.read`, `df.write`,
+`spark.readStream` and `df.writeStream`. `delete_keys` and `delete_where` delete rows of a table,
+and `read_stash` reads a table of a stash.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data
 but, as a rule, no table's state. The driver commits once.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleeper.spark.data_source import register
     from sleeper.spark.deletes import delete_keys, delete_where
+    from sleeper.spark.stash import read_stash
 
-__all__ = ["register", "delete_keys", "delete_where"]
+__all__ = ["register", "delete_keys", "delete_where", "read_stash"]
+
+_MODULES = {"register": "data_source", "read_stash": "stash"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from sleeper.spark import data_source, deletes
-
-        return getattr(data_source if name == "register" else deletes, name)
+        module = import_module(f"sleeper.spark.{_MODULES.get(name, 'deletes')}")
+        return getattr(module, name)
     raise AttributeError(f"module 'sleeper.spark' has no attribute {name!r}")

@@ -199,11 +199,12 @@ _NAME = "sleeper"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the formats `sleeper` and `sleeper-changes` in the session."""
+    """Registers the formats `sleeper`, `sleeper-changes` and `sleeper-stash` in the session."""
     from sleeper.spark.changes import SleeperChangesSource
+    from sleeper.spark.stash import SleeperStashSource
 
-    spark.dataSource.register(SleeperDataSource)
-    spark.dataSource.register(SleeperChangesSource)
+    for source in (SleeperDataSource, SleeperChangesSource, SleeperStashSource):
+        spark.dataSource.register(source)
 
 
 class SleeperDataSource(DataSource):

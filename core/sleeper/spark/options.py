@@ -38,6 +38,7 @@ CHANGES_OPTIONS = (
     "maxTransactionsPerTrigger",
     "partitionBytes",
 )
+STASH_OPTIONS = ("destination", "table", "at", "columns")
 WRITE_OPTIONS = (*_TABLE, "jobId", "opColumn")
 # Spark passes its own option to the sink.
 SINK_OPTIONS = (*_TABLE, "checkpointLocation", "opColumn")
