@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import Instance
 from sleeper.properties.instance import STASH_HOURS_MAX
-from sleeper.stash.cut import LostTableError, keep_cuts
+from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import (
     complete_stash,
     describe_decision,
@@ -19,12 +19,12 @@ from sleeper.stash.finish import (
     hold_owner,
     is_finished,
 )
-from sleeper.stash.layout import root_time_ms
 from sleeper.stash.message import make_sender
-from sleeper.stash.record import Outcome, StashRecord, StashRecords
+from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
 
 logger = logging.getLogger(__name__)
-_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,31 @@ def _control(instance: Instance, record: StashRecord, report: ControlReport) -> 
         end_stash(instance, record, decision)
         return replace(report, ended=(*report.ended, record.name))
     hours = instance.properties().get(STASH_HOURS_MAX)
-    if instance.clock() - root_time_ms(record.name) > hours * _HOUR_MS:
+    if instance.clock() - record.request.started_ms > hours * _HOUR_MS:
         fail_stash(instance, record, f"it was not complete after {hours} h")
         return replace(report, ended=(*report.ended, record.name))
     owner = hold_owner(instance, record)
     was_planned = record.cuts() is not None
     cuts = plan_stash(instance, record, owner, make_sender(instance, record))
-    keep_cuts(instance, cuts, owner)
+    _keep(instance, record, cuts, owner)
     if not was_planned:
         report = replace(report, planned=(*report.planned, record.name))
     if is_finished(record):
         complete_stash(instance, record)
         report = replace(report, ended=(*report.ended, record.name))
     return report
+
+
+def _keep(instance: Instance, record: StashRecord, cuts: tuple[Cut, ...], owner: str) -> None:
+    """Renews the holds in time, because that opens the state of each table.
+
+    If a task fails, its cut may have been collected, so they are renewed at once.
+    """
+    now_ms = instance.clock()
+    is_due = now_ms - record.kept_ms() > hold_minutes(instance) * _MINUTE_MS // 3
+    if is_due or record.problems():
+        keep_cuts(instance, cuts, owner)
+        record.record_kept(now_ms)
 
 
 def recover_stash(instance: Instance, record: StashRecord) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sleeper.datafiles.leaf_keys import LeafKeys
-from sleeper.errors import DataError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance, OpenTable
 from sleeper.json_codec import parse_json
 from sleeper.partitions.json import region_from_json, region_to_json
@@ -95,8 +95,11 @@ def drop_table(record: StashRecord, cut: Cut) -> None:
 def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cut, ...]:
     names = record.request.tables
     index = instance.tables.index
-    refs = [index.find(name) for name in names] if names else list(index.list())
-    check_directories(ref.name for ref in refs)
+    try:
+        refs = [index.find(name) for name in names] if names else list(index.list())
+        check_directories(ref.name for ref in refs)
+    except (InvalidRequestError, NotFoundError) as error:
+        raise LostTableError(f"since stash {record.name} was started: {error}") from error
     tables = [OpenTable(instance, ref) for ref in refs]
     if record.request.atomic:
         cuts = cut_at_one_moment(tables, owner)

@@ -40,7 +40,8 @@ class Trigger(Enum):
 class StashRequest:
     """What a stash copies, and where to, as `parse_place` returns it. No tables means all.
 
-    A submitted stash is made by workers, and any other by the process that starts it.
+    A submitted stash is made by workers, and any other by the process that starts it. `started_ms`
+    is the time of the start, while the name of a scheduled stash is its due time.
     """
 
     destination: str
@@ -50,6 +51,7 @@ class StashRequest:
     format: StashFormat = StashFormat.JSON
     trigger: Trigger = Trigger.COMMAND
     submitted: bool = False
+    started_ms: Annotated[int, Member("started")] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,14 @@ class StashRecord:
         """Records the last error of a task."""
         content = text[:_PROBLEM_CHARACTERS_MAX].encode(errors="replace")
         self._replace(f"problems/{table_id},{number}", content)
+
+    def record_kept(self, at_ms: int) -> None:
+        """Records that the holds of the cuts were renewed."""
+        self._create(f"kept/{at_ms}")
+
+    def kept_ms(self) -> int:
+        """Returns the time of the last renewal of the holds; 0 before the first."""
+        return max((int(path.rpartition("/")[2]) for path in self._paths("kept")), default=0)
 
     def problems(self) -> list[str]:
         """Returns the last errors of tasks that are not done."""

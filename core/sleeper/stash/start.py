@@ -8,7 +8,7 @@ from sleeper.clock import Clock, iso_time
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.runs.lock import is_locked, lock_root
-from sleeper.stash.layout import check_directories, root_name, root_time_ms
+from sleeper.stash.layout import check_directories, root_name
 from sleeper.stash.place import StashPlace, open_place_to_write, parse_place
 from sleeper.stash.record import (
     STASHES_FOLDER,
@@ -35,7 +35,12 @@ def start_stash(instance: Instance, request: StashRequest, name: str | None = No
     index = instance.tables.index
     tables = tuple(index.find(each).name for each in dict.fromkeys(request.tables))
     # Workers have other working directories.
-    request = replace(request, tables=tables, destination=parse_place(request.destination))
+    request = replace(
+        request,
+        tables=tables,
+        destination=parse_place(request.destination),
+        started_ms=instance.clock(),
+    )
     check_directories(tables or (ref.name for ref in index.list()))
     own = instance.storage.root
     place = open_place_to_write(request.destination, own)
@@ -67,7 +72,7 @@ def _check_none_runs(records: StashRecords, place: StashPlace, digest: str, cloc
         if not is_dead(other, clock):
             raise ConflictError(
                 f"stash {other.name} of {place.name} is being made since "
-                f"{iso_time(root_time_ms(other.name))} (wait for its end, or cancel it with "
+                f"{iso_time(other.request.started_ms)} (wait for its end, or cancel it with "
                 "`sleeper stash cancel`)"
             )
         logger.warning(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.instance import Instance
 from sleeper.query.engine import QueryEngine
 from sleeper.stash.cut import LostTableError, find_table
@@ -68,13 +68,14 @@ class TaskWriter:
                 if record.decision() is not None:
                     return None
                 results.append(writer.write(piece))
-        except SleeperError as error:
+        except Exception as error:
             # Files and properties are missing also if the table was deleted.
             is_missing = isinstance(error, (NotFoundError, StateMovedOnError, DataError))
             if is_missing and find_table(self._instance, cut) is None:
                 drop_table(record, cut)
                 return None
-            record.record_problem(cut.id, number, f"table {cut.table!r}: {error}")
+            problem = f"table {cut.table!r}: {error}"
+            record.record_problem(cut.id, number, problem)
             raise
         result = TaskResult(
             sum(each.rows for each in results),
