@@ -1,4 +1,4 @@
-"""`sleeper stash`: copies of tables as gzipped JSON lines, and their reading."""
+"""`sleeper stash`: copies of tables as plain files, and their reading."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption, complete_table
 from sleeper.cli.output import instance_command, note, print_listings, show_stages
+from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from sleeper.stash.record import StashRecord
 
 stash = typer.Typer(
-    help="Copy tables as gzipped JSON lines to a folder or bucket, and read the copies.",
+    help="Copy tables as gzipped JSON lines or Parquet to a folder or bucket, and read the copies.",
     no_args_is_help=True,
 )
 
@@ -73,6 +74,10 @@ def run(
         bool,
         typer.Option("--atomic", help="Copy all tables as of the same moment."),
     ] = False,
+    file_format: Annotated[
+        StashFormat,
+        typer.Option("--format", help="Format of the files: gzipped JSON lines, or Parquet."),
+    ] = StashFormat.JSON,
     submit: Annotated[
         bool,
         typer.Option("--submit", help="Let workers make the stash, and do not wait for its end."),
@@ -81,8 +86,9 @@ def run(
     """Make a stash of the tables now, and print its name.
 
     A stash is a folder in DEST, named after its start in UTC, with a directory of gzipped JSON
-    lines for each table that has rows. It is complete when it contains _SUCCESS. Each table is
-    copied at one transaction. Every update that was committed before the start is in the stash.
+    lines or Parquet files for each table that has rows. It is complete when it contains _SUCCESS.
+    Each table is copied at one transaction. Every update that was committed before the start is in
+    the stash.
 
     \b
     Examples:
@@ -90,11 +96,13 @@ def run(
       sleeper stash run --destination s3://my-bucket/stash --atomic
       sleeper stash run --destination /data/stash --table orders --table customers
       sleeper stash run --destination s3://my-bucket/stash --submit
+      sleeper stash run --destination /data/stash --format parquet
     """
     from sleeper.stash.record import StashRequest
     from sleeper.stash.start import start_stash
 
-    request = StashRequest(destination, tuple(table or ()), atomic, submitted=submit)
+    tables = tuple(table or ())
+    request = StashRequest(destination, tables, atomic, format=file_format, submitted=submit)
     if submit:
         from sleeper.stash.message import check_workers
 

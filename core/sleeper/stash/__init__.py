@@ -1,4 +1,4 @@
-"""Stash: a copy of tables as gzipped JSON lines in a folder or bucket (docs/stash.md).
+"""Stash: a copy of tables as gzipped JSON lines or Parquet in a folder or bucket (docs/stash.md).
 
 A stash *root* is a folder below a *destination*, named after its start. It
 has a directory for each table and is complete when it has `_SUCCESS`. Each table is

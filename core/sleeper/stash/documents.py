@@ -1,6 +1,6 @@
-"""Rows as documents of a stash, a JSON object each, made of whole columns.
+"""Rows as documents of a stash, made of whole columns: JSON objects, or columns of Parquet.
 
-A document has the fields of its row, as docs/formats.md specifies for rows in JSON, and then those
+A document has the fields of its row, in JSON as docs/formats.md specifies for rows, and then those
 of the stash, whose names begin with `~`. A field of the table whose name begins with `~` gets one
 more.
 """
@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import functions
 
-from sleeper.clock import iso_time
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.columns import map_column
 from sleeper.query.rows.json_text import json_lines, json_values, plain_text
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 _PREFIX = "~"
+_MILLISECONDS = pa.timestamp("ms", "UTC")
 _TO_QUOTE = r'[",\r\n]'
 _DOCUMENT_FIELDS = (
     Field("~id", PrimitiveType.STRING),
@@ -45,35 +46,87 @@ def document_fields(schema: Schema) -> Schema:
     return Schema(_DOCUMENT_FIELDS[:1], (), (*values, *_DOCUMENT_FIELDS[1:]))
 
 
+def document_lines(documents: pa.RecordBatch) -> pa.Array:
+    """Returns a line of JSON, without its end, for each row with the columns of a document."""
+    fields = len(_DOCUMENT_FIELDS) - 1
+    values = documents.select(documents.schema.names[1:-fields])
+    ids, table, version, signature, _, first, last = (
+        documents.column(each.name) for each in _DOCUMENT_FIELDS
+    )
+    times = (plain_text(time.cast(_MILLISECONDS)) for time in (first, last))
+    return _join(json_lines(values), ids, json_values(table), version, signature, *times)
+
+
+def end_lines(lines: pa.Array) -> pa.Buffer:
+    """Returns the lines with their ends, as one text."""
+    ended = pc.binary_join_element_wise(lines, "", "\n")
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), ended)
+    return pc.binary_join(whole, "")[0].as_buffer()
+
+
+def _join(
+    content: pa.Array,
+    ids: pa.Array,
+    table: str | pa.Array,
+    versions: pa.Array,
+    signatures: pa.Array,
+    first: pa.Array,
+    last: pa.Array,
+) -> pa.Array:
+    """Returns the documents of JSON objects, which are the `content`, and the other fields."""
+    return pc.binary_join_element_wise(
+        pc.binary_replace_slice(content, -1, 2**31 - 1, ""),
+        ',"~id":',
+        json_values(ids),
+        ',"~table":',
+        table,
+        ',"~version":',
+        versions.cast(pa.string()),
+        ',"~signature":"',
+        signatures,
+        '","~deleted":false,"~firstUpdateAt":"',
+        first,
+        '","~lastUpdateAt":"',
+        last,
+        '"}',
+        "",
+    )
+
+
 class DocumentWriter:
-    """Makes documents of a table's rows. `times_of` is called once for each number."""
+    """Makes documents of a table's rows. `times_of` is called once for each number.
+
+    `schema` is that of documents as columns.
+    """
 
     def __init__(self, table: str, schema: Schema, times_of: TimesOf) -> None:
         self._names = [document_name(f.name) for f in schema.fields]
         self._keys = len(schema.row_keys)
-        self._table = json_values(pa.array([table]))[0].as_py()
+        self.schema = arrow_schema(document_fields(schema))
+        self._table = pa.scalar(table)
+        self._table_json = json_values(pa.array([table]))[0].as_py()
         self._times_of = times_of
-        self._times: dict[int, str] = {}
+        self._times: dict[int, int] = {}
 
-    def documents(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.Array:
+    def lines(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.Array:
         """Returns a line of JSON, without its end, for each row and its transaction number."""
         content = json_lines(rows.rename_columns(self._names))
-        members = pc.binary_replace_slice(content, -1, 2**31 - 1, "")
-        time = self._time_texts(numbers)
-        return pc.binary_join_element_wise(
-            members,
-            ',"~id":',
-            json_values(self._ids(rows)),
-            f',"~table":{self._table},"~version":',
-            numbers.cast(pa.string()),
-            ',"~signature":"',
-            map_column(content, functions.md5, pa.string()),
-            '","~deleted":false,"~firstUpdateAt":"',
-            time,
-            '","~lastUpdateAt":"',
-            time,
-            '"}',
-            "",
+        distinct, places = self._distinct_times(numbers)
+        time = plain_text(distinct).take(places)
+        ids, signatures = self._ids(rows), _signatures(content)
+        return _join(content, ids, self._table_json, numbers, signatures, time, time)
+
+    def columns(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
+        """Returns the columns of a document for each row and its transaction number."""
+        # Signatures do not depend on the format, so that documents of both can be compared.
+        signatures = _signatures(json_lines(rows.rename_columns(self._names)))
+        distinct, places = self._distinct_times(numbers)
+        time = distinct.cast(pa.timestamp("us", "UTC")).take(places)
+        table = pa.repeat(self._table, len(rows))
+        deleted = pa.repeat(pa.scalar(False), len(rows))
+        own = [table, numbers, signatures, deleted, time, time]
+        return pa.RecordBatch.from_arrays(
+            [self._ids(rows), *rows.columns, *own], schema=self.schema
         )
 
     def _ids(self, rows: pa.RecordBatch) -> pa.Array:
@@ -81,14 +134,18 @@ class DocumentWriter:
         texts = [plain_text(rows.column(place)) for place in range(self._keys)]
         return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*map(_csv, texts), ",")
 
-    def _time_texts(self, numbers: pa.Array) -> pa.Array:
+    def _distinct_times(self, numbers: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Returns the distinct times of transactions, and the place of each row's among them."""
         distinct, places = np.unique(numbers.to_numpy(), return_inverse=True)
         unknown = [number for number in distinct.tolist() if number not in self._times]
         if unknown:
-            times = map(iso_time, self._times_of(unknown))
-            self._times.update(zip(unknown, times, strict=True))
-        texts = pa.array([self._times[number] for number in distinct.tolist()], pa.string())
-        return texts.take(pa.array(places))
+            self._times.update(zip(unknown, self._times_of(unknown), strict=True))
+        times = [self._times[number] for number in distinct.tolist()]
+        return pa.array(times, pa.int64()).cast(_MILLISECONDS), pa.array(places)
+
+
+def _signatures(content: pa.Array) -> pa.Array:
+    return map_column(content, functions.md5, pa.string())
 
 
 def _csv(text: pa.Array) -> pa.Array:

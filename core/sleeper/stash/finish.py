@@ -11,7 +11,15 @@ from sleeper.instance import Instance
 from sleeper.properties.instance import ID
 from sleeper.stash.cut import release_owned
 from sleeper.stash.files import StashFiles
-from sleeper.stash.layout import SUCCESS, TABLES, StashedTable, Success, format_tables, root_time_ms
+from sleeper.stash.layout import (
+    SUCCESS,
+    TABLES,
+    StashedTable,
+    StashFormat,
+    Success,
+    format_tables,
+    root_time_ms,
+)
 from sleeper.stash.place import StashPlace, open_place_to_write
 from sleeper.stash.record import Cut, Decision, Outcome, StashRecord, TableProgress
 from sleeper.storage.location import UNFINISHED_SUFFIX
@@ -49,7 +57,9 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
     cuts = record.cuts() or ()
     progress = record.progress()
     tables = tuple(
-        _describe(cut, progress[cut.id]) for cut in cuts if not progress[cut.id].is_dropped
+        _describe(cut, progress[cut.id], record.request.format)
+        for cut in cuts
+        if not progress[cut.id].is_dropped
     )
     if place.success(record.name) is None:
         dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
@@ -103,7 +113,7 @@ def describe_decision(decision: Decision) -> str:
     return f"{text}: {decision.reason}" if decision.reason else text
 
 
-def _describe(cut: Cut, progress: TableProgress) -> StashedTable:
+def _describe(cut: Cut, progress: TableProgress, format: StashFormat) -> StashedTable:
     written = progress.written
     return StashedTable(
         cut.table,
@@ -114,6 +124,7 @@ def _describe(cut: Cut, progress: TableProgress) -> StashedTable:
         written.files,
         written.bytes,
         cut.table_schema,
+        format,
     )
 
 

@@ -4,13 +4,12 @@ A range whose connection is lost is requested again, so a read resumes where it 
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from isal import isal_zlib
 
-from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.retries import Backoff, retry
+from sleeper.errors import DataError, NotFoundError
 from sleeper.stash.files import StashFiles
+from sleeper.stash.resuming import ResumingFile
 
 _RANGE_BYTES = 4 * 1024**2
 _GZIP_WINDOW_BITS = 31
@@ -59,12 +58,9 @@ def _decompress(root: StashFiles, path: str) -> Iterator[bytes]:
 
 
 def _ranges(root: StashFiles, path: str) -> Iterator[bytes]:
-    backoff = Backoff.for_requests(0.1, 5)
     try:
-        with root.open_ranges(path) as file:
-            while content := retry(
-                partial(file.read, _RANGE_BYTES), on=UnavailableError, backoff=backoff
-            ):
+        with ResumingFile(root.open_ranges(path)) as file:
+            while content := file.read(_RANGE_BYTES):
                 yield content
     except FileNotFoundError as error:
         raise NotFoundError(

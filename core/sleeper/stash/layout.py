@@ -16,7 +16,6 @@ from sleeper.tables import TableId
 LATEST = "_LATEST"
 SUCCESS = "_SUCCESS"
 TABLES = "_TABLES"
-FILE_SUFFIX = ".json.gz"
 
 _ROOT_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d")
 _ROOT_FORMAT = "%Y-%m-%d-%H-%M-%S"
@@ -27,6 +26,15 @@ class StashFormat(Enum):
     """The format of a stash's files."""
 
     JSON = "json"
+    PARQUET = "parquet"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of its files."""
+        return ".json.gz" if self is StashFormat.JSON else f".{self.value}"
+
+
+FILE_SUFFIXES = tuple(each.suffix for each in StashFormat)
 
 
 def root_name(time_ms: int) -> str:
@@ -75,9 +83,9 @@ def check_directories(tables: Iterable[str]) -> None:
             )
 
 
-def piece_name(table: str, shard: int, table_id: TableId, number: int) -> str:
+def piece_name(table: str, shard: int, table_id: TableId, number: int, format: StashFormat) -> str:
     """Returns the name of a piece's file. `shard` counts leaves, `number` the parts of one."""
-    return f"{table_directory(table)}-{shard:02x}-{table_id}-{number}{FILE_SUFFIX}"
+    return f"{table_directory(table)}-{shard:02x}-{table_id}-{number}{format.suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,7 @@ class StashedTable:
     files: int
     bytes: int
     table_schema: Annotated[Schema, Member("schema")]
+    format: Annotated[StashFormat, Member(optional=True)] = StashFormat.JSON
 
     @property
     def directory(self) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from isal import isal_zlib
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.latest import Stored, with_hidden
@@ -20,26 +18,30 @@ from sleeper.query.service import make_query_table
 from sleeper.schema.model import NUMBER_COLUMN, Schema
 from sleeper.stash.documents import DocumentWriter
 from sleeper.stash.files import StashFiles
+from sleeper.stash.layout import StashFormat
+from sleeper.stash.piece_files import write_documents
 from sleeper.stash.planning import Piece
 from sleeper.stash.record import Cut, TaskResult
-
-# Of igzip's levels 0 to 3. Documents become as small as with level 1 of zlib, in a third of the
-# time (docs/design/0015-stash.md).
-_LEVEL = 2
-_GZIP_WINDOW_BITS = 31
 
 
 class PieceWriter:
     """Writes the pieces of a table at its cut, each to a file below `folder` of `target`."""
 
     def __init__(
-        self, table: OpenTable, cut: Cut, engine: QueryEngine, target: StashFiles, folder: str
+        self,
+        table: OpenTable,
+        cut: Cut,
+        engine: QueryEngine,
+        target: StashFiles,
+        folder: str,
+        format: StashFormat,
     ) -> None:
         self._table = table
         self._cut = cut
         self._engine = engine
         self._target = target
         self._folder = folder
+        self._format = format
         self._query_table = make_query_table(table)
 
     def write(self, piece: Piece) -> TaskResult:
@@ -49,19 +51,16 @@ class PieceWriter:
             first = next(batches, None)
             if first is None:
                 return TaskResult()
-            rows = size = 0
-            compressor = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
+            rows = 0
             with self._target.replacing(f"{self._folder}/{piece.file}") as sink:
-                batch: tuple[pa.RecordBatch, pa.Array] | None = first
-                while batch is not None:
-                    lines = writer.documents(*batch)
-                    content = compressor.compress(_joined(lines))
-                    sink.write(content)
-                    rows, size = rows + len(lines), size + len(content)
-                    batch = next(batches, None)
-                content = compressor.flush()
-                sink.write(content)
-        return TaskResult(rows, 1, size + len(content))
+                with write_documents(self._format, writer, sink) as write:
+                    batch: tuple[pa.RecordBatch, pa.Array] | None = first
+                    while batch is not None:
+                        write(*batch)
+                        rows += len(batch[0])
+                        batch = next(batches, None)
+                size = sink.tell()
+        return TaskResult(rows, 1, size)
 
     def _times_of(self, numbers: Sequence[int]) -> list[int]:
         with self._table.state.reading() as newest:
@@ -91,13 +90,6 @@ class PieceWriter:
                 yield batch.select(names), batch.column(NUMBER_COLUMN)
             else:
                 yield batch, pa.repeat(pa.scalar(newest, pa.int64()), batch.num_rows)
-
-
-def _joined(lines: pa.Array) -> pa.Buffer:
-    """Returns the lines with their ends."""
-    ended = pc.binary_join_element_wise(lines, "", "\n")
-    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), ended)
-    return pc.binary_join(whole, "")[0].as_buffer()
 
 
 def _has_numbers(schema: Schema, steps: tuple[ProcessingStep, ...]) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import (
-    FILE_SUFFIX,
+    FILE_SUFFIXES,
     LATEST,
     SUCCESS,
     TABLES,
@@ -70,7 +70,7 @@ class StashPlace:
         """Returns the paths and bytes of a root's pieces, or of one table's, in order."""
         folder = f"{name}/{directory}" if directory else name
         objects = self.root.list_objects(folder)
-        return sorted((o.path, o.bytes) for o in objects if o.path.endswith(FILE_SUFFIX))
+        return sorted((o.path, o.bytes) for o in objects if o.path.endswith(FILE_SUFFIXES))
 
     def record_latest(self) -> str:
         """Makes `_LATEST` name the root that was completed last, and returns its name.

@@ -31,7 +31,7 @@ from sleeper.stash.cut import (
     release_cuts,
 )
 from sleeper.stash.layout import check_directories, piece_name
-from sleeper.stash.record import Cut, StashRecord, TableProgress
+from sleeper.stash.record import Cut, StashRecord, StashRequest, TableProgress
 from sleeper.tables import TableId
 
 _TASK_BYTES = 32 * 1024**2
@@ -118,7 +118,7 @@ def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTas
         drop_table(record, cut)
         return
     count = 0
-    for count, pieces in enumerate(_make_tasks(table, cut, record.request.piece_bytes), 1):
+    for count, pieces in enumerate(_make_tasks(table, cut, record.request), 1):
         lines = [
             {"file": each.file, "region": region_to_json(cut.table_schema, each.region)}
             for each in pieces
@@ -128,29 +128,31 @@ def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTas
     record.record_planned(cut.id, count)
 
 
-def _make_tasks(table: OpenTable, cut: Cut, piece_bytes: int) -> Iterator[list[Piece]]:
+def _make_tasks(table: OpenTable, cut: Cut, request: StashRequest) -> Iterator[list[Piece]]:
     """Yields the pieces of each task, in key order."""
-    sized = _make_pieces(table, cut, piece_bytes)
+    sized = _make_pieces(table, cut, request)
     groups = group_small(
         sized,
         lambda each: each[1],
-        min(_TASK_BYTES, piece_bytes),
+        min(_TASK_BYTES, request.piece_bytes),
         lambda group, _: len(group) < _TASK_PIECES_MAX,
     )
     return ([piece for piece, _ in group] for group in groups)
 
 
-def _make_pieces(table: OpenTable, cut: Cut, piece_bytes: int) -> Iterator[tuple[Piece, float]]:
+def _make_pieces(
+    table: OpenTable, cut: Cut, request: StashRequest
+) -> Iterator[tuple[Piece, float]]:
     """Yields the pieces of a table with the approximate bytes of their data files."""
     files_max = table.instance.properties().get(SPLITTING_FILES_MAX)
     for page in cut_leaves(table.state, cut.version):
         size = leaf_sizer([leaf.plan for _, leaf in page])
         for shard, leaf in page:
             regions = [leaf.leaf.region]
-            if size(leaf.plan) > piece_bytes:
-                regions = _divide(table, cut, leaf, files_max, piece_bytes)
+            if size(leaf.plan) > request.piece_bytes:
+                regions = _divide(table, cut, leaf, files_max, request.piece_bytes)
             for number, region in enumerate(regions):
-                file = piece_name(cut.table, shard, cut.id, number)
+                file = piece_name(cut.table, shard, cut.id, number, request.format)
                 yield Piece(file, region), size(leaf.plan) / len(regions)
 
 

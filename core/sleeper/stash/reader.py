@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.stash.layout import (
-    FILE_SUFFIX,
+    FILE_SUFFIXES,
     StashedTable,
+    StashFormat,
     root_name,
     root_time_ms,
     table_directory,
@@ -27,6 +28,9 @@ from sleeper.stash.place import StashPlace, open_place_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+B = TypeVar("B")
 
 
 class Stash:
@@ -152,7 +156,7 @@ class StashRows:
         self._place = place
         self._table = table
         self._paths = paths
-        self._blocks: Iterator[list[bytes]] | None = None
+        self._blocks: Iterator[Any] | None = None
         self._documents: Iterator[dict[str, Any]] | None = None
         self._is_closed = False
 
@@ -174,6 +178,12 @@ class StashRows:
 
     def lines(self) -> Iterator[bytes]:
         """Yields the documents as lines of JSON with their ends, blocks of whole lines at once."""
+        if self._table.format is StashFormat.PARQUET:
+            from sleeper.stash.documents import document_fields
+            from sleeper.stash.parquet_rows import read_lines
+
+            fields = document_fields(self._table.table_schema)
+            return self._open(lambda path: read_lines(self._place.root, path, fields))
         return (b"".join(block) for block in self._open_blocks())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -182,6 +192,10 @@ class StashRows:
         from sleeper.stash.documents import document_fields
 
         fields = document_fields(self._table.table_schema)
+        if self._table.format is StashFormat.PARQUET:
+            from sleeper.stash.parquet_rows import read_batches
+
+            return self._open(lambda path: read_batches(self._place.root, path, fields))
         return (parse_block(block, fields, self._where) for block in self._open_blocks())
 
     def close(self) -> None:
@@ -208,15 +222,25 @@ class StashRows:
         return f"table {self._table.table!r} of a stash of {self._place.name}"
 
     def _open_blocks(self) -> Iterator[list[bytes]]:
-        if self._is_closed or self._blocks is not None:
-            raise InvalidRequestError(f"{self._where}: rows can be read once (scan again)")
         from sleeper.stash.gzip_lines import read_blocks
 
-        self._blocks = (b for path in self._paths for b in read_blocks(self._place.root, path))
+        return self._open(lambda path: read_blocks(self._place.root, path))
+
+    def _open(self, read: Callable[[str], Iterator[B]]) -> Iterator[B]:
+        """Returns what `read` yields for each file. Rows can be read once."""
+        if self._is_closed or self._blocks is not None:
+            raise InvalidRequestError(f"{self._where}: rows can be read once (scan again)")
+        self._blocks = (each for path in self._paths for each in read(path))
         return self._blocks
 
     def _parse(self) -> Iterator[dict[str, Any]]:
-        for block in self._open_blocks():
+        blocks: Iterator[list[bytes]]
+        if self._table.format is StashFormat.PARQUET:
+            # Lines end with a newline only: documents may have other separators of Unicode.
+            blocks = (text.removesuffix(b"\n").split(b"\n") for text in self.lines())
+        else:
+            blocks = self._open_blocks()
+        for block in blocks:
             for line in block:
                 try:
                     yield json.loads(line)
@@ -234,7 +258,7 @@ def _decode_split(split: str) -> str:
     except ValueError:
         path = ""
     parts = path.split("/")
-    if len(parts) != 3 or ".." in parts or not path.endswith(FILE_SUFFIX):
+    if len(parts) != 3 or ".." in parts or not path.endswith(FILE_SUFFIXES):
         raise InvalidRequestError(f"{split[:100]!r} is not a split (expected one of `splits`)")
     root_time_ms(parts[0])
     return path

@@ -15,7 +15,7 @@ from sleeper.retries import Backoff, retry
 from sleeper.runs.lock import lock_root
 from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import complete_stash, describe_decision, fail_stash, hold_owner, stash_id
-from sleeper.stash.layout import StashedTable
+from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.planning import plan_stash
 from sleeper.stash.record import PIECE_BYTES, Outcome, StashRecord, StashRequest
 from sleeper.stash.start import start_stash
@@ -46,6 +46,7 @@ def run_stash(
     atomic: bool = False,
     piece_bytes: int = PIECE_BYTES,
     on_stage: OnStage = lambda _: None,
+    format: StashFormat = StashFormat.JSON,
 ) -> StashResult:
     """Makes a stash of the tables, by default all, and waits for its end.
 
@@ -54,7 +55,7 @@ def run_stash(
     share a directory, NotFoundError for an unknown table, ConflictError if another stash of the
     destination is being made.
     """
-    request = StashRequest(destination, tuple(tables), atomic, piece_bytes)
+    request = StashRequest(destination, tuple(tables), atomic, piece_bytes, format)
     return make_stash(instance, start_stash(instance, request), on_stage)
 
 

@@ -63,7 +63,9 @@ class TaskWriter:
         folder = f"{record.name}/{cut.directory}"
         results = []
         try:
-            writer = PieceWriter(table, cut, self._engine, self._place.root, folder)
+            writer = PieceWriter(
+                table, cut, self._engine, self._place.root, folder, record.request.format
+            )
             for piece in read_task(record, cut.table_schema, cut.id, number):
                 if record.decision() is not None:
                     return None

@@ -10,6 +10,7 @@ import sleeper
 from sleeper.api import Instance
 from sleeper.clock import system_clock
 from sleeper.instance import Instance as Ports
+from sleeper.stash.layout import StashFormat
 from sleeper.stash.run import StashResult, run_stash
 
 SCHEMA = {
@@ -25,12 +26,15 @@ class Stasher:
         properties = {"sleeper.engine.threads": "2"}
         self.instance: Instance = sleeper.create_instance(folder / "instance", properties)
         self.destination = str(folder / "stash")
+        self.format = StashFormat.JSON
         self.seconds_between_runs = 1
         self._offset_ms = 0
 
     def run(self, *tables: str, atomic: bool = False, piece_bytes: int = 2**30) -> StashResult:
         """Makes a stash. Its clock is ahead, so that the name of the second is free."""
-        return run_stash(self.ports(), self.destination, tables, atomic, piece_bytes)
+        return run_stash(
+            self.ports(), self.destination, tables, atomic, piece_bytes, format=self.format
+        )
 
     def ports(self) -> Ports:
         """Returns the instance's ports, with a clock that is a second ahead of the last one."""

@@ -463,7 +463,7 @@ def test_a_failed_piece_leaves_no_file(stasher: Stasher, monkeypatch: pytest.Mon
     def fail(*_: object) -> None:
         raise DataError("no")
 
-    monkeypatch.setattr("sleeper.stash.documents.DocumentWriter.documents", fail)
+    monkeypatch.setattr("sleeper.stash.documents.DocumentWriter.lines", fail)
     with pytest.raises(DataError, match="no"):
         stasher.run()
     assert objects(Path(stasher.destination)) == set()
