@@ -26,6 +26,7 @@ from sleeper.query.service import explain_statement, open_sql
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.stash.layout import parse_format
 from sleeper.stash.run import StashResult, run_stash
 from sleeper.statestore.version import parse_version
 from sleeper.workers.runner import RunStatus, run_instance
@@ -217,21 +218,29 @@ class Instance:
         tables: Sequence[str] = (),
         atomic: bool = False,
         on_stage: Callable[[str], None] = lambda _table: None,
+        format: str = "json",
     ) -> StashResult:
-        """Copies tables as gzipped JSON lines to a new folder of a destination, and waits.
+        """Copies tables to a new folder of a destination, and waits.
 
-        `destination` is a folder, `file:///folder` or `s3://bucket/prefix`. `tables` are names; the
-        default is all tables. Each is copied at one transaction, and if `atomic`, all as of the
-        same moment. The result has `id` and `root`, the name of the new folder, and for each of
-        `tables` its `table`, `version`, `rows`, `files` and `bytes`. `sleeper.stash.Stash` reads
-        it.
+        `destination` is a folder, `s3://bucket/prefix`, or the URL of another file system. `tables`
+        are names; the default is all tables. Each is copied at one transaction, and if `atomic`,
+        all as of the same moment. `format` is `json`, gzipped JSON lines, or `parquet`. The result
+        has `id` and `root`, the name of the new folder, and for each of `tables` its `table`,
+        `version`, `rows`, `files` and `bytes`. `sleeper.stash.Stash` reads it.
         `on_stage` receives each table that is copied.
 
-        Raises `InvalidRequestError` for an unusable destination, `NotFoundError` for an unknown
-        table, and `ConflictError` if another stash of the destination is being made. After most
-        errors, `sleeper stash recover` continues.
+        Raises `InvalidRequestError` for an unusable destination or an unknown format,
+        `NotFoundError` for an unknown table, and `ConflictError` if another stash of the
+        destination is being made. After most errors, `sleeper stash recover` continues.
         """
-        return run_stash(self._ports, os.fspath(destination), tables, atomic, on_stage=on_stage)
+        return run_stash(
+            self._ports,
+            os.fspath(destination),
+            tables,
+            atomic,
+            on_stage=on_stage,
+            format=parse_format(format),
+        )
 
     def adapters(self) -> list[Adapter]:
         """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""

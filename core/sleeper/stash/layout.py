@@ -37,6 +37,15 @@ class StashFormat(Enum):
 FILE_SUFFIXES = tuple(each.suffix for each in StashFormat)
 
 
+def parse_format(name: str) -> StashFormat:
+    """Returns the format of that name. InvalidRequestError if there is none."""
+    try:
+        return StashFormat(name)
+    except ValueError:
+        expected = " or ".join(each.value for each in StashFormat)
+        raise InvalidRequestError(f"stash format {name!r} (expected {expected})") from None
+
+
 def root_name(time_ms: int) -> str:
     """Returns the name of the root of a stash that starts at the time, in whole seconds."""
     return datetime.fromtimestamp(time_ms // _SECOND_MS, UTC).strftime(_ROOT_FORMAT)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.stash import Stash, piece_files
 from sleeper.stash.layout import StashFormat, parse_tables
 from sleeper.storage.location import DataRoot
@@ -79,6 +79,14 @@ def test_a_list_of_tables_without_formats_is_of_json(stasher: Stasher) -> None:
     content = (stasher.root / "_TABLES").read_bytes()
     assert b"format" not in content
     assert parse_tables(content, "")[0].format is StashFormat.JSON
+
+
+def test_an_unknown_format_is_refused(stasher: Stasher) -> None:
+    with pytest.raises(InvalidRequestError, match=r"'csv' \(expected json or parquet\)"):
+        stasher.instance.stash(stasher.destination, format="csv")
+    stasher.instance.create_table("t", SCHEMA).ingest(rows(1))
+    result = stasher.instance.stash(stasher.destination, format="parquet")
+    assert result.tables[0].format is StashFormat.PARQUET
 
 
 def test_row_groups_are_limited(stasher: Stasher, monkeypatch: pytest.MonkeyPatch) -> None:
