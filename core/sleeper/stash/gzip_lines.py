@@ -16,8 +16,8 @@ _GZIP_WINDOW_BITS = 31
 _PADDING = b"\0"
 
 
-def read_blocks(root: StashFiles, path: str) -> Iterator[list[bytes]]:
-    """Yields the lines of a file with their ends, in blocks of a few megabytes.
+def read_blocks(root: StashFiles, path: str) -> Iterator[bytes]:
+    """Yields the lines of a file, in blocks of whole lines of a few megabytes.
 
     NotFoundError if the file does not exist, DataError if it is damaged.
     """
@@ -27,10 +27,9 @@ def read_blocks(root: StashFiles, path: str) -> Iterator[list[bytes]]:
         end = content.rfind(b"\n") + 1
         rest = content[end:]
         if end:
-            # Lines end with a newline only: documents may have other separators of Unicode.
-            yield [line + b"\n" for line in content[: end - 1].split(b"\n")]
+            yield content[:end]
     if rest:
-        yield [rest]
+        yield rest
 
 
 def _decompress(root: StashFiles, path: str) -> Iterator[bytes]:

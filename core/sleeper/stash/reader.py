@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import TracebackType
@@ -184,11 +183,13 @@ class StashRows:
 
             fields = document_fields(self._table.table_schema)
             return self._open(lambda path: read_lines(self._place.root, path, fields))
-        return (b"".join(block) for block in self._open_blocks())
+        from sleeper.stash.gzip_lines import read_blocks
+
+        return self._open(lambda path: read_blocks(self._place.root, path))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of exactly `schema`."""
-        from sleeper.stash.batches import parse_block
+        from sleeper.stash.batches import parse_documents
         from sleeper.stash.documents import document_fields
 
         fields = document_fields(self._table.table_schema)
@@ -196,7 +197,7 @@ class StashRows:
             from sleeper.stash.parquet_rows import read_batches
 
             return self._open(lambda path: read_batches(self._place.root, path, fields))
-        return (parse_block(block, fields, self._where) for block in self._open_blocks())
+        return (parse_documents(block, fields, self._where) for block in self.lines())
 
     def close(self) -> None:
         """Stops the reading. Idempotent."""
@@ -221,11 +222,6 @@ class StashRows:
     def _where(self) -> str:
         return f"table {self._table.table!r} of a stash of {self._place.name}"
 
-    def _open_blocks(self) -> Iterator[list[bytes]]:
-        from sleeper.stash.gzip_lines import read_blocks
-
-        return self._open(lambda path: read_blocks(self._place.root, path))
-
     def _open(self, read: Callable[[str], Iterator[B]]) -> Iterator[B]:
         """Returns what `read` yields for each file. Rows can be read once."""
         if self._is_closed or self._blocks is not None:
@@ -234,18 +230,15 @@ class StashRows:
         return self._blocks
 
     def _parse(self) -> Iterator[dict[str, Any]]:
-        blocks: Iterator[list[bytes]]
-        if self._table.format is StashFormat.PARQUET:
-            # Lines end with a newline only: documents may have other separators of Unicode.
-            blocks = (text.removesuffix(b"\n").split(b"\n") for text in self.lines())
-        else:
-            blocks = self._open_blocks()
-        for block in blocks:
-            for line in block:
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise DataError(f"{self._where} is damaged: {error}") from error
+        import msgspec
+
+        decoder = msgspec.json.Decoder()
+        for block in self.lines():
+            try:
+                documents = decoder.decode_lines(block)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{self._where} is damaged: {error}") from error
+            yield from documents
 
 
 def _encode_split(path: str) -> str:

@@ -66,6 +66,25 @@ def parse_lines(
     return {f.name: _typed(read[f.name], f.type) for f in fields}
 
 
+def parse_block(block: bytes, schema: Schema) -> Columns:
+    """Returns the schema's columns of a block of lines, as `parse_lines` does.
+
+    Timestamps have their type already if Arrow can parse them.
+    """
+    fields = schema.fields
+    if not any(isinstance(f.type, MapType) for f in fields):
+        # Most blocks have nothing that Arrow does not accept, so no line is looked at.
+        kinds = {
+            f.name: arrow_type(f.type) if f.type is PrimitiveType.TIMESTAMP else _json_type(f.type)
+            for f in fields
+        }
+        with contextlib.suppress(*NOT_ROWS):
+            read = _read(block, kinds, block.count(b"\n"), ignores_extra=False)
+            if not any(infinities(column) for column in read.values()):
+                return {f.name: _typed(read[f.name], f.type) for f in fields}
+    return parse_lines(block.split(b"\n"), schema)
+
+
 def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
     """Returns the reason why a line is invalid, with the field if it is a field's value."""
     with contextlib.suppress(ValueError, RecursionError):
