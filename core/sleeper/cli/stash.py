@@ -1,5 +1,6 @@
 """`sleeper stash`: copies of tables as plain files, and their reading."""
 
+import json
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -325,6 +326,19 @@ def scan(
         for lines in rows.lines():
             sys.stdout.buffer.write(lines)
     sys.stdout.buffer.flush()
+
+
+@stash.command("policy")
+def policy(destination: Destination) -> None:
+    """Print the IAM policy with which stashes in S3 can be read: nothing else is needed.
+
+    \b
+    Example:
+      sleeper stash policy --destination s3://my-bucket/stash
+    """
+    from sleeper.stash.policy import reading_policy
+
+    typer.echo(json.dumps(reading_policy(destination), indent=2))
 
 
 def _open(destination: str, at: str | None) -> "Stash":
