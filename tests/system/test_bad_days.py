@@ -15,6 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.adapters.definition import Adapter, FilesSource, TableSink
+from sleeper.adapters.due import schedule_adapter, send_due_runs
+from sleeper.adapters.run import run_adapter
+from sleeper.adapters.store import AdapterStore
 from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
@@ -43,8 +47,10 @@ from sleeper.purging.service import purge_table
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.runs.engine import file_settings
+from sleeper.schedule import make_schedule
 from sleeper.splitting.service import split_table
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
@@ -264,6 +270,51 @@ def test_a_full_disk_is_reported_and_the_job_succeeds_once_there_is_space(
     assert job.state is JobState.COMMITTED, job.reasons
     assert count_rows(instance) == previous + type(previous)(noise[:20_000])
     assert_nothing_stays(instance)
+    instance.close()
+
+
+def test_an_adapter_on_a_full_disk_is_sent_and_loads_once_there_is_space(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    create_local_instance(small_disk / "instance", "test", {"sleeper.engine.threads": "1"})
+    clock = FakeClock(system_clock())
+    instance = open_local_instance(small_disk / "instance", clock)
+    schema = '{"rowKeyFields": [{"name": "k", "type": "StringType"}]}'
+    create_table(instance, "t", schema, {"sleeper.table.type": "snapshot"})
+    source = tmp_path / "rows.csv"
+    source.write_text("k\na\n")
+    store = AdapterStore(instance.storage.root)
+    schedule = make_schedule("1h", clock())
+    store.create(Adapter("hourly", FilesSource((str(source),)), TableSink("t"), schedule))
+    run_adapter(instance, "hourly")
+    # Noise does not compress.
+    source.write_text("k\n" + "".join(f"{os.urandom(30).hex()}\n" for _ in range(60_000)))
+    clock.now_ms += 3_600_000
+
+    filler = small_disk / "filler"
+    filler.write_bytes(b"\0" * shutil.disk_usage(small_disk).free)
+    (problem,) = send_due_runs(instance).problems
+    assert "full" in problem
+    with pytest.raises(UnavailableError, match="No space"):
+        schedule_adapter(instance, "hourly", None)
+    assert (store.get("hourly").schedule, store.last_due_ms("hourly")) == (schedule, None)
+    filler.unlink()
+    (job_id,) = send_due_runs(instance).sent
+
+    filler.write_bytes(b"\0" * (shutil.disk_usage(small_disk).free - (1 << 20)))
+    worker, table = Worker(instance, "task", threading.Event()), instance.table("t")
+    assert worker.run_one()
+    job = instance.jobs.tracker.job(table.ref.id, job_id)
+    assert (job.state, "No space" in job.reasons[0]) == (JobState.FAILED, True)
+    with open_query(instance, "t", Query()) as result:
+        assert result.read_all().to_pylist() == [{"k": "a"}]
+    assert send_due_runs(instance).sent == ()
+    filler.unlink()
+    clock.now_ms += 60_000
+    assert worker.run_one()
+    assert instance.jobs.tracker.job(table.ref.id, job_id).state is JobState.COMMITTED
+    with open_query(instance, "t", Query()) as result:
+        assert sum(batch.num_rows for batch in result) == 60_000
     instance.close()
 
 

@@ -17,9 +17,10 @@ from sleeper.garbage_collection.snapshot_versions import (
     ExpiryReport,
     VersionPolicy,
     expire_versions,
+    find_policy,
 )
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.properties.values import instance_properties, table_properties
+from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.schema.model import schema_to_json
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.add_files import NewFile
@@ -38,15 +39,23 @@ from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file
 
 NEWEST = VersionPolicy()
 DAY_MS = 24 * 3600 * 1000
-WITHOUT_DELAY = table_properties(
-    {
-        "sleeper.table.name": "t",
-        "sleeper.table.id": "01234567",
-        "sleeper.table.schema": schema_to_json(SCHEMA),
-        "sleeper.table.gc.delay.minutes": "0",
-    },
-    instance_properties({"sleeper.id": "i"}),
-)
+
+
+def properties(**values: str) -> TableProperties:
+    """Returns properties of a table without a delay of collection."""
+    return table_properties(
+        {
+            "sleeper.table.name": "t",
+            "sleeper.table.id": "01234567",
+            "sleeper.table.schema": schema_to_json(SCHEMA),
+            "sleeper.table.gc.delay.minutes": "0",
+            **{f"sleeper.table.snapshot.{name}": value for name, value in values.items()},
+        },
+        instance_properties({"sleeper.id": "i"}),
+    )
+
+
+WITHOUT_DELAY = properties()
 
 
 class SnapshotTable(StateTable):
@@ -190,6 +199,22 @@ def test_only_the_newest_version_stays_by_default_and_the_files_of_others_are_co
     assert table.paths() == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, NEWEST),
+        ({"min.versions": "0"}, NEWEST),  # without a time to live, the newest never expires
+        ({"min.versions": "3"}, VersionPolicy(None, 3)),
+        ({"ttl": "2d"}, VersionPolicy(2 * DAY_MS, 0)),
+        ({"ttl": "2d", "min.versions": "1"}, VersionPolicy(2 * DAY_MS, 1)),
+    ],
+)
+def test_properties_choose_the_versions_that_stay(
+    values: dict[str, str], expected: VersionPolicy
+) -> None:
+    assert find_policy(properties(**values)) == expected
+
+
 def test_replaced_versions_stay_for_the_delay(table: SnapshotTable) -> None:
     table.load("a")
     table.load("b")
@@ -267,6 +292,13 @@ def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> Non
     table.expire()
     assert table.collect() == ["a"]
     assert table.versions() == [third]
+
+
+def test_a_hold_on_the_next_version_keeps_no_earlier_one(table: SnapshotTable) -> None:
+    first, second = table.load("a"), table.load("b")
+    assert not table.hold(second).refused
+    assert not table.commit(ExpireSnapshots((first,))).refused
+    assert "keeps version" in table.commit(ExpireSnapshots((second,))).reason
 
 
 def test_a_collection_names_the_version_that_keeps_files(table: SnapshotTable) -> None:
