@@ -2,7 +2,12 @@
 
 import json
 import logging
+import os
+import signal
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,6 +27,7 @@ from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.run import IngestProgress
 from sleeper.instance import Instance
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import create_instance, open_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
@@ -290,18 +296,98 @@ def test_a_connection_killed_in_the_middle_leaves_nothing(
     assert run_adapter(instance, "many", "r1").rows == 60_000
 
 
+_SLEEPING = f"EXISTS (SELECT 1 {_BACKENDS} AND wait_event = 'PgSleep')"
+
+
+def wait_until(database: Postgres, condition: str) -> None:
+    """Waits for half a minute at most."""
+    database.run(
+        f"SET statement_timeout = '30s'; DO $$ BEGIN WHILE NOT ({condition}) LOOP"
+        " PERFORM pg_stat_clear_snapshot(); END LOOP; END $$"
+    )
+
+
 def test_a_failed_run_ends_its_query(instance: Instance, database: Postgres) -> None:
-    database.run("CREATE TABLE orders AS SELECT 1::bigint AS id, 'a' AS v")
-    create(instance, database)
+    # More than a batch of the driver, and then a row for which the query sleeps.
+    query = (
+        "SELECT g AS id, CASE g WHEN 17500 THEN pg_sleep(60)::text ELSE repeat('x', 1000) END AS v"
+        " FROM generate_series(1::bigint, 17500) AS g"
+    )
+    create(instance, database, table=None, query=query)
 
     def interrupt(_: int) -> None:
+        wait_until(database, _SLEEPING)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_adapter(instance, "orders", progress=IngestProgress(rows_read=interrupt))
-    assert database.run(f"SELECT count(*) {_BACKENDS}") == ["0"]
+    wait_until(database, f"NOT EXISTS (SELECT 1 {_BACKENDS})")
     (shown,) = json_rows(show_adapter(instance, "orders", 9)[1])
     assert shown["reason"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("SELECT nextval('numbers') AS id, 'a' AS v", "cannot execute nextval.* in a read-only"),
+        ("SELECT g AS id, (1 / (g - 9000))::text AS v FROM generate_series(1, 9999) g", "by zero"),
+    ],
+)
+def test_an_error_of_the_query_while_it_is_read_is_a_rejection(
+    query: str, error: str, instance: Instance, database: Postgres
+) -> None:
+    database.run("CREATE SEQUENCE numbers")
+    create(instance, database, table=None, query=query)
+    with pytest.raises(InvalidRequestError, match=error):
+        run_adapter(instance, "orders")
+
+
+def test_a_signal_ends_a_slow_query(instance: Instance, database: Postgres) -> None:
+    create(instance, database, table=None, query="SELECT 1 AS id, pg_sleep(60)::text AS v")
+
+    def send_signal() -> None:
+        wait_until(database, _SLEEPING)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender, start = threading.Thread(target=send_signal), time.monotonic()
+    with interrupted_by_sigterm():
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            run_adapter(instance, "orders")
+    sender.join()
+    assert time.monotonic() - start < 40
+    assert database.run(f"SELECT {_SLEEPING}") == ["f"]
+    (shown,) = json_rows(show_adapter(instance, "orders", 9)[1])
+    assert (shown["state"], shown["reason"]) == ("failed", "interrupted")
+
+
+RUN_IN_PROCESS = """
+import sys
+from sleeper.adapters.platform import run_in_process
+from sleeper.adapters.store import AdapterStore
+from sleeper.opening import open_instance
+instance = open_instance(sys.argv[1])
+run_in_process(instance, AdapterStore(instance.storage.root).get("orders"), "r1")
+"""
+
+
+def test_the_process_of_a_killed_worker_ends(instance: Instance, database: Postgres) -> None:
+    create(instance, database, table=None, query="SELECT 1 AS id, pg_sleep(60)::text AS v")
+    with subprocess.Popen([sys.executable, "-c", RUN_IN_PROCESS, instance.where]) as worker:
+        wait_until(database, _SLEEPING)
+        worker.kill()
+    wait_until(database, f"NOT {_SLEEPING}")
+    wait_for_reason(instance, "interrupted")
+
+
+def wait_for_reason(instance: Instance, reason: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        (shown,) = json_rows(show_adapter(instance, "orders", 9)[1])
+        if shown["reason"] == reason:
+            return
+        time.sleep(0.05)
+    raise AssertionError(shown)
 
 
 def test_all_rows_are_of_the_moment_at_which_the_read_began(

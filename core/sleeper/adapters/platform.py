@@ -33,6 +33,10 @@ from sleeper.tables import TableId
 logger = logging.getLogger(__name__)
 ADAPTER_ARGUMENT = "--adapter"
 """The argument of the driver that is followed by an adapter's name."""
+
+INPUT_ARGUMENT = "--while-input-is-open"
+"""The argument of a driver that ends when its standard input closes."""
+
 _PLATFORM = PlatformName.EMR_SERVERLESS
 _POLL_SECONDS = 10.0
 _DRIVER = "sleeper.spark.adapter_job"
@@ -51,8 +55,9 @@ def run_in_process(instance: Instance, adapter: Adapter, run_id: str) -> int:
     """
     table_id = instance.tables.index.find(adapter.sink.table).id
     run = AcceptedRun(new_run_id(), table_id, adapter.job_id(run_id), "the Spark process")
-    command = (sys.executable, "-P", "-m", _DRIVER, *_arguments(instance, adapter, run_id, run))
-    outcome = run_command(command)
+    arguments = (*_arguments(instance, adapter, run_id, run), INPUT_ARGUMENT)
+    # The process would go on if this one were killed, while another worker runs the message.
+    outcome = run_command((sys.executable, "-P", "-m", _DRIVER, *arguments), has_input=True)
     if not is_end_recorded(instance, run):
         record_end(instance, run, outcome, JobKind.ADAPTER)
     return _result(instance, run)

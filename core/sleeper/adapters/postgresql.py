@@ -5,9 +5,11 @@ copies rows in binary form to Arrow, 16 MiB at a time. Errors never contain the 
 """
 
 import re
-from collections.abc import Generator, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +30,7 @@ from sleeper.adapters.sql_columns import (
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.schema.model import Schema
 
+R = TypeVar("R")
 _CONNECT_SECONDS = 15
 _PARAMETERS = {
     "application_name": "sleeper",
@@ -131,21 +134,23 @@ class _Reader:
     def prepare(self, statement: str) -> pa.Schema:
         """Returns the columns of a statement without running it."""
         with self._errors(), closing(self._connection.cursor()) as cursor:
-            return cursor.adbc_execute_schema(statement)
+            return _wait(lambda: cursor.adbc_execute_schema(statement), cursor.adbc_cancel)
 
     def execute(self, statement: str) -> None:
         """Runs a statement without rows."""
         with self._errors(), closing(self._connection.cursor()) as cursor:
-            cursor.execute(statement)
+            _wait(lambda: cursor.execute(statement), cursor.adbc_cancel)
 
     def rows(self, statement: str) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a query."""
         cursor = self._connection.cursor()
+        reader: Any = None
         try:
             with self._errors():
-                cursor.execute(statement)
-                batches = cursor.fetch_record_batch()
-            while (batch := self._next(batches)) is not None:
+                _wait(lambda: cursor.execute(statement), cursor.adbc_cancel)
+                reader = _open_reader(cursor)
+            batches = iter(reader)
+            while (batch := self._next(batches, cursor)) is not None:
                 yield batch
         except BaseException:
             with suppress(Exception):
@@ -153,15 +158,17 @@ class _Reader:
             raise
         finally:
             with suppress(Exception):
+                if reader is not None:
+                    reader.close()
                 cursor.close()
 
-    def _next(self, batches: pa.RecordBatchReader) -> pa.RecordBatch | None:
+    def _next(self, batches: Iterator[pa.RecordBatch], cursor: Any) -> pa.RecordBatch | None:
         with self._errors():
-            return next(batches, None)
+            return _wait(lambda: next(batches, None), cursor.adbc_cancel)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translates errors of the driver. Those of a stream are errors of Arrow or of files."""
+        """Translates errors of the driver, and those of a stream that it does not know."""
         import adbc_driver_manager
 
         try:
@@ -170,6 +177,42 @@ class _Reader:
             raise _statement_error(self._source, str(error), error.sqlstate) from error
         except (pa.ArrowException, OSError) as error:
             raise _statement_error(self._source, str(error), None) from error
+
+
+def _open_reader(cursor: Any) -> Any:
+    """Returns a reader of the results. That of `fetch_record_batch` loses the SQLSTATE of errors.
+
+    See https://github.com/apache/arrow-adbc/issues/1523.
+    """
+    from adbc_driver_manager._reader import AdbcRecordBatchReader
+
+    results = cursor.fetch_arrow()
+    return AdbcRecordBatchReader._import_from_c(results.address)
+
+
+def _wait(work: Callable[[], R], cancel: Callable[[], object]) -> R:
+    """Returns the result of a call of the driver. A signal cancels the call.
+
+    The call runs in a thread, because Python runs no signal handler during a call of native code.
+    """
+    done: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="database", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        with suppress(Exception):
+            cancel()
+        thread.join()
+        raise
+    return done.result()
 
 
 @contextmanager

@@ -192,12 +192,16 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
         record_end(instance, accepted, outcome)
 
 
-def run_command(command: tuple[str, ...]) -> RunOutcome:
-    """Runs a command of Spark to its end. An interrupt ends the command too."""
+def run_command(command: tuple[str, ...], has_input: bool = False) -> RunOutcome:
+    """Runs a command of Spark to its end. An interrupt ends the command too.
+
+    With `has_input` its standard input closes when this process dies, and is empty.
+    """
+    given = subprocess.PIPE if has_input else subprocess.DEVNULL
     with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+                command, stdin=given, stdout=subprocess.DEVNULL, stderr=errors
             )
         except OSError as error:
             raise UnavailableError(f"cannot run {command[0]}: {error}") from error
@@ -205,6 +209,8 @@ def run_command(command: tuple[str, ...]) -> RunOutcome:
             status = process.wait()
         finally:
             _end(process)
+            if process.stdin is not None:
+                process.stdin.close()
         if status == 0:
             return RunOutcome(RunState.SUCCEEDED)
         errors.seek(max(errors.tell() - _ERROR_BYTES, 0))

@@ -7,9 +7,13 @@ Spark runs on this machine. A repeated run of the adapter's run changes nothing.
 
 import argparse
 import logging
+import os
+import signal
 import sys
+import threading
 from contextlib import closing
 
+from sleeper.adapters.platform import INPUT_ARGUMENT
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
@@ -31,12 +35,20 @@ def main() -> int:
     parser.add_argument("--adapter", required=True, help="the adapter's name")
     parser.add_argument("--adapter-run", required=True, help="the id of the adapter's run")
     parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
+    parser.add_argument(
+        INPUT_ARGUMENT,
+        action="store_true",
+        dest="ends_with_input",
+        help="end when the standard input closes, because the process that started this one died",
+    )
     arguments = parser.parse_args()
     retry_as_job()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         with interrupted_by_sigterm(), closing(open_instance(arguments.instance)) as instance:
+            if arguments.ends_with_input:
+                threading.Thread(target=_end_with_input, daemon=True).start()
             run = _run(instance, arguments)
     except SleeperError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -47,6 +59,12 @@ def main() -> int:
     outcome = "done before" if run.done_before else f"{run.rows:,} rows"
     sys.stderr.write(f"adapter {run.adapter}: {outcome}\n")
     return 0
+
+
+def _end_with_input() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(instance: Instance, arguments: argparse.Namespace) -> AdapterRun:
