@@ -7,15 +7,28 @@ from typing import Any
 import pytest
 
 import sleeper
+from sleeper.clock import system_clock
+from sleeper.local.instance import open_local_instance
+from tests.clock import FakeClock
 from tests.tables.data_table import DataTable
 
 MakeTable = Callable[..., DataTable]
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+def clock() -> FakeClock:
+    """The clock of the instance of a test that has both."""
+    return FakeClock(system_clock())
+
+
+@pytest.fixture
+def instance(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[sleeper.Instance]:
     """An open local instance without tables."""
-    with sleeper.create_instance(tmp_path / "instance") as opened:
+    folder = tmp_path / "instance"
+    sleeper.create_instance(folder).close()
+    has_clock = "clock" in request.fixturenames
+    clock = request.getfixturevalue("clock") if has_clock else system_clock
+    with sleeper.Instance(open_local_instance(folder, clock)) as opened:
         yield opened
 
 

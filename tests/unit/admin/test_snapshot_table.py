@@ -1,7 +1,6 @@
 """Administration of snapshot tables: properties, reports, clones, backups, undos, exports."""
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +9,8 @@ import pytest
 import sleeper
 from sleeper.admin.properties import change_table_properties
 from sleeper.bulk_export.service import export_table
-from sleeper.clock import system_clock
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
-from sleeper.local.instance import open_local_instance
 from sleeper.properties.values import instance_properties, table_properties
 from sleeper.reports.check import check_table
 from sleeper.reports.output import ReportKind, write_text
@@ -26,18 +23,6 @@ SCHEMA = {
 }
 TTL, VERSIONS_MIN = "sleeper.table.snapshot.ttl", "sleeper.table.snapshot.min.versions"
 SNAPSHOT = {"sleeper.table.type": "snapshot", "sleeper.table.gc.delay.minutes": "0"}
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(system_clock())
-
-
-@pytest.fixture
-def instance(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Instance]:
-    sleeper.create_instance(tmp_path / "instance").close()
-    with sleeper.Instance(open_local_instance(tmp_path / "instance", clock)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,16 +1,11 @@
 """Snapshot tables in Python: loads, versions, and readers of one version."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
-from sleeper.local.instance import open_local_instance
 from tests.clock import FakeClock
 
 SCHEMA = {
@@ -18,18 +13,6 @@ SCHEMA = {
     "valueFields": [{"name": "n", "type": "LongType"}],
 }
 SNAPSHOT = {"sleeper.table.type": "snapshot", "sleeper.table.gc.delay.minutes": "0"}
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(system_clock())
-
-
-@pytest.fixture
-def instance(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Instance]:
-    sleeper.create_instance(tmp_path / "instance").close()
-    with sleeper.Instance(open_local_instance(tmp_path / "instance", clock)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -28,12 +28,12 @@ _SECONDS_MAX = 2.0
     ids=["blank", "inner", "argument", "quotes", "nested", "name", "start", "many", "digits"],
 )
 def test_long_text_is_refused_quickly(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(InvalidRequestError):
         parse_filters(text)
     with pytest.raises(InvalidRequestError):
         parse_aggregations(text)
-    assert time.monotonic() - start < _SECONDS_MAX
+    assert time.process_time() - start < _SECONDS_MAX
 
 
 def test_more_filters_than_the_engine_can_plan_are_refused() -> None:

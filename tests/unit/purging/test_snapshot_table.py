@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.clock import system_clock
 from sleeper.local.instance import open_local_instance
 from sleeper.purging.report import ObjectState, PurgeReport
 from tests.clock import FakeClock
@@ -20,11 +19,6 @@ PROPERTIES = {
     "sleeper.table.snapshot.min.versions": "2",
     "sleeper.table.gc.delay.minutes": "0",
 }
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(system_clock())
 
 
 @pytest.fixture

@@ -1,21 +1,17 @@
 """The change feed through the Python API: every change once, in order, and none skipped."""
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.files import KeyFile, new_data_path
 from sleeper.garbage_collection.service import collect_table
-from sleeper.local.instance import open_local_instance
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import Range, Region
 from sleeper.query.changes.plan import _group_files, plan_step
@@ -31,18 +27,6 @@ PROPERTIES = {
     "sleeper.table.compaction.files.batch.size": "2",
     "sleeper.table.ingest.file.writing.strategy": "one_file_per_leaf",
 }
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(system_clock())
-
-
-@pytest.fixture
-def instance(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Instance]:
-    sleeper.create_instance(tmp_path / "instance").close()
-    with sleeper.Instance(open_local_instance(tmp_path / "instance", clock)) as opened:
-        yield opened
 
 
 @pytest.fixture

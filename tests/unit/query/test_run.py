@@ -1,6 +1,7 @@
 """Queries by key of a real table, compared with its rows in a list."""
 
 import gc
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -154,14 +155,21 @@ def test_unclosed_result_releases_its_version(made: DataTable, tmp_path: Path):
 
 def test_hold_is_renewed_while_rows_are_read_slowly(made: DataTable, tmp_path: Path):
     made.add_rows([row(n) for n in range(300)])
-    with run_query(Query(), made.query_table, make_engine(tmp_path, hold_seconds=1)):
+
+    def expiry_ms() -> int:
         with made.store.reading() as state:
-            (previous,) = state.collection.holds()
-        time.sleep(0.8)
-        with made.store.reading() as state:
-            (current,) = state.collection.holds()
-        assert current.expiry_ms > previous.expiry_ms
-    time.sleep(0.4)
+            (hold,) = state.collection.holds()
+        return hold.expiry_ms
+
+    with run_query(Query(), made.query_table, make_engine(tmp_path, hold_seconds=3)):
+        first = expiry_ms()
+        deadline = time.monotonic() + 30
+        while expiry_ms() == first and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert expiry_ms() > first
+    renewals = [t for t in threading.enumerate() if t.name.startswith("hold of version")]
+    for thread in renewals:
+        thread.join(30)
     assert holds(made) == 0
 
 

@@ -1,6 +1,5 @@
 """The change feed of a snapshot table: each version that has not expired replaces all rows."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,9 +7,7 @@ import pytest
 
 import sleeper
 from sleeper.admin.properties import set_table_properties
-from sleeper.clock import system_clock
 from sleeper.garbage_collection.service import collect_table, expire_table_versions
-from sleeper.local.instance import open_local_instance
 from sleeper.query.changes import reader
 from sleeper.query.changes.read import Change
 from sleeper.query.hold import VersionHold
@@ -29,15 +26,8 @@ Content = list[int | str]
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(system_clock())
-
-
-@pytest.fixture
-def table(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Table]:
-    sleeper.create_instance(tmp_path / "instance").close()
-    with sleeper.Instance(open_local_instance(tmp_path / "instance", clock)) as opened:
-        yield opened.create_table("rows", SCHEMA, PROPERTIES, split_points=[50])
+def table(instance: sleeper.Instance) -> sleeper.Table:
+    return instance.create_table("rows", SCHEMA, PROPERTIES, split_points=[50])
 
 
 def load(table: sleeper.Table, *keys: int) -> int:

@@ -195,7 +195,7 @@ def test_samples_are_refused(instance: Instance) -> None:
 
 def test_error_with_a_long_name_is_parsed_in_linear_time() -> None:
     text = "table '" * 50_000 + "\n' not found"
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(InvalidRequestError), planning_errors(()):
         raise ValueError(text)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

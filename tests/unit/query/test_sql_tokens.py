@@ -86,10 +86,10 @@ def test_sample_may_be_a_name(statement: str) -> None:
 
 @pytest.mark.parametrize("text", ["/*", "'a", "$$", "(", "''", "a ", '"', "-", "$a$"])
 def test_long_statements_are_parsed_in_linear_time(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with contextlib.suppress(InvalidRequestError):
         check_statement("SELECT " + text * (200_000 // len(text)))
-    assert time.monotonic() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_deep_statement_does_not_crash_the_process() -> None:
