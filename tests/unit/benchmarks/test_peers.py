@@ -32,6 +32,9 @@ from benchmarks.result import (
 )
 from benchmarks.rows import check_rows, sorted_files
 
+# A module that loads quickly.
+_TASKS = "tests.unit.benchmarks.tasks"
+
 
 def test_an_aggregating_compaction_is_held_against_what_was_counted_before(tmp_path: Path) -> None:
     arguments = repeated_rows(tmp_path, 1_000, files=3)
@@ -109,8 +112,8 @@ def test_every_second_turn_goes_backwards_and_each_run_is_checked(
 def test_a_peer_that_fails_is_left_out_and_others_are_not(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    good = Task("tests.unit.benchmarks.test_peers", "nothing", {})
-    bad = Task("tests.unit.benchmarks.test_peers", "missing", {})
+    good = Task(_TASKS, "nothing", {})
+    bad = Task(_TASKS, "missing", {})
     runs = run_by_turns({"good": good, "bad": replace(bad, may_fail=True)}, 2)
     assert {name: len(results) for name, results in runs.items()} == {"good": 2}
     assert "bad is left out" in capfd.readouterr().err
@@ -126,13 +129,7 @@ def test_a_task_whose_result_is_wrong_fails() -> None:
     with pytest.raises(TaskFailedError, match="failed"):
         run(task)
     with pytest.raises(CheckFailedError, match="it is wrong"):
-        run(Task("tests.unit.benchmarks.test_peers", "nothing", {}, check=refuse))
-
-
-def nothing(watch: Watch) -> None:
-    """A task that does no work."""
-    with watch:
-        pass
+        run(Task(_TASKS, "nothing", {}, check=refuse))
 
 
 def test_ours_is_compared_with_the_best_of_the_others_turn_by_turn() -> None:
