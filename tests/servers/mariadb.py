@@ -1,16 +1,13 @@
 """A MariaDB server, for tests that read a database."""
 
 import contextlib
-import os
-import shutil
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.servers.process import find_program, free_ports, running
+from tests.servers.process import answers, find_program, free_ports, running, server_folder
 
 _FOLDERS = (Path("/usr/sbin"), Path("/usr/bin"))
 _SETTINGS = (
@@ -65,14 +62,8 @@ class MariaDB:
 @contextlib.contextmanager
 def mariadb() -> Iterator[MariaDB]:
     """Runs a server until the context ends."""
-    # A socket's path is short. The server refuses to run as root.
-    folder = Path(tempfile.mkdtemp(prefix="maria-", dir="/tmp"))
-    prefix: list[str] = []
-    if os.geteuid() == 0:
-        shutil.chown(folder, "mysql", "mysql")
-        prefix = ["setpriv", "--reuid=mysql", "--regid=mysql", "--clear-groups"]
-    data = folder / "data"
-    try:
+    with server_folder("mysql") as (folder, prefix):
+        data = folder / "data"
         install = find_mariadb("mariadb-install-db") or "mariadb-install-db"
         options = ["--no-defaults", f"--datadir={data}", "--skip-test-db"]
         options += ["--auth-root-authentication-method=normal", *(f"--{s}" for s in _SETTINGS)]
@@ -82,14 +73,6 @@ def mariadb() -> Iterator[MariaDB]:
         command = [*prefix, find_mariadb("mariadbd") or "mariadbd", "--no-defaults"]
         command += [f"--datadir={data}", f"--socket={folder / 'socket'}", f"--port={port}"]
         command += [f"--pid-file={folder / 'pid'}", *(f"--{s}" for s in _SETTINGS)]
-
-        def is_ready() -> bool:
-            with contextlib.suppress(subprocess.SubprocessError):
-                return server.run("SELECT 1") == ["1"]
-            return False
-
-        with running(command, Path(tempfile.mkdtemp(dir=folder)) / "log", is_ready):
+        with running(command, folder / "log", lambda: answers(server.run)):
             server.run(f"CREATE USER '{server.user}'@'%' IDENTIFIED BY '{server.password}';")
             yield server
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

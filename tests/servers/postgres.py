@@ -1,16 +1,13 @@
 """A PostgreSQL server with logical decoding, for tests that read or follow a database."""
 
 import contextlib
-import os
-import shutil
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.servers.process import find_program, free_ports, running
+from tests.servers.process import answers, find_program, free_ports, running, server_folder
 
 # Debian's package does not put the server on the path.
 _FOLDERS = (*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), Path("/usr/bin"))
@@ -59,15 +56,9 @@ class Postgres:
 @contextlib.contextmanager
 def postgres() -> Iterator[Postgres]:
     """Runs a server with an empty database until the context ends."""
-    # A socket's path is short. PostgreSQL refuses to run as root.
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-    prefix: list[str] = []
-    if os.geteuid() == 0:
-        shutil.chown(folder, "postgres", "postgres")
-        prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     programs = {name: find_postgres(name) or name for name in ("initdb", "postgres", "pg_ctl")}
-    data = str(folder / "data")
-    try:
+    with server_folder("postgres") as (folder, prefix):
+        data = str(folder / "data")
         (port,) = free_ports(1)
         server = Postgres(folder, port)
         password = folder / "password"
@@ -81,15 +72,7 @@ def postgres() -> Iterator[Postgres]:
         command = [*prefix, programs["postgres"], "-D", data, "-k", str(folder)]
         for setting in settings:
             command += ["-c", setting]
-
-        def is_ready() -> bool:
-            with contextlib.suppress(subprocess.SubprocessError):
-                return server.run("SELECT 1") == ["1"]
-            return False
-
-        with running(command, Path(tempfile.mkdtemp(dir=folder)) / "log", is_ready):
+        with running(command, folder / "log", lambda: answers(server.run)):
             yield server
             stop = [*prefix, programs["pg_ctl"], "stop", "-D", data, "-m", "immediate"]
             subprocess.run(stop, check=True, capture_output=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,11 @@
 """Starts a server as a process, waits until it answers, and ends it."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +25,31 @@ def find_program(name: str, folders: Iterable[Path]) -> str | None:
     return shutil.which(name) or next(
         (str(folder / name) for folder in folders if (folder / name).exists()), None
     )
+
+
+@contextlib.contextmanager
+def server_folder(user: str) -> Iterator[tuple[Path, list[str]]]:
+    """Yields a new folder of a database server, and the words before its programs' commands.
+
+    The path of the folder is short enough for a socket. The servers refuse to run as root, so
+    root runs them as that user, who owns the folder. Deletes the folder at the end.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"{user}-", dir="/tmp"))
+    prefix: list[str] = []
+    if os.geteuid() == 0:
+        shutil.chown(folder, user, user)
+        prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    try:
+        yield folder, prefix
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(run: Callable[[str], list[str]]) -> bool:
+    """Returns whether a database server runs a statement."""
+    with contextlib.suppress(subprocess.SubprocessError):
+        return run("SELECT 1") == ["1"]
+    return False
 
 
 @contextlib.contextmanager
