@@ -10,6 +10,7 @@ from hypothesis import settings
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.storage.bucket import Bucket
 from tests import seeds
+from tests.folders import use_memory
 from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.mariadb import MariaDB, find_mariadb, mariadb
@@ -27,6 +28,7 @@ SOURCE_BUCKET = "brought-along"
 os.environ.setdefault(RETRY_VARIABLE, "20")
 
 set_java_options()
+use_memory()
 
 settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed())
 settings.load_profile("sleeper")
