@@ -111,7 +111,7 @@ def test_concurrent_imports_that_split_a_table_both_succeed(
 def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
-    source = write(tmp_path / "in", 400_000)
+    source = write(tmp_path / "in", 100_000)
 
     def run(on_stage: OnStage) -> BulkImportResult:
         paths = [str(source)]
@@ -137,7 +137,7 @@ def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
         canceller.join()
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert (job.state, stored_rows(instance)) == (JobState.FAILED, 0)
-    assert run(ignore_stage).rows == 400_000
+    assert run(ignore_stage).rows == 100_000
 
 
 def test_errors_of_spark_itself_do_not_reject_a_job(spark: SparkSession) -> None:

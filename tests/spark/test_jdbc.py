@@ -63,6 +63,18 @@ def stage(
     return staged, sorted(rows, key=lambda row: row["id"])
 
 
+def run_after_plan(monkeypatch: pytest.MonkeyPatch, database: Database, statements: str) -> None:
+    """Runs the statements when the moment and the parts of a load are known."""
+    plan = jdbc._plan
+
+    def plan_and_run(*arguments: Any) -> Any:
+        parts = plan(*arguments)
+        database.run(statements)
+        return parts
+
+    monkeypatch.setattr(jdbc, "_plan", plan_and_run)
+
+
 def test_no_log_has_the_password(
     spark: SparkSession, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,17 +215,12 @@ def test_all_parts_show_one_moment(
     postgres_database.run(
         "CREATE TABLE orders (id bigint); INSERT INTO orders SELECT generate_series(0, 99)"
     )
-    plan = jdbc._plan
-
-    def plan_and_change(*arguments: Any) -> Any:
-        parts = plan(*arguments)
-        postgres_database.run(
-            "UPDATE orders SET id = (id + 50) % 100; DELETE FROM orders "
-            "WHERE id < 10; INSERT INTO orders VALUES (7000), (-7000)"
-        )
-        return parts
-
-    monkeypatch.setattr(jdbc, "_plan", plan_and_change)
+    run_after_plan(
+        monkeypatch,
+        postgres_database,
+        "UPDATE orders SET id = (id + 50) % 100; DELETE FROM orders "
+        "WHERE id < 10; INSERT INTO orders VALUES (7000), (-7000)",
+    )
     source = source_of(postgres_database, partition_column="id", partitions=4)
     staged, rows = stage(spark, tmp_path, postgres_database, source, schema_of())
     assert [row["id"] for row in rows] == list(range(100))
@@ -231,17 +238,12 @@ def test_a_lost_connection_with_the_moment_of_all_parts_may_be_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     postgres_database.run("CREATE TABLE orders AS SELECT 1::bigint AS id UNION SELECT 2")
-    plan = jdbc._plan
-
-    def plan_and_kill(*arguments: Any) -> Any:
-        parts = plan(*arguments)
-        postgres_database.run(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
-        )
-        return parts
-
-    monkeypatch.setattr(jdbc, "_plan", plan_and_kill)
+    run_after_plan(
+        monkeypatch,
+        postgres_database,
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+    )
     source = source_of(postgres_database, partition_column="id", partitions=2)
     with pytest.raises(UnavailableError, match="the connection that keeps the moment of all parts"):
         stage(spark, tmp_path, postgres_database, source, schema_of())

@@ -37,7 +37,7 @@ from tests.spark.processes import executors, family, python_workers, read_comman
 
 pytestmark = pytest.mark.timeout(6 * PATIENCE_SECONDS)
 
-ROWS = 400_000
+ROWS = 200_000
 FIFTEEN_DAYS_MS = 15 * 24 * 3600 * 1000
 KILLS = int(os.environ.get("KILLS", "1"))
 Victims = Callable[[int], list[psutil.Process]]
@@ -120,7 +120,7 @@ def test_killed_executors_and_python_workers_are_replaced(
             if kills == KILLS:
                 break
     assert kills
-    assert "400,000 rows" in life.end()
+    assert f"{ROWS:,} rows" in life.end()
     check_stored(instance, ROWS)
     collect_orphans(instance)
     check_files_on_disk(instance)
