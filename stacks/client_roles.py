@@ -22,6 +22,7 @@ from stacks.constructs.permissions import (
     DATA,
     STATE,
     Permission,
+    administer_stashes,
     change_adapters,
     change_instance_properties,
     change_table_index,
@@ -111,6 +112,7 @@ def _administer(of: Deployment) -> list[Permission]:
     adapters = of.has(OptionalStack.ADAPTERS)
     return [
         *([*read_adapters(of), change_adapters(of), *read_secrets(of)] if adapters else []),
+        *(administer_stashes(of) if of.has(OptionalStack.STASH) else []),
         *change_instance_properties(of),
         *change_table_index(of),
         read_objects(of, DATA),

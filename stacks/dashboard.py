@@ -11,10 +11,18 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from sleeper.jobs.event import JobKind
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
-from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
+from sleeper.reports.metric import (
+    INSTANCE,
+    NAMESPACE,
+    STASH_METRICS,
+    TABLE,
+    TASK_KIND,
+    Metric,
+)
 from stacks.deployment import Deployment
 
 _Chart = tuple[str, list[cloudwatch.IMetric]]
@@ -130,10 +138,13 @@ class _Charts:
         kinds = self._deployment.task_kinds
         if not kinds:
             return []
-        return _beside(
+        charts: list[_Chart] = [
             ("Tasks that run", self._of_kinds(kinds, Metric.TASKS_RUNNING, "Maximum")),
             ("Tasks that were started", self._of_kinds(kinds, Metric.TASKS_STARTED, "Sum")),
-        )
+        ]
+        if self._deployment.has(OptionalStack.STASH):
+            charts.append(("Stashes", [self._of_stashes(metric) for metric in STASH_METRICS]))
+        return _beside(*charts)
 
     def of_tables(self) -> list[list[cloudwatch.IWidget]]:
         deeds = [
@@ -177,7 +188,7 @@ class _Charts:
         )
 
     def _of_kinds(
-        self, kinds: Iterable[str], metric: Metric, statistic: str
+        self, kinds: Iterable[str], metric: Metric, statistic: str, label: str | None = None
     ) -> list[cloudwatch.IMetric]:
         return [
             cloudwatch.Metric(
@@ -185,11 +196,15 @@ class _Charts:
                 metric_name=metric.value,
                 dimensions_map={INSTANCE: self._deployment.id, TASK_KIND: kind},
                 statistic=statistic,
-                label=kind,
+                label=label or kind,
                 period=self._window,
             )
             for kind in kinds
         ]
+
+    def _of_stashes(self, metric: Metric) -> cloudwatch.IMetric:
+        (found,) = self._of_kinds([JobKind.STASH.value], metric, "Sum", label=metric.value)
+        return found
 
     def _of_all_tables(self, metric: Metric, statistic: str) -> cloudwatch.IMetric:
         return cloudwatch.MathExpression(
@@ -213,18 +228,16 @@ class _Charts:
 
 
 def _alarms(scope: Construct, deployment: Deployment) -> cloudwatch.IWidget:
-    """Returns the alarms on dead letters."""
+    """Returns the alarms: on dead letters, and on stashes."""
     return cloudwatch.AlarmStatusWidget(
-        title="Alarms on dead letters",
+        title="Alarms",
         width=_WIDTH,
         height=_ALARMS_HEIGHT,
         alarms=[
             cloudwatch.Alarm.from_alarm_arn(
-                scope,
-                f"{queue.key}Alarm",
-                deployment.arn("cloudwatch", f"alarm:{deployment.alarm_name(queue)}"),
+                scope, name, deployment.arn("cloudwatch", f"alarm:{name}")
             )
-            for queue in deployment.queues
+            for name in deployment.alarms
         ],
     )
 

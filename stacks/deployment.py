@@ -27,7 +27,7 @@ class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
     Stacks add the places of their resources to `deployed`, and the resources that they create to
-    `functions` (by name), `queues`, `task_kinds` and `lasting_tables`.
+    `functions` (by name), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
     """
 
     properties: InstanceProperties
@@ -35,6 +35,7 @@ class Deployment:
     deployed: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     queues: list[DeployedQueue] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
     task_kinds: list[str] = field(default_factory=list)
     lasting_tables: list[DeployedTable] = field(default_factory=list)
 
@@ -67,10 +68,6 @@ class Deployment:
     def name(self, name: str) -> str:
         """Returns the full name of a queue, function or rule."""
         return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
-
-    def alarm_name(self, queue: DeployedQueue) -> str:
-        """Returns the name of the alarm on a queue's dead letters."""
-        return self.name(queue.dead_letters_name.removesuffix(".fifo"))
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
         return self.name(f"{bucket.name}-{cdk.Aws.ACCOUNT_ID}")

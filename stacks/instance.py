@@ -39,6 +39,7 @@ from stacks.network import NetworkStack
 from stacks.properties import PropertiesStack
 from stacks.query import QueryStack
 from stacks.splitting import SplittingStack
+from stacks.stash import StashStack
 from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
 from stacks.table_index import TableIndexStack
@@ -89,6 +90,9 @@ class InstanceStack(cdk.Stack):
             BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
         if deployment.has(OptionalStack.ADAPTERS):
             AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
+        if deployment.has(OptionalStack.STASH):
+            cluster = network.cluster
+            StashStack(self, "Stash", emptier=storage.emptier, cluster=cluster, **every)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)

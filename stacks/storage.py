@@ -9,6 +9,7 @@ from sleeper.properties.deployed import (
     BULK_IMPORT,
     CONFIG,
     QUERY_RESULTS,
+    STASHES,
     TABLE_DATA,
     UPLOADS_PREFIX,
 )
@@ -19,7 +20,7 @@ from stacks.constructs.permissions import empty
 from stacks.deployment import Deployment
 
 _PASSING = (QUERY_RESULTS, ATHENA_SPILL, BULK_IMPORT, BULK_EXPORT_RESULTS)
-_LASTING = (CONFIG, TABLE_DATA)
+_LASTING = (CONFIG, TABLE_DATA, STASHES)
 _LONGEST_SECONDS = 900
 _UPLOAD_DAYS = 1
 

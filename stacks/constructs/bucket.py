@@ -22,20 +22,23 @@ def make_bucket(
     *,
     emptier: lambda_.IFunction,
     lasting: bool = False,
+    versioned: bool | None = None,
     expires_days: int | None = None,
     expires_prefix: str | None = None,
 ) -> s3.Bucket:
     """Returns a private, encrypted bucket that requires TLS.
 
-    A lasting bucket keeps deleted objects for a week and can outlive the stack. Any other bucket
-    is emptied by the function and deleted with the stack. Objects, or only those whose keys start
+    A lasting bucket can outlive the stack. Any other bucket is emptied by the function and deleted
+    with the stack. A versioned bucket, by default a lasting one, keeps deleted objects for a
+    week. Objects, or only those whose keys start
     with `expires_prefix`, are deleted after `expires_days`.
     """
+    versioned = lasting if versioned is None else versioned
     expiry = cdk.Duration.days(expires_days) if expires_days else None
     expired = s3.LifecycleRule(
         prefix=expires_prefix,
         expiration=expiry,
-        noncurrent_version_expiration=expiry if lasting else None,
+        noncurrent_version_expiration=expiry if versioned else None,
     )
     removal_policy = deployment.removal_policy if lasting else cdk.RemovalPolicy.DESTROY
     made = s3.Bucket(
@@ -47,12 +50,12 @@ def make_bucket(
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         enforce_ssl=True,
         minimum_tls_version=1.2,
-        versioned=lasting,
+        versioned=versioned,
         lifecycle_rules=[
             s3.LifecycleRule(
                 abort_incomplete_multipart_upload_after=_UNFINISHED_UPLOAD,
-                noncurrent_version_expiration=_OLD_VERSION if lasting else None,
-                expired_object_delete_marker=True if lasting else None,
+                noncurrent_version_expiration=_OLD_VERSION if versioned else None,
+                expired_object_delete_marker=True if versioned else None,
             ),
             *([expired] if expiry else []),
         ],

@@ -53,10 +53,11 @@ def make_job_queue(
             queue=dead, max_receive_count=receives_max or deployment.get(QUEUE_RECEIVES_MAX)
         ),
     )
+    alarm_name = deployment.name(declared.dead_letters_name.removesuffix(".fifo"))
     alarm = cloudwatch.Alarm(
         scope,
         f"{construct_id}Alarm",
-        alarm_name=deployment.alarm_name(declared),
+        alarm_name=alarm_name,
         alarm_description=f"messages of {declared.name} failed and are dead letters",
         metric=dead.metric_approximate_number_of_messages_visible(
             period=cdk.Duration.minutes(1), statistic="Maximum"
@@ -75,6 +76,7 @@ def make_job_queue(
     ):
         deployment.record(place, where)
     deployment.queues.append(declared)
+    deployment.alarms.append(alarm_name)
     return JobQueue(declared, queue)
 
 

@@ -19,6 +19,7 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS,
     QUERY_TRACKER,
     RECENT,
+    STASHES,
     TABLE_DATA,
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_NAME,
@@ -31,7 +32,7 @@ from sleeper.properties.deployed import (
     DeployedTable,
     Index,
 )
-from sleeper.properties.deployment import ADAPTER_SECRETS
+from sleeper.properties.deployment import ADAPTER_SECRETS, STASH_BUCKET
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS, OptionalStack
 from stacks.deployment import Deployment, queue_named
 
@@ -248,6 +249,65 @@ def _secret_arn(of: Deployment, name: str) -> str:
 
 
 _EACH_ADAPTER = "an object for each adapter"
+
+
+def advance_stashes(of: Deployment) -> list[Permission]:
+    """Allows starting, completing and pruning stashes, and their records."""
+    return [
+        *_use_stash_records(of),
+        *write_stashes(of),
+        Permission(("s3:DeleteObject",), [f"{_stash_bucket_arn(of)}/*"], _EACH_STASH),
+    ]
+
+
+def run_stash_tasks(of: Deployment) -> list[Permission]:
+    """Allows writing the files of stashes, and recording the results of tasks."""
+    return [
+        Permission(("s3:GetObject", "s3:PutObject"), _stash_records(of), _EACH_STASH),
+        *write_stashes(of),
+    ]
+
+
+def administer_stashes(of: Deployment) -> list[Permission]:
+    """Allows the commands that start, schedule, cancel and prune stashes."""
+    return advance_stashes(of)
+
+
+def write_stashes(of: Deployment) -> list[Permission]:
+    """Allows reading and writing stashes."""
+    arn = _stash_bucket_arn(of)
+    actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")
+    return [
+        Permission(("s3:ListBucket",), [arn]),
+        Permission(actions, [f"{arn}/*"], _EACH_STASH),
+    ]
+
+
+def read_sketches(of: Deployment) -> Permission:
+    """Allows reading the distribution of keys in data files, but no rows."""
+    return Permission(
+        ("s3:GetObject",), _objects(of, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
+    )
+
+
+def _use_stash_records(of: Deployment) -> list[Permission]:
+    actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+    return [
+        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
+        Permission(actions, _stash_records(of), _EACH_STASH),
+    ]
+
+
+def _stash_records(of: Deployment) -> list[str]:
+    return _objects(of, TABLE_DATA, "stashes/*")
+
+
+def _stash_bucket_arn(of: Deployment) -> str:
+    given = of.get(STASH_BUCKET)
+    return of.bucket_arn(STASHES) if given is None else f"arn:{Aws.PARTITION}:s3:::{given}"
+
+
+_EACH_STASH = "a folder for each stash"
 
 
 def import_in_bulk(of: Deployment) -> list[Permission]:

@@ -14,13 +14,29 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 @pytest.fixture(scope="session")
 def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """The templates of all platforms of bulk imports, of bulk export, and of adapters."""
+    """The templates of all platforms of bulk imports, of bulk export, adapters and stash."""
     folder = tmp_path_factory.mktemp("platforms")
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
         f"sleeper.ingest.source.bucket=my-bucket\nsleeper.adapter.secrets=shop/reader,{SECRET}\n"
         "sleeper.adapter.security.groups=sg-1\n"
+    )
+    return synthesise(folder / "out", file)
+
+
+@pytest.fixture(scope="session")
+def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """An instance with every part that costs no cluster, the dashboard, and a given bucket."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    file = folder / "instance.properties"
+    stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
+    stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
+    stacks += "AdapterStack,StashStack"
+    file.write_text(
+        f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
+        "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
+        "sleeper.stash.bucket=our-stashes\nsleeper.stash.alarm.hours=26\n"
     )
     return synthesise(folder / "out", file)
 

@@ -22,6 +22,7 @@ PLATFORM_STACKS = {
     "Eks": "EksBulkImportStack",
     "BulkExport": "BulkExportStack",
     "Adapters": "AdapterStack",
+    "Stash": "StashStack",
 }
 
 

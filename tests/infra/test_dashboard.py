@@ -13,10 +13,16 @@ from aws_cdk.assertions import Match, Template
 
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
-from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric, gather_table_metrics
+from sleeper.reports.metric import (
+    NAMESPACE,
+    STASH_METRICS,
+    TASK_METRICS,
+    Metric,
+    gather_table_metrics,
+)
 from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
-from tests.infra.synthesis import ROOT, Synthesis, synthesise
+from tests.infra.synthesis import ROOT, Synthesis
 from tests.tables.data_table import DataTable
 
 _SEARCHED = re.compile(
@@ -25,23 +31,8 @@ _SEARCHED = re.compile(
 
 
 @pytest.fixture(scope="module")
-def synthesis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """An instance with every part that costs no cluster, and the dashboard."""
-    folder = tmp_path_factory.mktemp("dashboard")
-    file = folder / "instance.properties"
-    stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
-    stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
-    stacks += "AdapterStack"
-    file.write_text(
-        f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
-        "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
-    )
-    return synthesise(folder / "out", file)
-
-
-@pytest.fixture(scope="module")
-def body(synthesis: Synthesis) -> dict[str, Any]:
-    (dashboard,) = synthesis.properties("AWS::CloudWatch::Dashboard")
+def body(with_dashboard: Synthesis) -> dict[str, Any]:
+    (dashboard,) = with_dashboard.properties("AWS::CloudWatch::Dashboard")
     assert dashboard["DashboardName"] == "sleeper-example-dashboard"
     parts = dashboard["DashboardBody"]["Fn::Join"][1]
     results: dict[str, Any] = json.loads(
@@ -73,10 +64,10 @@ def searched(body: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def test_every_queue_is_shown_with_its_age_and_its_dead_letters(
-    synthesis: Synthesis, body: dict[str, Any]
+    with_dashboard: Synthesis, body: dict[str, Any]
 ) -> None:
     # The default results queue is the clients' to watch.
-    queue_names = {p["QueueName"] for p in synthesis.properties("AWS::SQS::Queue")}
+    queue_names = {p["QueueName"] for p in with_dashboard.properties("AWS::SQS::Queue")}
     queues = queue_names - {"sleeper-example-query-results"}
     dead = {name for name in queues if "-dead-letters" in name}
     text = plain(body, "AWS/SQS")
@@ -86,24 +77,26 @@ def test_every_queue_is_shown_with_its_age_and_its_dead_letters(
     assert titles == {"Dead letters"}
 
 
-def test_every_alarm_is_shown(synthesis: Synthesis, body: dict[str, Any]) -> None:
+def test_every_alarm_is_shown(with_dashboard: Synthesis, body: dict[str, Any]) -> None:
     (widget,) = (w for w in body["widgets"] if w["type"] == "alarm")
     values = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
-    assert values == {p["AlarmName"] for p in synthesis.properties("AWS::CloudWatch::Alarm")}
+    assert values == {p["AlarmName"] for p in with_dashboard.properties("AWS::CloudWatch::Alarm")}
 
 
 def test_every_function_is_shown_with_errors_throttles_and_durations(
-    synthesis: Synthesis, body: dict[str, Any]
+    with_dashboard: Synthesis, body: dict[str, Any]
 ) -> None:
-    functions = {p["FunctionName"] for p in synthesis.properties("AWS::Lambda::Function")}
+    functions = {p["FunctionName"] for p in with_dashboard.properties("AWS::Lambda::Function")}
     assert len(functions) > 20
     text = plain(body, "AWS/Lambda")
     assert text == dict.fromkeys(("Errors", "Throttles", "Duration"), functions)
 
 
 def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
-    kinds = {"ingest", "compaction", "bulk_export", "adapter"}
-    assert plain(body, NAMESPACE) == {metric.value: kinds for metric in TASK_METRICS}
+    kinds = {"ingest", "compaction", "bulk_export", "adapter", "stash"}
+    of_tasks = {metric.value: kinds for metric in TASK_METRICS}
+    of_stashes = {metric.value: {"stash"} for metric in STASH_METRICS}
+    assert plain(body, NAMESPACE) == of_tasks | of_stashes
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
@@ -111,7 +104,9 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
 
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     result = searched(body)
-    assert {name for _, name, *_ in result} == {m.value for m in Metric if m not in TASK_METRICS}
+    assert {name for _, name, *_ in result} == {
+        m.value for m in Metric if m not in TASK_METRICS + STASH_METRICS
+    }
     assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
     }
@@ -167,6 +162,6 @@ def test_an_instance_has_no_dashboard_by_default(example: Synthesis) -> None:
     assert example.of_type("AWS::CloudWatch::Dashboard") == {}
 
 
-def test_nag_finds_nothing(synthesis: Synthesis) -> None:
-    report = json.loads((synthesis.folder / "validation-report.json").read_text())
+def test_nag_finds_nothing(with_dashboard: Synthesis) -> None:
+    report = json.loads((with_dashboard.folder / "validation-report.json").read_text())
     assert report["pluginReports"] == []

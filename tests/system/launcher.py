@@ -122,6 +122,24 @@ class Launcher:
         """Feeds a function from its queue by its event source, until the stop event is set."""
         sqs = self._client("sqs")
         queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
+        with self.image_function(function) as process:
+            while not stop.is_set():
+                messages = sqs.receive_message(
+                    QueueUrl=queue,
+                    MaxNumberOfMessages=source["BatchSize"],
+                    WaitTimeSeconds=1,
+                    AttributeNames=["All"],
+                ).get("Messages", [])
+                if messages:
+                    result = _call(process, messages)
+                    for message in messages:
+                        if message["MessageId"] not in result:
+                            receipt = message["ReceiptHandle"]
+                            sqs.delete_message(QueueUrl=queue, ReceiptHandle=receipt)
+
+    @contextlib.contextmanager
+    def image_function(self, function: str) -> Iterator["subprocess.Popen[str]"]:
+        """Runs a function from an image until the context ends. `call` calls it."""
         variables = self.instance.function_environment(function)
         handler = variables["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
         command = [sys.executable, "-m", "tests.system.image_function", handler]
@@ -140,21 +158,11 @@ class Launcher:
                 text=True,
             ) as process,
         ):
-            while not stop.is_set():
-                messages = sqs.receive_message(
-                    QueueUrl=queue,
-                    MaxNumberOfMessages=source["BatchSize"],
-                    WaitTimeSeconds=1,
-                    AttributeNames=["All"],
-                ).get("Messages", [])
-                if messages:
-                    result = _call(process, messages)
-                    for message in messages:
-                        if message["MessageId"] not in result:
-                            receipt = message["ReceiptHandle"]
-                            sqs.delete_message(QueueUrl=queue, ReceiptHandle=receipt)
-            assert process.stdin is not None
-            process.stdin.close()
+            try:
+                yield process
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
 
 
 @contextlib.contextmanager
@@ -222,10 +230,18 @@ def _container(ecs: Any, definition: str) -> tuple[dict[str, Any], dict[str, str
     return message, environment, container.get("command") or []
 
 
-def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> set[str]:
-    """Returns the handler's answer to a batch: the ids of failed messages."""
+def call(process: "subprocess.Popen[str]", event: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the handler's answer to an event."""
     assert process.stdin is not None
     assert process.stdout is not None
+    process.stdin.write(json.dumps(event) + "\n")
+    process.stdin.flush()
+    answer: dict[str, Any] = json.loads(process.stdout.readline())
+    return answer
+
+
+def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> set[str]:
+    """Returns the handler's answer to a batch: the ids of failed messages."""
     records = [
         {
             "messageId": message["MessageId"],
@@ -237,7 +253,5 @@ def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> s
         }
         for message in messages
     ]
-    process.stdin.write(json.dumps({"Records": records}) + "\n")
-    process.stdin.flush()
-    answer = json.loads(process.stdout.readline())
+    answer = call(process, {"Records": records})
     return {item["itemIdentifier"] for item in answer["batchItemFailures"]}

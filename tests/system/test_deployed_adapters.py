@@ -1,4 +1,4 @@
-"""Adapters of a deployed instance: due runs are sent by a rule, and run by tasks."""
+"""Adapters and stashes of a deployed instance: rules start them, and tasks do the work."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,10 +14,12 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.schedule import make_schedule
+from sleeper.stash import Stash
+from tests.handlers.conftest import SCHEDULED
 from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
 from tests.system.deployed import define_table, deploy, stopwatch, synthesise
-from tests.system.launcher import launcher
+from tests.system.launcher import Launcher, call, launcher
 from tests.system.roles import find_refusals
 
 pytestmark = pytest.mark.timeout(600)
@@ -25,9 +27,10 @@ pytestmark = pytest.mark.timeout(600)
 INSTANCE_ID, UPLOADS = "Adapt", "uploads"
 INSTANCE = f"""
 sleeper.id={INSTANCE_ID}
-sleeper.optional.stacks=AdapterStack
+sleeper.optional.stacks=AdapterStack,StashStack
 sleeper.ingest.source.bucket={UPLOADS}
 sleeper.adapter.max.concurrent.tasks=1
+sleeper.stash.max.concurrent.tasks=1
 sleeper.task.idle.stop.seconds=1
 sleeper.engine.threads=1
 """
@@ -58,7 +61,35 @@ def adapter_states(user: AwsUser) -> list[str]:
     return sorted(job["state"] for job in user.report("adapter-jobs"))
 
 
-def test_a_scheduled_adapter_loads_a_snapshot_table_and_another_copies_it(
+def check_stash(user: AwsUser, running: Launcher, folder: Path) -> None:
+    """Submits a stash, which the function and a task of the instance make."""
+    destination = f"s3://{user.properties()['sleeper.stash.bucket']}/daily"
+    elsewhere = user.sleeper(
+        "stash", "run", "--destination", f"s3://{UPLOADS}", "--submit", status=1
+    )
+    assert f"destination s3://{UPLOADS} is not in the bucket" in elsewhere.stderr
+    name = user.sleeper("stash", "run", "--destination", destination, "--submit").stdout.strip()
+    with running.image_function(f"{user.prefix}-advance-stashes") as advance:
+        ended = {"completed": 0, "failed": 0}
+
+        def is_complete() -> bool:
+            answer = call(advance, SCHEDULED)
+            assert answer["problems"] == 0
+            ended.update({kind: ended[kind] + answer[kind] for kind in ended})
+            return sum(ended.values()) > 0
+
+        user.until(is_complete, "the stash is complete", "start-tasks-stash")
+    assert ended == {"completed": 1, "failed": 0}
+    assert user.sleeper("stash", "latest", "--destination", destination).stdout.strip() == name
+    stash = Stash.open(destination)
+    assert stash.tables() == ["copy", "orders"]
+    for table in stash.tables():
+        with stash.scan(table) as rows:
+            found = [{"k": row["k"], "v": row["v"]} for row in rows]
+        assert found == user.rows(table, folder).to_pylist()
+
+
+def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_a_stash(
     emulator: Ministack, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
     emulator.client("s3").create_bucket(Bucket=UPLOADS)
@@ -92,8 +123,10 @@ def test_a_scheduled_adapter_loads_a_snapshot_table_and_another_copies_it(
         set_schedule("copy", 1.5)
         user.until(lambda: adapter_states(user) == ["committed"] * 3, "the copy is done", *RULES)
         assert pq.read_table(tmp_path / "orders.parquet").equals(user.rows("copy", tmp_path))
+        step("copied")
+        check_stash(user, running, tmp_path)
         assert "start-adapters" in user.sleeper("pause").stdout
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
-        step("copied")
+        step("stashed")
     assert find_refusals(tmp_path / "emulator", tmp_path / "tasks") == []

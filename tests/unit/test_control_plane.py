@@ -37,6 +37,7 @@ CONTRACT = _contract("control_plane")
 FORBIDDEN = set(CONTRACT["forbidden_modules"])
 # Functions that read data files, from images.
 IMAGES = {
+    "lambdas.advance_stashes.handler",
     "lambdas.athena_metadata.handler",
     "lambdas.athena_records.handler",
     "lambdas.run_leaf_query.handler",

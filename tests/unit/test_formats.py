@@ -27,6 +27,7 @@ from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_messag
 from sleeper.query.messages.query import make_query, parse_query_message
 from sleeper.query.rows.json_text import json_lines
 from sleeper.schema.model import Schema, schema_from_json
+from sleeper.stash.message import parse_stash_message
 from sleeper.statestore.commit_message import commit_message_from_json, decode_transactions
 from sleeper.statestore.transactions.codec import KINDS, decode_line
 
@@ -72,6 +73,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Leaf query messages": _leaf_query,
     "Adapter messages": parse_adapter_message,
     "Adapter definitions": lambda body: ADAPTERS.parse(body, "definition"),
+    "Stash messages": parse_stash_message,
     "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),
@@ -101,7 +103,7 @@ def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
     stores = vars(deployed).values()
     buckets = [store for store in stores if isinstance(store, DeployedBucket)]
     tables = [store for store in stores if isinstance(store, DeployedTable)]
-    assert len(buckets) == 6
+    assert len(buckets) == 7
     assert len(tables) == 8
     for bucket in buckets:
         assert f"| `sleeper-<clean id>-{bucket.name}-<account>` | `{bucket.place.name}`" in PAGE

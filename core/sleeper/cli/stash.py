@@ -107,7 +107,7 @@ def run(
     if submit:
         from sleeper.stash.message import check_workers
 
-        check_workers(instance)
+        check_workers(instance, destination)
     record = start_stash(instance, request)
     if not submit:
         _make(instance, record)
@@ -200,7 +200,7 @@ def recover(
         return
     from sleeper.stash.message import check_workers
 
-    check_workers(instance)
+    check_workers(instance, record.request.destination)
     sent = recover_stash(instance, record)
     note(f"sent {pluralize(sent, 'task')} of stash {record.name} to workers")
 

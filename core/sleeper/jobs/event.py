@@ -20,6 +20,7 @@ class JobKind(Enum):
     QUERY = "query"
     DELETION = "deletion"
     ADAPTER = "adapter"
+    STASH = "stash"
 
 
 class JobStep(Enum):

@@ -41,6 +41,7 @@ class Group(Enum):
     BULK_IMPORT = "Bulk import"
     BULK_EXPORT = "Bulk export"
     ADAPTERS = "Adapters"
+    STASH = "Stash"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

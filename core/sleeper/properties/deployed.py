@@ -9,6 +9,7 @@ docs/formats.md, "Names and places", lists the names that clients read.
 from dataclasses import dataclass
 
 from sleeper.properties.declaration import Group, Property, SetBy
+from sleeper.properties.deployment import STASH_BUCKET
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text
 
@@ -127,6 +128,7 @@ EXPORT_TASK_DEFINITION = _place("bulk.export.task.definition", "The ECS task def
 ADAPTER_TASK_DEFINITION = _place("adapter.task.definition", "The ECS task definition of adapter tasks.")
 ADAPTER_TASK_SUBNETS = declare("adapter.task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that adapter tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 ADAPTER_TASK_SECURITY_GROUPS = declare("adapter.task.security.groups", STRING_LIST, (), Group.DEPLOYED, "The security groups of adapter tasks.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+STASH_TASK_DEFINITION = _place("stash.task.definition", "The ECS task definition of stash tasks.")
 SERVERLESS_APPLICATION = _place("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
 SERVERLESS_ROLE = _place("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
 EMR_IMAGE = _place("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")
@@ -196,6 +198,7 @@ QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
 BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
 ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)
 BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", BULK_EXPORT_BUCKET)
+STASHES = DeployedBucket("stashes", STASH_BUCKET)
 
 # By name, by id: by key. By online: tables by name (a range).
 TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", TABLE_NAME_INDEX, Key("TableName"), lasting=True)

@@ -10,11 +10,14 @@ from typing import Any
 
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import FLAG, STRING_LIST, pattern, whole_number
+from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, whole_number
 
 _ARCHITECTURE = pattern("ARM64|X86_64", "ARM64 or X86_64")
 _MEMORY_MB = whole_number(128, 10_240)
 _TIMEOUT_SECONDS = whole_number(1, 900)
+_BUCKET = pattern("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the name of a bucket, without s3://")
+# The maximum of an alarm of CloudWatch.
+_ALARM_HOURS = whole_number(0, 7 * 24)
 
 # fmt: off
 LAMBDA_CPU_ARCHITECTURE = declare("lambda.cpu.architecture", _ARCHITECTURE, "ARM64", Group.DEPLOYMENT, "The CPU architecture of lambdas.", redeploy=True)
@@ -101,6 +104,13 @@ ADAPTER_TASK_MEMORY_MB = declare("adapter.task.memory.mb", whole_number(512, 122
 ADAPTER_SECRETS = declare("adapter.secrets", STRING_LIST, (), Group.ADAPTERS, "The names or ARNs of the secrets in Secrets Manager that adapters may read.", redeploy=True)
 ADAPTER_SUBNETS = declare("adapter.subnets", STRING_LIST, (), Group.ADAPTERS, "The subnets that adapter tasks run in, from which databases can be reached. Default: those of all tasks.", redeploy=True)
 ADAPTER_SECURITY_GROUPS = declare("adapter.security.groups", STRING_LIST, (), Group.ADAPTERS, "More security groups of adapter tasks. Required with sleeper.adapter.subnets, whose tasks have only these.", redeploy=True)
+
+STASH_BUCKET = declare("stash.bucket", optional(_BUCKET), None, Group.STASH, "The bucket that stash tasks on AWS write to, in the same account. Default: the deployment creates one.", redeploy=True)
+STASH_PERIOD_MINUTES = declare("stash.period.minutes", whole_number(1, 60), 1, Group.STASH, "The period in which due stashes are started on AWS, tasks are started for them, and stashes are completed.", redeploy=True)
+STASH_TASKS_MAX = declare("stash.max.concurrent.tasks", whole_number(0, 10_000), 10, Group.STASH, "The maximum number of concurrent stash tasks on AWS.")
+STASH_TASK_CPU = declare("stash.task.cpu", whole_number(256, 16_384), 2048, Group.STASH, "CPU units of a stash task.", redeploy=True)
+STASH_TASK_MEMORY_MB = declare("stash.task.memory.mb", whole_number(512, 122_880), 4096, Group.STASH, "The memory of a stash task, in MiB.", redeploy=True)
+STASH_ALARM_HOURS = declare("stash.alarm.hours", _ALARM_HOURS, 0, Group.STASH, "On AWS, the number of hours without a completed stash that raises an alarm. 0: no alarm.", redeploy=True)
 # fmt: on
 
 SPARK_ON_SERVERLESS: dict[str, Property[Any]] = {

@@ -44,6 +44,7 @@ class OptionalStack(Enum):
     BULK_IMPORT_EKS = "EksBulkImportStack"
     BULK_EXPORT = "BulkExportStack"
     ADAPTERS = "AdapterStack"
+    STASH = "StashStack"
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
     EMR_STUDIO = "EmrStudioStack"
@@ -182,8 +183,8 @@ SERVE_HEADER_SECONDS_MAX = declare("serve.header.time.max.seconds", whole_number
 SERVE_READ_SECONDS_MAX = declare("serve.read.time.max.seconds", whole_number(1, _DAY_SECONDS), 30, Group.QUERY, "The timeout for a client of `sleeper serve` to read the next 256 KiB of a response, or the next frame. Its query is then cancelled.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "The expiry of the hold of a long query, which is renewed after a third of this time.")
 
-STASH_HOLD_MINUTES = declare("stash.hold.minutes", whole_number(1, 30 * 24 * 60), 360, Group.QUERY, "The time for which the versions that a stash copies stay readable after its processes died, so that it can be recovered.")
-STASH_HOURS_MAX = declare("stash.timeout.hours", whole_number(1, 30 * 24), 24, Group.QUERY, "The time after which a stash that workers make fails if it is not complete.")
+STASH_HOLD_MINUTES = declare("stash.hold.minutes", whole_number(1, 30 * 24 * 60), 360, Group.STASH, "The time for which the versions that a stash copies stay readable after its processes died, so that it can be recovered.")
+STASH_HOURS_MAX = declare("stash.timeout.hours", whole_number(1, 30 * 24), 24, Group.STASH, "The time after which a stash that workers make fails if it is not complete.")
 
 ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "The time for which a version stays readable after the last read of an Athena query began.")
 ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also has the unprocessed rows of the files, in the database `sleeper_raw`.")

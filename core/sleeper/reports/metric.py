@@ -34,10 +34,14 @@ class Metric(Enum):
     STATE_SNAPSHOTS = "StateSnapshots"
     TASKS_RUNNING = "TasksRunning"
     TASKS_STARTED = "TasksStarted"
+    STASHES_COMPLETED = "StashesCompleted"
+    STASHES_FAILED = "StashesFailed"
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
-"""Metrics per task kind; all others are per table."""
+"""Metrics per task kind."""
+STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED)
+"""Metrics of the kind `stash`. All others are per table."""
 
 
 def gather_table_metrics(store: StateStore) -> dict[Metric, int]:

@@ -5,11 +5,13 @@ by two processes at once.
 """
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.errors import ConflictError, InvalidRequestError, SleeperError
 from sleeper.instance import Instance
 from sleeper.properties.instance import STASH_HOURS_MAX
+from sleeper.runs.lock import lock_root
 from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import (
     complete_stash,
@@ -18,6 +20,7 @@ from sleeper.stash.finish import (
     fail_stash,
     hold_owner,
     is_finished,
+    is_planned,
 )
 from sleeper.stash.message import make_sender
 from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
@@ -29,11 +32,27 @@ _HOUR_MS = 60 * _MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class ControlReport:
-    """The names of stashes that were planned or ended, and errors as text."""
+    """The names of stashes that were planned or have ended, and errors as text."""
 
     planned: tuple[str, ...] = ()
-    ended: tuple[str, ...] = ()
+    completed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        return self.completed + self.failed + self.cancelled
+
+    def with_ended(self, name: str, outcome: Outcome) -> "ControlReport":
+        """Returns the report with one more stash that has ended."""
+        match outcome:
+            case Outcome.COMPLETE:
+                return replace(self, completed=(*self.completed, name))
+            case Outcome.FAILED:
+                return replace(self, failed=(*self.failed, name))
+            case Outcome.CANCELLED:
+                return replace(self, cancelled=(*self.cancelled, name))
 
 
 def control_stashes(instance: Instance) -> ControlReport:
@@ -43,36 +62,41 @@ def control_stashes(instance: Instance) -> ControlReport:
         if not record.request.submitted:
             continue
         try:
-            report = _control(instance, record, report)
+            report = _control_or_fail(instance, record, report)
         except SleeperError as error:
-            if isinstance(error, LostTableError):
-                fail_stash(instance, record, str(error))
-            problem = f"stash {record.name} of {record.request.destination}: {error}"
-            logger.warning("%s", problem)
-            report = replace(report, problems=(*report.problems, problem))
+            report = _with_problem(report, record, error)
     return report
 
 
-def _control(instance: Instance, record: StashRecord, report: ControlReport) -> ControlReport:
-    from sleeper.stash.planning import plan_stash
+def _control_or_fail(
+    instance: Instance, record: StashRecord, report: ControlReport
+) -> ControlReport:
+    try:
+        return _control(instance, record, report)
+    except LostTableError as error:
+        return _with_problem(_fail(instance, record, str(error), report), record, error)
 
+
+def _with_problem(report: ControlReport, record: StashRecord, error: Exception) -> ControlReport:
+    problem = f"stash {record.name} of {record.request.destination}: {error}"
+    logger.warning("%s", problem)
+    return replace(report, problems=(*report.problems, problem))
+
+
+def _control(instance: Instance, record: StashRecord, report: ControlReport) -> ControlReport:
     decision = record.decision()
     if decision is not None:
         end_stash(instance, record, decision)
-        return replace(report, ended=(*report.ended, record.name))
+        return report.with_ended(record.name, decision.outcome)
     hours = instance.properties().get(STASH_HOURS_MAX)
     if instance.clock() - record.request.started_ms > hours * _HOUR_MS:
-        fail_stash(instance, record, f"it was not complete after {hours} h")
-        return replace(report, ended=(*report.ended, record.name))
-    owner = hold_owner(instance, record)
-    was_planned = record.cuts() is not None
-    cuts = plan_stash(instance, record, owner, make_sender(instance, record))
-    _keep(instance, record, cuts, owner)
-    if not was_planned:
-        report = replace(report, planned=(*report.planned, record.name))
+        return _fail(instance, record, f"it was not complete after {hours} h", report)
+    if not is_planned(record):
+        return _plan(instance, record, report)
+    _keep(instance, record, record.cuts() or (), hold_owner(instance, record))
     if is_finished(record):
         complete_stash(instance, record)
-        report = replace(report, ended=(*report.ended, record.name))
+        report = report.with_ended(record.name, Outcome.COMPLETE)
     return report
 
 
@@ -86,6 +110,33 @@ def _keep(instance: Instance, record: StashRecord, cuts: tuple[Cut, ...], owner:
     if is_due or record.problems():
         keep_cuts(instance, cuts, owner)
         record.record_kept(now_ms)
+
+
+def _plan(instance: Instance, record: StashRecord, report: ControlReport) -> ControlReport:
+    """Plans a stash, unless another process does."""
+    from sleeper.stash.planning import plan_stash
+
+    owner = hold_owner(instance, record)
+    with ExitStack() as locked:
+        try:
+            lock = lock_root(record.own, record.lock_path, "a planner", instance.clock)
+            locked.enter_context(lock)
+        except ConflictError as error:
+            # Two planners would send all tasks twice.
+            logger.info("stash %s is being planned: %s", record.name, error)
+            return report
+        # A planner that died may have had hours.
+        _keep(instance, record, record.cuts() or (), owner)
+        cuts = plan_stash(instance, record, owner, make_sender(instance, record))
+        _keep(instance, record, cuts, owner)
+    return replace(report, planned=(*report.planned, record.name))
+
+
+def _fail(
+    instance: Instance, record: StashRecord, reason: str, report: ControlReport
+) -> ControlReport:
+    decision = fail_stash(instance, record, reason)
+    return report.with_ended(record.name, decision.outcome)
 
 
 def recover_stash(instance: Instance, record: StashRecord) -> int:

@@ -37,6 +37,13 @@ def hold_owner(instance: Instance, record: StashRecord) -> str:
     return f"stash {stash_id(instance, record)}"
 
 
+def is_planned(record: StashRecord) -> bool:
+    """Returns whether every task of every table is recorded."""
+    cuts, progress = record.cuts(), record.progress()
+    tables = [progress.get(cut.id, TableProgress()) for cut in cuts or ()]
+    return cuts is not None and all(each.is_dropped or each.tasks is not None for each in tables)
+
+
 def is_finished(record: StashRecord) -> bool:
     """Returns whether every task of every table is done."""
     cuts, progress = record.cuts(), record.progress()
@@ -86,10 +93,19 @@ def cancel_stash(instance: Instance, record: StashRecord) -> None:
     end_stash(instance, record, decision)
 
 
-def fail_stash(instance: Instance, record: StashRecord, reason: str) -> None:
-    """Ends a stash that cannot be completed. Its files remain until they are pruned."""
-    decision = record.decide(Decision(Outcome.FAILED, instance.clock(), reason))
+def fail_stash(instance: Instance, record: StashRecord, reason: str) -> Decision:
+    """Ends a stash that cannot be completed, and returns the decision that counts.
+
+    Its files remain until they are pruned.
+    """
+    decision = decide_failure(instance, record, reason)
     end_stash(instance, record, decision)
+    return decision
+
+
+def decide_failure(instance: Instance, record: StashRecord, reason: str) -> Decision:
+    """Decides that a stash fails. What follows is up to the process that controls it."""
+    return record.decide(Decision(Outcome.FAILED, instance.clock(), reason))
 
 
 def end_stash(instance: Instance, record: StashRecord, decision: Decision) -> None:

@@ -9,8 +9,10 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
-from sleeper.properties.instance import OPTIONAL_STACKS
+from sleeper.properties.deployment import STASH_BUCKET
+from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
 from sleeper.stash.layout import is_root_name
+from sleeper.stash.place import parse_place
 from sleeper.stash.record import StashRecord
 from sleeper.tables import TableId, is_table_id
 
@@ -36,12 +38,23 @@ class StashMessage:
 _CODEC = JsonCodec(StashMessage, camel_case, known=("stash", "tableId", "task"))
 
 
-def check_workers(instance: Instance) -> None:
-    """Raises InvalidRequestError if the instance has no workers that make stashes."""
+def check_workers(instance: Instance, destination: str) -> None:
+    """Raises InvalidRequestError if workers of the instance could not write to the destination.
+
+    Tasks on AWS write to one bucket: that of the deployment, or the one that a property names.
+    """
     if QueueName.STASH not in instance.jobs.queues:
         raise InvalidRequestError(
-            f"instance {instance.where} has no workers for stashes (expected the part StashStack "
-            f"in {OPTIONAL_STACKS.name}, or no --submit)"
+            f"instance {instance.where} has no workers for stashes (expected the part "
+            f"{OptionalStack.STASH.value} in {OPTIONAL_STACKS.name}, or no --submit)"
+        )
+    if instance.background is not None:
+        return
+    bucket = f"s3://{instance.properties().get(STASH_BUCKET)}"
+    if not parse_place(destination).startswith(f"{bucket}/"):
+        raise InvalidRequestError(
+            f"destination {destination} is not in the bucket that tasks of {instance.where} write "
+            f"to (expected {bucket} or a folder in it, or no --submit)"
         )
 
 
@@ -55,6 +68,11 @@ def make_sender(instance: Instance, record: StashRecord) -> Callable[[TableId, i
     return send
 
 
+def parse_stash_message(body: str) -> StashMessage:
+    """Parses the body of a message. InvalidRequestError names a wrong member."""
+    return _CODEC.parse(body, "stash message")
+
+
 def run_stash_message(instance: Instance, message: Message) -> tuple[int, int]:
     """Does the task of a message. Returns the numbers of rows read and written.
 
@@ -63,7 +81,7 @@ def run_stash_message(instance: Instance, message: Message) -> tuple[int, int]:
     """
     from sleeper.stash.task import do_task
 
-    request = _CODEC.parse(message.body, "stash message")
+    request = parse_stash_message(message.body)
     digest, _, name = request.stash.partition("/")
     record = StashRecord(instance.storage.root, digest, name)
     if not record.is_running():

@@ -6,7 +6,7 @@ from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.instance import Instance
 from sleeper.query.engine import QueryEngine
 from sleeper.stash.cut import LostTableError, find_table
-from sleeper.stash.finish import fail_stash
+from sleeper.stash.finish import decide_failure
 from sleeper.stash.piece import PieceWriter
 from sleeper.stash.place import open_place_to_write
 from sleeper.stash.planning import drop_table, read_task
@@ -29,7 +29,8 @@ def do_task(
     try:
         return TaskWriter(instance, record).write(cut, number)
     except LostTableError as error:
-        fail_stash(instance, record, str(error))
+        # A task may not release holds: the control function ends the stash.
+        decide_failure(instance, record, str(error))
         return None
 
 

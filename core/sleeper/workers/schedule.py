@@ -13,7 +13,11 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.tracker import tasks_to_start
 from sleeper.properties.declaration import Property
-from sleeper.properties.deployment import ADAPTER_TASKS_MAX, EXPORT_TASKS_MAX
+from sleeper.properties.deployment import (
+    ADAPTER_TASKS_MAX,
+    EXPORT_TASKS_MAX,
+    STASH_TASKS_MAX,
+)
 from sleeper.properties.instance import COMPACTION_TASKS_MAX, INGEST_TASKS_MAX
 
 logger = logging.getLogger(__name__)
@@ -23,6 +27,7 @@ _KINDS: dict[JobKind, tuple[QueueName, Property[int]]] = {
     JobKind.COMPACTION: (QueueName.COMPACTION, COMPACTION_TASKS_MAX),
     JobKind.BULK_EXPORT: (QueueName.BULK_EXPORT, EXPORT_TASKS_MAX),
     JobKind.ADAPTER: (QueueName.ADAPTER, ADAPTER_TASKS_MAX),
+    JobKind.STASH: (QueueName.STASH, STASH_TASKS_MAX),
 }
 
 

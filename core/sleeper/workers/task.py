@@ -22,6 +22,7 @@ _QUEUES = {
     JobKind.COMPACTION: QueueName.COMPACTION,
     JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
     JobKind.ADAPTER: QueueName.ADAPTER,
+    JobKind.STASH: QueueName.STASH,
 }
 # An idle task ends so long after SIGTERM at most: a receive is not cut off, because SQS would hide
 # its message until the visibility timeout.

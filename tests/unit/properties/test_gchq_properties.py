@@ -40,7 +40,7 @@ STACKS = [
     "DashboardStack",
     "TableMetricsStack",
 ]
-NEW_STACKS = ["AdapterStack"]
+NEW_STACKS = ["AdapterStack", "StashStack"]
 
 
 def _text_of_default(declared: Property[Any]) -> str:

@@ -17,8 +17,14 @@ from sleeper.errors import (
 )
 from sleeper.garbage_collection.service import collect_table, finish_deletions
 from sleeper.jobs.queue import QueueName
+from sleeper.runs.lock import lock_root
 from sleeper.stash import Stash
-from sleeper.stash.control import check_recoverable, control_stashes, recover_stash
+from sleeper.stash.control import (
+    ControlReport,
+    check_recoverable,
+    control_stashes,
+    recover_stash,
+)
 from sleeper.stash.cut import release_cuts
 from sleeper.stash.finish import cancel_stash
 from sleeper.stash.message import run_stash_message
@@ -264,6 +270,17 @@ def test_a_planner_that_dies_is_continued(
         assert holds(stasher) == 0
 
 
+def test_a_second_planner_leaves_the_stash_to_the_first(stasher: Stasher) -> None:
+    stasher.instance.create_table("a", SCHEMA).ingest(rows(*ANY_KEYS))
+    record = start(stasher, submitted=True)
+    ports = stasher.ports()
+    with lock_root(record.own, record.lock_path, "the first", ports.clock):
+        assert control_stashes(ports) == ControlReport()
+    assert ports.jobs.queue(QueueName.STASH).counts().visible == 0
+    assert control_stashes(ports).planned == (record.name,)
+    assert control_stashes(ports).planned == ()
+
+
 def test_lost_tasks_are_sent_again(stasher: Stasher, monkeypatch: pytest.MonkeyPatch) -> None:
     stasher.instance.create_table("a", SCHEMA).ingest(rows(*ANY_KEYS))
     record = start(stasher, submitted=True)
@@ -308,6 +325,9 @@ def test_a_deleted_table_that_was_asked_for_fails_the_stash(stasher: Stasher) ->
     stasher.instance.delete_table("a")
     finish_deletions(stasher.ports())
     assert run_workers(stasher) == 1
+    # A task decides, and the control function does what follows.
+    assert record.is_running()
+    assert control_stashes(stasher.ports()).failed == (record.name,)
     status = get_status(stasher.ports(), record)
     assert (status.state, record.is_running()) == ("failed", False)
     assert status.reason == f"table 'a' was deleted while stash {record.name} was made"
