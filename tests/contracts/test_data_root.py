@@ -58,7 +58,7 @@ def test_an_object_is_read_in_chunks(root: DataRoot) -> None:
     assert len(chunks) > 1
     assert b"".join(chunks) == content
     assert b"".join(root.stream("empty")) == b""
-    with pytest.raises(NotFoundError, match="object nothing does not exist"):
+    with pytest.raises(NotFoundError, match=r"object \S+nothing does not exist"):
         list(root.stream("nothing"))
 
 
@@ -115,7 +115,7 @@ def test_a_failed_replacement_keeps_the_object(root: DataRoot) -> None:
 
 
 def test_missing_tables_are_not_found(root: DataRoot) -> None:
-    with pytest.raises(NotFoundError, match="object a/b does not exist"):
+    with pytest.raises(NotFoundError, match=r"object \S+a/b does not exist"):
         root.read("a/b")
 
 
@@ -168,9 +168,9 @@ def test_an_unreachable_store_is_unavailable(
 ) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "0.5")
     root = DataRoot(dataclasses.replace(data_bucket, endpoint="http://127.0.0.1:9"))
-    with pytest.raises(UnavailableError, match="cannot read object a"):
+    with pytest.raises(UnavailableError, match=r"cannot read object s3://\S+/a: "):
         root.read("a")
-    with pytest.raises(UnavailableError, match="cannot write a"):
+    with pytest.raises(UnavailableError, match=r"cannot write s3://\S+/a: "):
         put_object(root, "a", b"")
 
 

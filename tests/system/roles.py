@@ -22,7 +22,7 @@ _TRUST = {
     ],
 }
 # As boto3 and the object store have it.
-_REFUSED = re.compile("not authorized to perform|lacked the necessary privileges")
+_REFUSED = re.compile("not authorized to perform|lacked the necessary privileges|403 Forbidden")
 
 
 def credentials_of(client: Client, role_arn: str) -> dict[str, str]:

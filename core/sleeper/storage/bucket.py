@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,8 +32,21 @@ _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SCHEMES = ("s3://", "s3a://")
 
 
+# Parts of the text of a store's error.
+_ANSWER = re.compile(r"Server returned non-2xx status code: (\d{3} [^:\n]*)")
+_REASON = re.compile(r"<(?:Code|Message)>([^<]*)</")
+_DEBUG_OUTPUT = "\n\nDebug source:"
+
+
 class MissingBucketError(UnavailableError):
     """A bucket does not exist. This says nothing about whether an object exists."""
+
+
+def describe_store_error(error: Exception) -> str:
+    """Returns what S3 answered, or the error's reason, without the store's debug output."""
+    text = str(error).partition(_DEBUG_OUTPUT)[0].strip()
+    answer = _ANSWER.search(text)
+    return ": ".join([answer[1], *_REASON.findall(text)]) if answer else text
 
 
 def missing_object_error(path: str, error: Exception) -> NotFoundError | MissingBucketError:

@@ -13,7 +13,13 @@ from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import S3Store
 
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.storage.bucket import Bucket, missing_object_error, open_bucket, split_s3_url
+from sleeper.storage.bucket import (
+    Bucket,
+    describe_store_error,
+    missing_object_error,
+    open_bucket,
+    split_s3_url,
+)
 
 # The limit of a single put, and the part size of larger uploads. S3 allows 10,000 parts, so an
 # object has at most 160 GB.
@@ -35,7 +41,7 @@ def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
     import pyarrow as pa
 
     raw = _Upload(store, path, replaces)
-    with _upload_errors(path):
+    with _upload_errors(store, path):
         with pa.PythonFile(raw, mode="w") as sink:
             yield sink
             sink.flush()
@@ -44,7 +50,7 @@ def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
 
 def upload_file(store: S3Store, path: str, file: Path) -> None:
     """Uploads a local file with the checks of `upload`, some parts at a time."""
-    with _upload_errors(path):
+    with _upload_errors(store, path):
         if file.stat().st_size <= _PART_BYTES:
             _put_new(store, path, file.read_bytes())
         else:
@@ -59,7 +65,7 @@ def upload_file(store: S3Store, path: str, file: Path) -> None:
 
 def create_object(store: S3Store, path: str, content: bytes) -> bool:
     """Puts a small object. Returns False if the name is taken."""
-    with _upload_errors(path):
+    with _upload_errors(store, path):
         try:
             obstore.put(store, path, content, mode="create", use_multipart=False)
         except AlreadyExistsError:
@@ -69,7 +75,7 @@ def create_object(store: S3Store, path: str, content: bytes) -> bool:
 
 def put_object(store: S3Store, path: str, content: bytes) -> None:
     """Creates or replaces a small object."""
-    with _upload_errors(path):
+    with _upload_errors(store, path):
         obstore.put(store, path, content, use_multipart=False)
 
 
@@ -88,14 +94,20 @@ def _put_new(store: S3Store, path: str, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _upload_errors(path: str) -> Iterator[None]:
+def _upload_errors(store: S3Store, path: str) -> Iterator[None]:
     """Translates a store's errors to UnavailableError."""
     try:
         yield
     except AlreadyExistsError as error:
-        raise UnavailableError(f"cannot write {path}: the object already exists") from error
+        url = _url_of(store, path)
+        raise UnavailableError(f"cannot write {url}: the object already exists") from error
     except (BaseError, OSError) as error:
-        raise UnavailableError(f"cannot write {path}: {error}") from error
+        reason = describe_store_error(error)
+        raise UnavailableError(f"cannot write {_url_of(store, path)}: {reason}") from error
+
+
+def _url_of(store: S3Store, path: str) -> str:
+    return Bucket(store.config["bucket"], store.prefix or "").url_of(path)
 
 
 @contextlib.contextmanager
@@ -106,7 +118,8 @@ def store_errors(path: str) -> Iterator[None]:
     except (ObjectNotFoundError, FileNotFoundError) as error:
         raise missing_object_error(path, error) from error
     except (BaseError, OSError) as error:
-        raise UnavailableError(f"cannot read object {path}: {error}") from error
+        reason = describe_store_error(error)
+        raise UnavailableError(f"cannot read object {path}: {reason}") from error
 
 
 class _Upload(io.RawIOBase):
@@ -163,9 +176,9 @@ class ObjectFile(io.RawIOBase):
     """
 
     def __init__(self, store: S3Store, path: str, size: int | None = None) -> None:
-        self._store, self._path = store, path
+        self._store, self._path, self._url = store, path, _url_of(store, path)
         self._at = 0
-        with _file_errors(path):
+        with _file_errors(self._url):
             self._size = obstore.head(store, path)["size"] if size is None else size
 
     def readable(self) -> bool:
@@ -187,7 +200,7 @@ class ObjectFile(io.RawIOBase):
         length = left if size < 0 else min(size, left)
         if not length:
             return b""
-        with _file_errors(self._path):
+        with _file_errors(self._url):
             content = obstore.get_range(self._store, self._path, start=self._at, length=length)
         self._at += len(content)
         return bytes(content)
@@ -207,7 +220,10 @@ def delete_objects(store: S3Store, paths: list[str]) -> None:
         except FileNotFoundError:
             continue
         except (BaseError, OSError) as error:
-            raise UnavailableError(f"cannot delete {len(some)} objects: {error}") from error
+            url, reason = _url_of(store, some[0]), describe_store_error(error)
+            raise UnavailableError(
+                f"cannot delete {len(some)} objects, the first {url}: {reason}"
+            ) from error
 
 
 _READ_AHEAD_BYTES = 8 * 1024**2
@@ -239,7 +255,7 @@ class S3File:
     def size(self) -> int | None:
         """Returns the bytes of the object with exactly this key, None if it does not exist."""
         try:
-            with store_errors(self.key):
+            with store_errors(str(self)):
                 return obstore.head(open_bucket(self.bucket), self.key)["size"]
         except NotFoundError:
             return None
@@ -250,7 +266,7 @@ class S3File:
 
     def below_with_bytes(self) -> Iterator[tuple["S3File", int]]:
         """Yields the objects below the key with their bytes, in no order."""
-        with store_errors(self.key):
+        with store_errors(str(self)):
             for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
                 for each in page:
                     yield replace(self, key=each["path"]), each["size"]

@@ -169,7 +169,7 @@ class DataRoot:
 
     def read(self, path: str) -> bytes:
         """Returns the object's content. NotFoundError if it does not exist."""
-        with store_errors(path):
+        with store_errors(self.url_of(path)):
             return bytes(obstore.get(self.store, path).bytes())
 
     def open_ranges(self, path: str) -> io.RawIOBase:
@@ -184,12 +184,12 @@ class DataRoot:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise UnavailableError(f"cannot read object {path}: {error}") from error
+            raise UnavailableError(f"cannot read object {self.url_of(path)}: {error}") from error
 
     def stream(self, path: str) -> Iterator[bytes]:
         """Yields the object's content in chunks. NotFoundError if it does not exist."""
         if isinstance(self.store, S3Store):
-            with store_errors(path):
+            with store_errors(self.url_of(path)):
                 chunks = obstore.get(self.store, path).stream(min_chunk_size=_CHUNK_BYTES)
                 yield from map(bytes, chunks)
             return
@@ -198,9 +198,9 @@ class DataRoot:
                 while chunk := file.read(_CHUNK_BYTES):
                     yield chunk
         except FileNotFoundError as error:
-            raise NotFoundError(f"object {path} does not exist") from error
+            raise NotFoundError(f"object {self.url_of(path)} does not exist") from error
         except OSError as error:
-            raise UnavailableError(f"cannot read object {path}: {error}") from error
+            raise UnavailableError(f"cannot read object {self.url_of(path)}: {error}") from error
 
     def open(self, path: str, size: int | None = None) -> Any:
         """Opens the object as a file of Arrow. A known `size` saves a request.
@@ -218,7 +218,7 @@ class DataRoot:
         if not isinstance(self.store, S3Store):
             yield from self._list_files(folder)
             return
-        with store_errors(folder):
+        with store_errors(self.url_of(folder)):
             for page in obstore.list(self.store, prefix=folder):
                 for each in page:
                     modified_ms = round(each["last_modified"].timestamp() * 1000)
@@ -227,7 +227,7 @@ class DataRoot:
     def list_folders(self, folder: str) -> list[str]:
         """Returns the names of the folders in a folder of the root, in no order."""
         if isinstance(self.store, S3Store):
-            with store_errors(folder):
+            with store_errors(self.url_of(folder)):
                 found = obstore.list_with_delimiter(self.store, prefix=folder or None)
                 return [path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"]]
         try:
@@ -261,7 +261,7 @@ class DataRoot:
             try:
                 Path(self.url_of(path)).unlink(missing_ok=True)
             except OSError as error:
-                raise UnavailableError(f"cannot delete {path}: {error}") from error
+                raise UnavailableError(f"cannot delete {self.url_of(path)}: {error}") from error
 
     def remove_empty_folders(self, folder: str) -> None:
         """Removes a folder of the root and those below it, if they are empty.
