@@ -40,7 +40,7 @@ def test_the_first_row_that_does_not_fit_is_named() -> None:
         "id": pa.array([1, 2, 3]),
         "shop": pa.array(["a", "b" * 100, "c"]),
         "amount": pa.array(["1.50", "2", "much"]),
-        "paid": pa.array([True, None, True]),
+        "paid": pa.array([True, None, None]),
     }
     with pytest.raises(InvalidRequestError) as caught:
         fit_rows(columns, SCHEMA, "postgresql://shop/db orders")

@@ -212,6 +212,16 @@ def test_a_source_version_that_expires_before_it_is_held_is_no_failure(
     assert rows_of(instance, "b") == [(2, "y")]
 
 
+def test_the_limits_of_queries_do_not_apply_to_a_source(instance: Instance, folder: Path) -> None:
+    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x", "2,y"))], "a")
+    create_adapter(instance, "copy", ["table:a"], "b")
+    run(instance, "files")
+    instance.change_properties({"sleeper.query.rows.max": "1"})
+    with pytest.raises(InvalidRequestError):
+        rows_of(instance, "a")
+    assert run(instance, "copy").rows == 2
+
+
 def test_a_deleted_source_is_a_rejected_run(instance: Instance) -> None:
     create_adapter(instance, "copy", ["table:a"], "b")
     delete_table(instance, "a")

@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
@@ -55,6 +56,17 @@ def test_requests_that_do_not_fit_are_refused(table: Instance) -> None:
     assert (wrong.status_code, '\\"dryRun\\" must be true or false' in wrong.text) == (400, True)
     refused = post(table, "/tables/t/snapshots/expire", {}, read_only_reason="it is")
     assert refused.status_code == 403
+
+
+def test_callers_who_see_a_part_of_the_table_get_no_versions(table: Instance) -> None:
+    load(table, "a", 1)
+    callers = '{"local": {"valueFields": []}, "*": {}}'
+    change_table_properties(table, "t", {"sleeper.table.query.callers": callers})
+    for answer in (
+        request(table, "GET", "/tables/t/snapshots"),
+        post(table, "/tables/t/snapshots/expire", {}),
+    ):
+        assert (answer.status_code, "rows" in answer.json()) == (403, False)
 
 
 def test_a_read_before_the_first_load_names_the_table(table: Instance) -> None:

@@ -4,7 +4,7 @@ import gzip
 import json
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -410,6 +410,25 @@ def test_the_latest_is_the_stash_that_was_completed_last(stasher: Stasher) -> No
     assert place.record_latest() == place.latest() == first
     # A clock that was set back does not make a later stash an earlier one.
     assert stasher.run().root == place.latest()
+
+
+def test_a_stash_that_completes_while_another_is_recorded_is_the_latest(
+    stasher: Stasher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stasher.run()
+    last = stasher.run().root
+    place = StashPlace(DataRoot(Path(stasher.destination)), "")
+    success = Path(stasher.destination) / last / "_SUCCESS"
+    success.rename(success.with_name("later"))
+    replacing = DataRoot.replacing
+
+    def complete_first(root: DataRoot, path: str) -> Any:
+        with suppress(FileNotFoundError):
+            success.with_name("later").rename(success)
+        return replacing(root, path)
+
+    monkeypatch.setattr(DataRoot, "replacing", complete_first)
+    assert place.record_latest() == place.latest() == last
 
 
 class Killed(BaseException):

@@ -21,6 +21,7 @@ from sleeper.garbage_collection.snapshot_versions import (
 )
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
+from sleeper.runs.commit import is_overtaken
 from sleeper.schema.model import schema_to_json
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.add_files import NewFile
@@ -276,6 +277,27 @@ def test_replaced_versions_expire_without_delay_if_the_clock_is_behind(
     table.clock.now_ms -= 1_000
     table.expire()
     assert table.versions() == [second]
+
+
+def test_a_hold_expires_by_the_time_of_the_log(table: SnapshotTable) -> None:
+    first, second = table.load("a"), table.load("b")
+    table.hold(first, seconds=60)
+    table.clock.now_ms += 60_000
+    table.begin()
+    table.clock.now_ms -= 60_000  # the clock of this process is behind
+    table.expire()
+    assert table.versions() == [second]
+
+
+def test_an_overtaken_load_is_rejected_also_when_the_later_one_expired(
+    table: SnapshotTable,
+) -> None:
+    early = PublishSnapshot("early", table.clock.now_ms, (), begun=table.begin())
+    assert not is_overtaken(table.store, early)
+    table.load("late")
+    table.expire(VersionPolicy(ttl_ms=0, versions_min=0))
+    assert table.commit(early).refused
+    assert is_overtaken(table.store, early)
 
 
 def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> None:
