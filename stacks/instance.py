@@ -13,6 +13,7 @@ from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
 from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
+from sleeper.stash.policy import reading_policy
 from stacks.adapters import AdapterStack
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack
@@ -92,7 +93,9 @@ class InstanceStack(cdk.Stack):
             AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
         if deployment.has(OptionalStack.STASH):
             cluster = network.cluster
-            StashStack(self, "Stash", emptier=storage.emptier, cluster=cluster, **every)
+            stash = StashStack(self, "Stash", emptier=storage.emptier, cluster=cluster, **every)
+            policy = self.to_json_string(reading_policy(f"s3://{stash.bucket_name}"))
+            cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)

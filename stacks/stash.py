@@ -49,7 +49,8 @@ _TIMEOUT_SECONDS = 900
 class StashStack(cdk.NestedStack):
     """A rule starts, plans and completes stashes every minute, and tasks write their files.
 
-    The function has the permissions `spark` too, to start runs that Spark writes.
+    The function has the permissions `spark` too, to start runs that Spark writes. `bucket_name` is
+    the bucket of stashes.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class StashStack(cdk.NestedStack):
     ) -> None:
         super().__init__(scope, construct_id)
         tasks = make_job_queue(self, deployment, "stash", alarms=alarms)
+        self.bucket_name = deployment.get(STASH_BUCKET) or deployment.bucket_name(STASHES)
         if deployment.get(STASH_BUCKET) is None:
             make_bucket(
                 self, "Stashes", deployment, STASHES, emptier=emptier, lasting=True, versioned=False

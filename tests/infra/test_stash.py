@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from sleeper.reports.metric import Metric
+from sleeper.stash.policy import reading_policy
 from tests.infra.synthesis import Synthesis, as_list
 
 BUCKET = "AWS::S3::Bucket"
@@ -103,6 +104,18 @@ def test_the_admin_role_may_start_and_cancel_stashes(platforms: Synthesis) -> No
         assert any(_only_stashes(resource) for resource in allowed[action]), action
         assert any('/stashes/*"' in resource for resource in allowed[action]), action
     assert not any("stashes" in each for each in _allowed(platforms, "Query")["s3:GetObject"])
+
+
+def test_the_policy_of_readers_is_an_output(
+    platforms: Synthesis, with_dashboard: Synthesis
+) -> None:
+    given = with_dashboard.templates["Instance"]["Outputs"]["StashReaderPolicy"]["Value"]
+    assert json.loads(given) == reading_policy("s3://our-stashes")
+    created = platforms.templates["Instance"]["Outputs"]["StashReaderPolicy"]["Value"]
+    account = {"Ref": "AWS::AccountId"}
+    assert created["Fn::Join"][1][1::2] == [account, account]
+    text = "".join(part if isinstance(part, str) else "1" for part in created["Fn::Join"][1])
+    assert json.loads(text) == reading_policy("s3://sleeper-example-stashes-1")
 
 
 def test_stashes_are_advanced_every_minute_and_can_be_paused(platforms: Synthesis) -> None:
