@@ -1,7 +1,7 @@
 """Tasks of stashes by message (docs/formats.md, "Stash messages")."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError
@@ -58,12 +58,15 @@ def check_workers(instance: Instance, destination: str) -> None:
         )
 
 
-def make_sender(instance: Instance, record: StashRecord) -> Callable[[TableId, int], None]:
-    """Returns a function that sends a task to the queue."""
+def make_sender(
+    instance: Instance, record: StashRecord
+) -> Callable[[TableId, Sequence[int]], None]:
+    """Returns a function that sends tasks of a table to the queue."""
     queue = instance.jobs.queue(QueueName.STASH)
 
-    def send(table_id: TableId, number: int) -> None:
-        queue.send(_CODEC.format(StashMessage(record.key, table_id, number)))
+    def send(table_id: TableId, numbers: Sequence[int]) -> None:
+        messages = (StashMessage(record.key, table_id, number) for number in numbers)
+        queue.send_all([_CODEC.format(message) for message in messages])
 
     return send
 

@@ -5,8 +5,11 @@ small pieces, or one larger piece. The plan follows from the cuts, so planning c
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 from sleeper.datafiles.leaf_keys import LeafKeys
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
@@ -36,9 +39,11 @@ from sleeper.tables import TableId
 
 _TASK_BYTES = 32 * 1024**2
 _TASK_PIECES_MAX = 100
+_TASKS_PER_SEND = 1000
+_WRITERS = 16
 
-SendTask = Callable[[TableId, int], None]
-"""Receives the table and number of each task, when it is recorded."""
+SendTasks = Callable[[TableId, Sequence[int]], None]
+"""Receives the table and numbers of tasks, when they are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def plan_stash(
     instance: Instance,
     record: StashRecord,
     owner: str,
-    send: SendTask = lambda _table, _task: None,
+    send: SendTasks = lambda _table, _tasks: None,
     on_table: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cut, ...]:
     """Cuts the tables, records and sends all tasks, and returns the cuts. Can be repeated.
@@ -69,13 +74,14 @@ def plan_stash(
     return cuts
 
 
-def send_unfinished(record: StashRecord, cuts: Iterable[Cut], send: SendTask) -> int:
+def send_unfinished(record: StashRecord, cuts: Iterable[Cut], send: SendTasks) -> int:
     """Sends the recorded tasks that are not done, and returns their number."""
     progress = record.progress()
-    tasks = [(cut.id, n) for cut in cuts if cut.id in progress for n in progress[cut.id].unfinished]
-    for task in tasks:
-        send(*task)
-    return len(tasks)
+    unfinished = {cut.id: progress[cut.id].unfinished for cut in cuts if cut.id in progress}
+    for table_id, tasks in unfinished.items():
+        if tasks:
+            send(table_id, tasks)
+    return sum(map(len, unfinished.values()))
 
 
 def read_task(record: StashRecord, schema: Schema, table_id: TableId, number: int) -> list[Piece]:
@@ -112,19 +118,28 @@ def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cu
     return record.cuts() or ()
 
 
-def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTask) -> None:
+def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTasks) -> None:
     table = find_table(instance, cut)
     if table is None:
         drop_table(record, cut)
         return
-    count = 0
-    for count, pieces in enumerate(_make_tasks(table, cut, record.request), 1):
+
+    def write(number: int, pieces: list[Piece]) -> None:
         lines = [
             {"file": each.file, "region": region_to_json(cut.table_schema, each.region)}
             for each in pieces
         ]
-        record.write_task(cut.id, count - 1, json.dumps(lines, separators=(",", ":")).encode())
-        send(cut.id, count - 1)
+        record.write_task(cut.id, number, json.dumps(lines, separators=(",", ":")).encode())
+
+    count = 0
+    tasks = _make_tasks(table, cut, record.request)
+    # A table of a terabyte has tens of thousands of tasks, and a function has 15 minutes.
+    with ThreadPoolExecutor(_WRITERS, "plan-stash") as threads:
+        while chunk := list(islice(tasks, _TASKS_PER_SEND)):
+            numbers = range(count, count + len(chunk))
+            deque(threads.map(write, numbers, chunk), maxlen=0)
+            send(cut.id, numbers)
+            count += len(chunk)
     record.record_planned(cut.id, count)
 
 
