@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tests.folders import VARIABLE as FOLDERS_VARIABLE
+
 
 def free_ports(count: int) -> list[int]:
     """Returns free ports of the loopback interface."""
@@ -34,7 +36,8 @@ def server_folder(user: str) -> Iterator[tuple[Path, list[str]]]:
     The path of the folder is short enough for a socket. The servers refuse to run as root, so
     root runs them as that user, who owns the folder. Deletes the folder at the end.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"{user}-", dir="/tmp"))
+    root = os.environ.get(FOLDERS_VARIABLE, "/tmp")
+    folder = Path(tempfile.mkdtemp(prefix=f"{user}-", dir=root))
     prefix: list[str] = []
     if os.geteuid() == 0:
         shutil.chown(folder, user, user)
