@@ -91,7 +91,8 @@ class HdfsClient:
         os.rename(self._local(src), self._local(dst))
 
     def delete(self, path: str, _: bool) -> bool:
-        self._local(path).unlink()
+        local = self._local(path)
+        local.rmdir() if local.is_dir() else local.unlink()
         return True
 
     def read(self, path: str) -> Any:

@@ -1,15 +1,20 @@
-"""Plans stashes, sends their tasks, and completes them."""
+"""Starts the stashes that are due, plans stashes, sends their tasks, and completes them."""
 
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.reports.metric import Metric
 from sleeper.stash.control import control_stashes
+from sleeper.stash.due import start_due_stashes
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
 
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
-    """Returns the numbers of stashes that were planned, completed, failed, or had an error."""
+    """Returns the numbers of stashes that started, were planned, completed, failed or deleted.
+
+    Then the numbers of due stashes that wait for the end of another one, and of errors.
+    """
+    due = start_due_stashes(instance)
     report = control_stashes(instance)
     counts = {
         Metric.STASHES_COMPLETED: len(report.completed),
@@ -17,8 +22,11 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
     }
     put_task_metrics(instance, JobKind.STASH, {name: n for name, n in counts.items() if n})
     return {
+        "started": len(due.started),
         "planned": len(report.planned),
         "completed": len(report.completed),
         "failed": len(report.failed),
-        "problems": len(report.problems),
+        "pruned": len(due.pruned),
+        "waiting": len(due.waiting),
+        "problems": len(due.problems) + len(report.problems),
     }

@@ -97,6 +97,22 @@ def test_a_file_whose_writing_fails_keeps_its_content(files: StashFiles) -> None
     assert files.read("a/f") == b"first"
 
 
+def test_empty_folders_are_removed(files: StashFiles) -> None:
+    for path in ("a/b/c/x", "a/b/y", "a/d/z", "ab/x"):
+        put(files, path, b"")
+    files.delete(["a/b/c/x", "a/b/y"])
+    files.remove_empty_folders("a")
+    assert names(files) == ["a/d/z", "ab/x"]
+    if isinstance(files, FileSystemRoot) and files.url_of("").startswith("objectstore"):
+        return  # the test's store has folders
+    if not isinstance(files, DataRoot) or not files.buckets:
+        assert files.list_folders("a") == ["d"]
+        files.delete(["a/d/z"])
+        files.remove_empty_folders("a")
+        files.remove_empty_folders("a")
+        assert files.list_folders("") == ["ab"]
+
+
 def test_another_process_opens_the_same_files(files: StashFiles) -> None:
     put(files, "a/f", b"x")
     assert pickle.loads(pickle.dumps(files)).read("a/f") == b"x"

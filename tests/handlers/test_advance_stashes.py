@@ -9,6 +9,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.stash.message import run_stash_message
 from sleeper.stash.reader import Stash
 from sleeper.stash.record import StashRecord, StashRequest
+from sleeper.stash.schedules import schedule_stash
 from sleeper.stash.start import start_stash
 from sleeper.workers import lambda_function
 from tests.handlers import functions
@@ -16,8 +17,10 @@ from tests.handlers.conftest import Lambda, add_rows, make_table, metrics_in
 from tests.handlers.fake_launcher import FakeLauncher
 from tests.ports import with_ports
 
-DAY_MS = 24 * 3_600_000
-NOTHING = {"planned": 0, "completed": 0, "failed": 0, "problems": 0}
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+COUNTS = ("started", "planned", "completed", "failed", "pruned", "waiting", "problems")
+NOTHING = dict.fromkeys(COUNTS, 0)
 
 
 def submit(aws: Lambda, destination: Path) -> StashRecord:
@@ -44,6 +47,21 @@ def test_a_submitted_stash_is_planned_and_completed(
     with Stash.open(str(tmp_path / "stash")).scan("t") as rows:
         assert [row["k"] for row in rows] == [1, 2]
     assert not record.is_running()
+
+
+def test_a_due_stash_is_started_and_planned(
+    aws: Lambda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(aws, tmp_path / "other")
+    aws.call(functions.advance_stashes)
+    schedule_stash(aws.instance, str(tmp_path / "stash"), "1h", ("t",))
+    schedule_stash(aws.instance, str(tmp_path / "other"), "1h")
+    assert aws.call(functions.advance_stashes) == NOTHING
+    later = replace(aws.instance, clock=lambda: aws.instance.clock() + HOUR_MS)
+    monkeypatch.setattr(lambda_function, "_opened", lambda _: later)
+    started = {"started": 1, "planned": 1, "waiting": 1}
+    assert aws.call(functions.advance_stashes) == NOTHING | started
+    assert aws.call(functions.advance_stashes) == NOTHING | {"waiting": 1}
 
 
 def test_a_stash_that_hangs_fails_and_is_counted_once(

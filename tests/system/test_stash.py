@@ -8,6 +8,7 @@ import pytest
 
 import sleeper
 from sleeper.stash import Stash
+from sleeper.stash.prune import prune_stashes
 from sleeper.stash.run import run_stash
 from tests.servers.seaweedfs import S3Server
 
@@ -46,3 +47,6 @@ def test_a_stash_in_a_bucket_is_complete_and_readable(
     assert [d["k"] for d in stash.scan("a:b")] == list(range(10))
     assert [root.name for root in stash._place.roots()] == [first.root, second.root]
     assert stash.splits("a:b")[0] != stash.lock(first.root)
+    (deleted,) = prune_stashes(instance._ports, destination, 0).pruned
+    assert (deleted.name, deleted.files) == (first.root, 2)
+    assert [root.name for root in stash._place.roots() if root.success] == [second.root]

@@ -27,7 +27,10 @@ from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 from sleeper.stash.layout import parse_format
+from sleeper.stash.prune import parse_age, prune_stashes
+from sleeper.stash.requests import remove_schedule, request_stash
 from sleeper.stash.run import StashResult, run_stash
+from sleeper.stash.schedules import schedule_stash
 from sleeper.statestore.version import parse_version
 from sleeper.workers.runner import RunStatus, run_instance
 
@@ -242,6 +245,63 @@ class Instance:
             format=parse_format(format),
         )
 
+    def schedule_stash(
+        self,
+        destination: str | os.PathLike[str],
+        schedule: str | None,
+        tables: Sequence[str] = (),
+        atomic: bool = False,
+        only_if_requested: bool = False,
+        keep: str | None = None,
+        format: str = "json",
+    ) -> None:
+        """Sets the schedule of a destination of stashes, in place of an earlier one.
+
+        `schedule` is a duration such as `1d`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
+        removes it. If `only_if_requested`, a due stash is left out unless somebody requested it.
+        Stashes that are older than `keep`, such as `7d`, are deleted after each due time.
+        `format` is `json` or `parquet`. `sleeper run` and instances on AWS make what is due.
+
+        Raises `InvalidRequestError` if an argument is not valid, and `NotFoundError` for an unknown
+        table, or if there is no schedule to remove.
+        """
+        if schedule is None:
+            remove_schedule(self._ports, os.fspath(destination))
+            return
+        schedule_stash(
+            self._ports,
+            os.fspath(destination),
+            schedule,
+            tuple(tables),
+            atomic=atomic,
+            stash_format=parse_format(format),
+            only_if_requested=only_if_requested,
+            keep=keep,
+        )
+
+    def request_stash(self, destination: str | os.PathLike[str], by: str) -> bool:
+        """Requests the next scheduled stash of a destination, in the name of `by`.
+
+        Returns False if that name has requested it already. Raises `NotFoundError` if the
+        destination has no schedule.
+        """
+        return request_stash(self._ports, os.fspath(destination), by)[1]
+
+    def prune_stashes(
+        self, destination: str | os.PathLike[str], older_than: str, dry_run: bool = False
+    ) -> list[str]:
+        """Deletes the old stashes of a destination, and returns their names, oldest first.
+
+        The age of a stash, such as `7d`, counts from the completion of the next one. The latest
+        stays. `dry_run` deletes nothing.
+
+        Raises `InvalidRequestError` for an age that is not valid, and `NotFoundError` if the
+        destination is a folder that does not exist.
+        """
+        age_ms = parse_age(older_than)
+        report = prune_stashes(self._ports, os.fspath(destination), age_ms, dry_run)
+        return [each.name for each in report.pruned]
+
     def adapters(self) -> list[Adapter]:
         """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""
         return list(AdapterStore(self._ports.storage.root).list())
@@ -330,9 +390,9 @@ class Instance:
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.
 
-        The work is queued jobs, due adapters, compaction, splitting, garbage collection and
-        snapshots. `workers` is the number of worker processes. The default is the property
-        `sleeper.local.workers`, or one per processor.
+        The work is queued jobs, due adapters and stashes, compaction, splitting, garbage
+        collection and snapshots. `workers` is the number of worker processes. The default is the
+        property `sleeper.local.workers`, or one per processor.
 
         Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.
         """

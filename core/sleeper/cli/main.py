@@ -20,6 +20,7 @@ from sleeper.cli import (
     query,
     run,
     stash,
+    stash_schedule,
     table,
     versions,
 )
@@ -74,6 +75,9 @@ app.add_typer(holds.holds, name="hold")
 app.add_typer(holds.followers, name="follower")
 app.add_typer(maintenance.snapshots, name="snapshot")
 app.add_typer(stash.stash, name="stash")
+stash.stash.command("schedule")(stash_schedule.schedule)
+stash.stash.command("request")(stash_schedule.request)
+stash.stash.command("prune")(stash_schedule.prune)
 
 
 def _print_version(is_requested: bool) -> None:

@@ -44,3 +44,7 @@ class StashFiles(Protocol):
     def delete(self, paths: list[str]) -> None:
         """Deletes files. Missing files are no error."""
         ...
+
+    def remove_empty_folders(self, folder: str) -> None:
+        """Removes a folder and those below it, if they are empty. Buckets have none."""
+        ...

@@ -11,6 +11,7 @@ from sleeper.clock import iso_time
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member
 from sleeper.schema.model import Schema
+from sleeper.storage.location import UNFINISHED_SUFFIX
 from sleeper.tables import TableId
 
 LATEST = "_LATEST"
@@ -95,6 +96,18 @@ def check_directories(tables: Iterable[str]) -> None:
 def piece_name(table: str, shard: int, table_id: TableId, number: int, format: StashFormat) -> str:
     """Returns the name of a piece's file. `shard` counts leaves, `number` the parts of one."""
     return f"{table_directory(table)}-{shard:02x}-{table_id}-{number}{format.suffix}"
+
+
+_STASH_FILE = re.compile(
+    rf"(?:{SUCCESS}|{TABLES}|(?P<directory>[^/]+)/(?P=directory)"
+    rf"-[0-9a-f]{{2,}}-[0-9a-f]{{8}}-[0-9]+(?:{'|'.join(map(re.escape, FILE_SUFFIXES))}))"
+    rf"(?:\.[0-9a-f]{{16}}{re.escape(UNFINISHED_SUFFIX)})?"
+)
+
+
+def is_stash_file(path: str) -> bool:
+    """Returns whether a file of that path, relative to a root, is part of a stash."""
+    return _STASH_FILE.fullmatch(path) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class StashRequest:
     """What a stash copies, and where to, as `parse_place` returns it. No tables means all.
 
     A submitted stash is made by workers, and any other by the process that starts it. `started_ms`
-    is the time of the start, while the name of a scheduled stash is its due time.
+    is the time of the start, and the name of a scheduled stash is its due time. `requests` are the
+    ids of those that it fulfils (`sleeper.stash.requests`).
     """
 
     destination: str
@@ -52,6 +53,7 @@ class StashRequest:
     trigger: Trigger = Trigger.COMMAND
     submitted: bool = False
     started_ms: Annotated[int, Member("started")] = 0
+    requests: Annotated[tuple[str, ...], Member(optional=True)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,7 @@ class StashRecord:
         paths = [each.path for each in self.own.list_objects(self.folder) if each.path != request]
         self.own.delete(paths)
         self.own.delete([request])
+        self.own.remove_empty_folders(self.folder)
 
     @property
     def running_path(self) -> str:
@@ -363,6 +366,13 @@ class StashRecords:
     def _named(self, name: str) -> list[StashRecord]:
         digests = self.own.list_folders(STASHES_FOLDER)
         return [r for r in (StashRecord(self.own, d, name) for d in digests) if _has_request(r)]
+
+    def at(self, digest: str, after: str = "") -> list[StashRecord]:
+        """Returns the stashes of a destination whose names follow `after`, oldest first."""
+        folders = self.own.list_folders(f"{STASHES_FOLDER}/{digest}")
+        names = sorted(name for name in folders if name > after)
+        records = [StashRecord(self.own, digest, name) for name in names]
+        return list(filter(_has_request, records))
 
     def all(self) -> list[StashRecord]:
         """Returns the stashes of all destinations, newest first."""

@@ -32,19 +32,9 @@ def start_stash(instance: Instance, request: StashRequest, name: str | None = No
     unusable destination or two tables that would share a directory, NotFoundError for an unknown
     table, ConflictError if the name is taken or another stash of the destination is being made.
     """
-    index = instance.tables.index
-    tables = tuple(index.find(each).name for each in dict.fromkeys(request.tables))
-    # Workers have other working directories.
-    request = replace(
-        request,
-        tables=tables,
-        destination=parse_place(request.destination),
-        started_ms=instance.clock(),
-    )
-    check_directories(tables or (ref.name for ref in index.list()))
+    request, place = check_request(instance, request)
+    request = replace(request, started_ms=instance.clock())
     own = instance.storage.root
-    place = open_place_to_write(request.destination, own)
-    _check_outside(place, instance)
     records = StashRecords(own)
     digest = destination_digest(request.destination)
     starting = f"{STASHES_FOLDER}/{digest}.lock"
@@ -58,6 +48,21 @@ def start_stash(instance: Instance, request: StashRequest, name: str | None = No
             record = found
     logger.info("started stash", extra={"job_id": record.name})
     return record
+
+
+def check_request(instance: Instance, request: StashRequest) -> tuple[StashRequest, StashPlace]:
+    """Returns the request with its names as they are stored, and its destination.
+
+    InvalidRequestError and NotFoundError as `start_stash`.
+    """
+    index = instance.tables.index
+    tables = tuple(index.find(each).name for each in dict.fromkeys(request.tables))
+    # Workers have other working directories.
+    request = replace(request, tables=tables, destination=parse_place(request.destination))
+    check_directories(tables or (ref.name for ref in index.list()))
+    place = open_place_to_write(request.destination, instance.storage.root)
+    _check_outside(place, instance)
+    return request, place
 
 
 def is_dead(record: StashRecord, clock: Clock) -> bool:

@@ -99,6 +99,18 @@ class FileSystemRoot:
             with contextlib.suppress(NotFoundError), self._errors("delete", path):
                 self._open_file_system().rm_file(self._path_of(path))
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Removes a folder and those below it, if they are empty. Object stores have none."""
+        if not self._renames:
+            return
+        for name, info in self._list(folder):
+            if info["type"] == "directory":
+                self.remove_empty_folders(f"{folder}/{name}")
+        # Some file systems would remove the content too.
+        if not any(True for _ in self._list(folder)):
+            with contextlib.suppress(NotFoundError), self._errors("delete", folder):
+                self._open_file_system().rmdir(self._path_of(folder))
+
     def size(self, path: str) -> int:
         """Returns the bytes of a file. NotFoundError if it does not exist."""
         with self._errors("read", path):

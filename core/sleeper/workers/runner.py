@@ -44,6 +44,7 @@ from sleeper.properties.instance import (
 from sleeper.query_service.service import remove_old_queries
 from sleeper.splitting.find import send_splits
 from sleeper.stash.control import control_stashes
+from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
 
@@ -324,10 +325,11 @@ class _Runner:
         return bool(report.sent)
 
     def _control_stashes(self) -> bool:
+        due = start_due_stashes(self._instance, self._due_ms)
         report = control_stashes(self._instance)
-        for problem in report.problems:
+        for problem in (*due.problems, *report.problems):
             self._add_problem(problem)
-        return bool(report.planned or report.ended)
+        return bool(due.started or report.planned or report.ended)
 
     def _finish_deletions(self) -> bool:
         # A worker may still write to the table's folder. The next period retries.

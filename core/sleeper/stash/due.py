@@ -1,0 +1,138 @@
+"""Starts the stashes that schedules make due, and deletes old ones after them.
+
+A function does it on AWS every minute, and `sleeper run` locally every few seconds.
+
+The due time is the name of the stash, so all processes that find it due start the same one. A due
+stash waits until another one of its destination has ended, and if more times pass meanwhile, only
+the latest is made. The due time is recorded when the stash was started, or left out because nobody
+had requested it.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from sleeper.errors import ConflictError, NotFoundError, SleeperError
+from sleeper.instance import Instance
+from sleeper.schedule import due_run_ms
+from sleeper.stash.layout import root_name
+from sleeper.stash.place import open_place_to_write
+from sleeper.stash.prune import prune_stashes
+from sleeper.stash.record import StashRecord
+from sleeper.stash.requests import delete_fulfilled, delete_requests, pending_requests
+from sleeper.stash.schedules import ScheduleStore, StashSchedule
+from sleeper.stash.start import is_taken, start_stash
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StartReport:
+    """The stashes that were started, as `<destination>/<name>`, and errors as text.
+
+    Then the destinations whose due stash waits, those where nobody had requested it, and the
+    stashes that were deleted.
+    """
+
+    started: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    unrequested: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def start_due_stashes(instance: Instance, now_ms: int | None = None) -> StartReport:
+    """Starts the due stash of each destination. An error of one does not stop the others.
+
+    `now_ms` is by default the time of the instance's clock.
+    """
+    now_ms = instance.clock() if now_ms is None else now_ms
+    store = ScheduleStore(instance.storage.root)
+    report = StartReport()
+    for digest in store.digests():
+        what = f"schedule {digest}"
+        try:
+            schedule = store.get(digest)
+            if schedule is None:
+                continue  # removed meanwhile
+            what = f"stash of {schedule.destination}"
+            step = _Step(instance, store, schedule, report)
+            step.start(now_ms)
+            step.prune()
+        except SleeperError as error:
+            report.problems.append(f"{what}: {error}")
+    for problem in report.problems:
+        logger.warning("could not start or prune %s", problem)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    instance: Instance
+    store: ScheduleStore
+    schedule: StashSchedule
+    report: StartReport
+
+    def start(self, now_ms: int) -> None:
+        """Starts the stash that is due, if there is one, and records its due time."""
+        schedule, digest = self.schedule, self.schedule.digest
+        due_ms = due_run_ms(schedule.schedule, self.store.last_due_ms(digest), now_ms)
+        if due_ms is None:
+            return
+        name = root_name(due_ms)
+        if not (self._has_record(name) or self._decide(name)):
+            return
+        if self._has_record(name):
+            # The record tells which requests count, also if another process started the stash.
+            record = StashRecord(self.store.root, digest, name)
+            delete_requests(self.store.root, digest, record.request.requests)
+            self.report.started.append(f"{schedule.destination}/{name}")
+        delete_fulfilled(self.store.root, digest)
+        self.store.record_due(digest, due_ms)
+
+    def _decide(self, name: str) -> bool:
+        """Starts a stash, or leaves it out. Returns False if it waits."""
+        schedule = self.schedule
+        requests = pending_requests(self.store.root, schedule.digest)
+        if schedule.only_if_requested and not requests:
+            logger.info("nobody requested stash %s of %s", name, schedule.destination)
+            self.report.unrequested.append(schedule.destination)
+            return True
+        request = schedule.make_request(tuple(each.id for each in requests))
+        try:
+            start_stash(self.instance, request, name)
+        except ConflictError as error:
+            place = open_place_to_write(schedule.destination, self.instance.storage.root)
+            # In this order: a stash of this instance has a record before it has a root.
+            is_another = is_taken(place, name)
+            if self._has_record(name):
+                return True
+            if is_another:
+                self.report.problems.append(
+                    f"stash {name} of {schedule.destination}: another instance made one of that "
+                    "name (expected a schedule with other times)"
+                )
+                return True
+            logger.info("stash %s of %s waits: %s", name, schedule.destination, error)
+            self.report.waiting.append(schedule.destination)
+            return False
+        return True
+
+    def _has_record(self, name: str) -> bool:
+        try:
+            # A new object, because a record remembers what it has read.
+            return bool(StashRecord(self.store.root, self.schedule.digest, name).request)
+        except NotFoundError:
+            return False
+
+    def prune(self) -> None:
+        """Deletes old stashes, once after each due time, when its stash has ended."""
+        schedule, digest = self.schedule, self.schedule.digest
+        due_ms = self.store.last_due_ms(digest)
+        if schedule.keep_ms is None or due_ms in (None, self.store.pruned_ms(digest)):
+            return
+        if StashRecord(self.store.root, digest, root_name(due_ms)).is_running():
+            return
+        found = prune_stashes(self.instance, schedule.destination, schedule.keep_ms)
+        self.report.pruned += [f"{schedule.destination}/{each.name}" for each in found.pruned]
+        self.report.problems += found.problems
+        self.store.record_pruned(digest, due_ms)

@@ -1,0 +1,77 @@
+"""Listings of deleted stashes, and of schedules."""
+
+from dataclasses import dataclass
+
+from sleeper.clock import format_duration
+from sleeper.instance import Instance
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.schedule import next_due_ms
+from sleeper.stash.prune import PruneReport
+from sleeper.stash.record import StashRecords, Trigger
+from sleeper.stash.requests import StartRequest, pending_requests
+from sleeper.stash.schedules import ScheduleStore, StashSchedule
+from sleeper.stash.status import StashStatus, get_status
+
+_PRUNED_COLUMNS = (
+    Column("stash", "Stash", value=lambda each: each.name),
+    Column("isComplete", "Complete", value=lambda each: each.is_complete),
+    Column("oldSince", "Old since", ColumnKind.TIME, lambda each: each.old_since_ms),
+    Column("files", "Files", ColumnKind.COUNT),
+    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("otherFiles", "Files kept", ColumnKind.COUNT, lambda each: each.other_files),
+)
+
+
+def list_pruned(report: PruneReport, age_ms: int) -> Listing:
+    """Returns a row per stash that was deleted, oldest first."""
+    deleted = pluralize(len(report.pruned), "stash", "stashes")
+    would = "would delete" if report.is_dry_run else "deleted"
+    summary = f"{report.destination}: {would} {deleted} older than {format_duration(age_ms)}"
+    return Listing.describe("pruned-stashes", summary, _PRUNED_COLUMNS, report.pruned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    schedule: StashSchedule
+    next_due_ms: int | None
+    last: StashStatus | None
+    requests: tuple[StartRequest, ...]
+
+
+_SCHEDULE_COLUMNS = (
+    Column("destination", "Destination", value=lambda each: each.schedule.destination),
+    Column("schedule", "Schedule", value=lambda each: each.schedule.schedule.expression),
+    Column("next", "Next start", ColumnKind.TIME, lambda each: each.next_due_ms),
+    Column("last", "Last stash", value=lambda each: each.last and each.last.record.name),
+    Column("state", "State", value=lambda each: each.last and each.last.state),
+    Column("onlyIfRequested", "If requested", value=lambda each: each.schedule.only_if_requested),
+    Column("requestedBy", "Requested by", value=lambda each: [r.by for r in each.requests]),
+    Column("tables", "Tables", value=lambda each: list(each.schedule.tables) or None),
+    Column("atomic", "Atomic", value=lambda each: each.schedule.atomic),
+    Column("format", "Format", value=lambda each: each.schedule.format.value),
+    Column("keep", "Keep", value=lambda each: _age(each.schedule.keep_ms)),
+)
+
+
+def list_schedules(instance: Instance) -> Listing:
+    """Returns a row per schedule, with its last stash and the requests for the next one."""
+    listed = [_look(instance, each) for each in ScheduleStore(instance.storage.root).list()]
+    listed.sort(key=lambda each: each.schedule.destination)
+    summary = pluralize(len(listed), "schedule")
+    return Listing.describe("stash-schedules", summary, _SCHEDULE_COLUMNS, listed)
+
+
+def _look(instance: Instance, schedule: StashSchedule) -> _Listed:
+    own, digest = instance.storage.root, schedule.digest
+    records = StashRecords(own).at(digest)
+    scheduled = [each for each in records if each.request.trigger is Trigger.SCHEDULE]
+    return _Listed(
+        schedule,
+        next_due_ms(schedule.schedule, instance.clock()),
+        get_status(instance, scheduled[-1]) if scheduled else None,
+        pending_requests(own, digest),
+    )
+
+
+def _age(age_ms: int | None) -> str | None:
+    return None if age_ms is None else format_duration(age_ms)
