@@ -36,7 +36,10 @@ class VersionPolicy:
     delay_ms: int = 0
 
     def expiry_ms(self, version: SnapshotVersion, place: int) -> int | None:
-        """Returns when the version expires, None if it does not. `place` 0 is the newest."""
+        """Returns when the version expires, None if it does not. `place` 0 is the newest.
+
+        0 means at once: ages are by another clock than the times of the log.
+        """
         if place < self.versions_min:
             return None
         has_delay = version.ended_ms is not None and self.delay_ms > 0

@@ -15,6 +15,12 @@ from sleeper.properties.table import SNAPSHOT_TTL
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.statestore.reading.snapshot_queries import ExpiredVersion
 
+
+def _expiry_ms(status: VersionStatus) -> int | None:
+    """Returns when a version expires: if at once, the time at which another replaced it."""
+    return status.version.ended_ms if status.expiry_ms == 0 else status.expiry_ms
+
+
 _COLUMNS = (
     Column("version", "Version", ColumnKind.COUNT, lambda each: each.version.number),
     Column("publishedAt", "Published at", ColumnKind.TIME, lambda each: each.version.published_ms),
@@ -22,7 +28,7 @@ _COLUMNS = (
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.version.rows),
     Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.version.bytes),
     Column("files", "Files", ColumnKind.COUNT, lambda each: each.version.files),
-    Column("expiresAt", "Expires at", ColumnKind.TIME, lambda each: each.expiry_ms),
+    Column("expiresAt", "Expires at", ColumnKind.TIME, _expiry_ms),
     Column("heldBy", "Held by", value=lambda each: ", ".join(h.owner for h in each.holds) or None),
 )
 

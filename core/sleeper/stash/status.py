@@ -99,7 +99,7 @@ _COLUMNS = (
     Column("tables", "Tables", value=lambda each: f"{each.tables_done}/{len(each.tables)}"),
     Column("tasks", "Tasks", value=lambda each: f"{each.tasks_done}/{each.tasks}"),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.written.rows),
-    Column("bytes", "Size", ColumnKind.BYTES, lambda each: each.written.bytes),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.written.bytes),
     Column("reason", "Reason", value=lambda each: each.reason),
 )
 _TABLE_COLUMNS = (
@@ -111,7 +111,7 @@ _TABLE_COLUMNS = (
     ),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.progress.written.rows),
     Column("files", "Files", ColumnKind.COUNT, lambda each: each.progress.written.files),
-    Column("bytes", "Size", ColumnKind.BYTES, lambda each: each.progress.written.bytes),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.progress.written.bytes),
 )
 
 

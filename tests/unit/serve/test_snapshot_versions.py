@@ -36,6 +36,7 @@ def test_versions_are_listed_and_expire(table: Instance) -> None:
     for body in ({"dryRun": True}, {}):
         expired = post(table, "/tables/t/snapshots/expire", body).json()["expired"]
         assert [each["version"] for each in expired] == [first]
+        assert expired[0]["expiresAt"] == versions[0]["publishedAt"]
     assert len(request(table, "GET", "/tables/t/snapshots").json()["versions"]) == 1
     assert post(table, "/tables/t/snapshots/expire", {}).json() == {"expired": []}
     assert read_keys(table) == [3]
