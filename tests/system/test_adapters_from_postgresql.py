@@ -194,13 +194,13 @@ def test_what_does_not_fit_is_found_at_the_creation(
     monkeypatch.setenv("WRONG", "not-the-password")
     where = f"postgresql://127.0.0.1:{database.port}/{database.name}"
     for options, error in (
-        ({"table": "nosuch"}, f'{where} nosuch: relation "nosuch" does not exist'),
+        ({"table": "nosuch"}, f'{where} nosuch: relation "nosuch" does not exist, LINE 1: '),
         ({"table": "orders; DROP TABLE orders"}, "is not the name of a table"),
         ({"table": None, "query": "SELEC 1"}, "(query): syntax error at or near"),
         ({"table": None, "query": "SELECT 1 AS id"}, "(query) has no column 'v'"),
         ({}, f"{where} orders: column 'v' has the type int4, which does not fit the field's type"),
         ({"password": "env:WRONG"}, f"{where}: cannot connect: password authentication failed"),
-        ({"password": None}, "no password supplied (expected a password: env:NAME, file:PATH"),
+        ({"password": None}, "failed: no password supplied (expected a password: env:"),
         ({"user": "nobody"}, "user 'nobody' is not the user 'test' of the URL"),
         ({"partition_column": "id", "engine": "adbc"}, "reads with one connection"),
     ):

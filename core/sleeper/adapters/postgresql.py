@@ -59,7 +59,7 @@ _ADDITIONS = (
     r"^[A-Z_]+: ",
     r"^\[libpq\] ",
     r"^Failed to connect: ",
-    r"^fe_sendauth: ",
+    r"fe_sendauth: ",
     r"^.*?(?:ERROR|FATAL): +",
     # A hint of libpq on a refused connection.
     r" Is the server running on that host.*",
@@ -302,6 +302,7 @@ def _statement_error(source: DatabaseSource, text: str, state: str | None) -> Sl
 def _shorten(text: str) -> str:
     """Returns the server's or libpq's message without the driver's additions."""
     text = text.partition("\nQuery was:")[0].partition(". SQLSTATE:")[0]
+    text = re.sub(r"\n(?=LINE [0-9]+: )", ", ", text)
     text = " ".join(line.strip() for line in text.splitlines() if line.strip(" ^"))
     for addition in _ADDITIONS:
         text = re.sub(addition, "", text, count=1)
