@@ -1,5 +1,6 @@
 """Listings of adapters and of their runs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sleeper.adapters.definition import ADAPTERS, Adapter
@@ -63,7 +64,7 @@ def list_adapters(instance: Instance) -> Listing:
     listed = [
         _Listed(
             adapter,
-            next((j for j in jobs if j.job_id.startswith(adapter.job_prefix)), None),
+            _find_last(instance, adapter, jobs),
             next_due_ms(adapter.schedule, instance.clock()) if adapter.schedule else None,
         )
         for adapter in adapters
@@ -90,6 +91,14 @@ def find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobStat
         return ()
     jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, table_id, _RECENT_JOBS)
     return tuple(j for j in jobs if j.job_id.startswith(adapter.job_prefix))[:limit]
+
+
+def _find_last(
+    instance: Instance, adapter: Adapter, recent: Iterable[JobStatus]
+) -> JobStatus | None:
+    """Returns the last run of an adapter, perhaps older than all of `recent`."""
+    found = (job for job in recent if job.job_id.startswith(adapter.job_prefix))
+    return next(found, None) or next(iter(find_runs(instance, adapter, 1)), None)
 
 
 def _describe(adapter: Adapter) -> Listing:

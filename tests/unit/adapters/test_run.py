@@ -258,6 +258,17 @@ def test_the_history_has_rows_versions_sources_and_reasons(
     assert listed["files.2"]["rows"] == 1
 
 
+def test_frequent_runs_do_not_hide_the_last_run_of_another_adapter(
+    instance: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(write(folder / "1.csv", "1,x"))
+    for name, sink in (("rare", "a"), ("frequent", "b")):
+        create_adapter(instance, name, [path], sink)
+        run(instance, name)
+    monkeypatch.setattr("sleeper.adapters.report._RECENT_JOBS", 1)
+    assert {row["state"] for row in json_rows(list_adapters(instance))} == {"committed"}
+
+
 def test_a_deleted_sink_is_a_rejected_run(instance: Instance, folder: Path) -> None:
     create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x"))], "a")
     delete_table(instance, "a")
