@@ -189,7 +189,7 @@ def take_shared_hold(
     """
     with store.reading() as state:
         now_ms = state.moment(clock())
-        oldest = state.snapshots.published(version) if state.is_snapshot_table else 0
+        oldest = state.snapshots.find_version(version) if state.is_snapshot_table else 0
         until_ms = [
             hold.expiry_ms
             for hold in state.collection.holds()

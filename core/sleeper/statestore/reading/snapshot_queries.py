@@ -57,7 +57,7 @@ class SnapshotQueries(VersionReader):
         )
         return ExpiredVersion(*found[:2]) if found and found[2] is not None else None
 
-    def published(self, number: int) -> int:
+    def find_version(self, number: int) -> int:
         """Returns the version whose rows the table has at the number, 0 before the first."""
         found: int | None = self.row(
             "SELECT max(number) FROM snapshot_versions WHERE number <= :number", number=number
@@ -71,20 +71,20 @@ class SnapshotQueries(VersionReader):
 
     def check_not_expired(self) -> None:
         """Raises InvalidRequestError if the version is within an expired one."""
-        if fault := expired_fault(self.version, self._covering()):
+        if fault := expired_fault(self.version, self._find_row()):
             raise InvalidRequestError(fault)
 
     def check_has_rows(self) -> None:
         """Raises InvalidRequestError if the table has no rows to read at the version."""
-        if fault := missing_fault(self._covering()):
+        if fault := missing_fault(self._find_row()):
             raise InvalidRequestError(fault)
 
     def is_replaced(self) -> bool:
         """Returns whether the version is of a snapshot that a later one replaced."""
-        covering = self._covering()
+        covering = self._find_row()
         return covering is not None and covering[1] is not None
 
-    def _covering(self) -> tuple[int, int, int, int] | None:
+    def _find_row(self) -> tuple[int, int, int, int] | None:
         found: tuple[int, int, int, int] | None = self.row(
             "SELECT number, ended, expired, expired_time FROM snapshot_versions"
             " WHERE number <= :n ORDER BY number DESC LIMIT 1"
