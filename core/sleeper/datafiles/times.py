@@ -49,7 +49,9 @@ def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             raise pa.ArrowInvalid("a year before 1 or after 9999 is in UTC: Z is its zone")
         texts = pc.utf8_rtrim(texts, "Z")
     if not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
-        raise pa.ArrowInvalid("expected a time such as 12026-03-01T06:00:00")
+        is_date = pa.types.is_date32(kind)
+        expected = "date such as 2026-03-01" if is_date else "time such as 2026-03-01T06:00:00"
+        raise pa.ArrowInvalid(f"expected a {expected}")
     try:
         times = np.array(texts.to_numpy(zero_copy_only=False), f"datetime64[{_unit(kind)}]")
     except ValueError as error:
