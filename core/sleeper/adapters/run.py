@@ -69,7 +69,8 @@ class AdapterRun:
     """The result of a run of an adapter. `source` names the version of a table.
 
     `number` is the number of the sink's transaction, which is the version of a snapshot table.
-    `done_before` is true if an earlier run with the id committed.
+    `done_before` is true if an earlier run with the id committed; rows, files and bytes are then 0.
+    `note` is a caveat, such as on parts that were read in separate transactions.
     """
 
     adapter: str
