@@ -41,11 +41,11 @@ class DatabaseSource:
     """All rows of a table or a query of a SQL database.
 
     `url` has neither user nor password. `password` is a reference, `env:NAME`, `file:PATH` or
-    `secret:NAME-OR-ARN`. `table` is a name as in SQL, perhaps with its schema. Spark reads `partitions` parts in
-    parallel, divided by values of `partition_column` from `lower` to `upper`, which are texts of
-    SQL values and by default the column's smallest and largest. Rows outside of the bounds are read
-    too. `fetch_rows` is the number of rows per network round trip, and `timeout_seconds` the limit
-    of the query.
+    `secret:NAME-OR-ARN`. `table` is a name as in SQL, perhaps with its schema. Spark reads
+    `partitions` parts in parallel, divided by values of `partition_column` from `lower` to `upper`,
+    which are texts of SQL values and by default the column's smallest and largest. Rows outside of
+    the bounds are read too. `fetch_rows` is the number of rows per network round trip, and
+    `timeout_seconds` the limit of the query.
     """
 
     url: str
