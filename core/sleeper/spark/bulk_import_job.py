@@ -7,31 +7,27 @@ in a bucket that the instance may read. A repeated run under the job's id change
 
 import argparse
 import json
-import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from sleeper.bulk_import.run import BulkImportResult, Cluster, OnStage
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.bulk_import.start import parse_spark_request
-from sleeper.errors import InvalidRequestError, SleeperError, classify_error
+from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.instance import Instance
-from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.jobs.queue import Message
-from sleeper.opening import open_instance
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
-from sleeper.retries import retry_as_job
 from sleeper.spark.cluster import SparkCluster
+from sleeper.spark.driver import run_driver
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.bucket_folder import s3_file
 
 _APP_NAME = "sleeper bulk import"
-_INTERRUPTED = 130
 
 
 def import_on(
@@ -102,10 +98,7 @@ def _read_body(instance: Instance, job: str) -> str:
 
 
 def main() -> int:
-    """Returns exit status 0 for done (or done before), 1 for failed or refused with its reason.
-
-    SIGTERM, with which platforms cancel jobs, acts as Ctrl-C: the tracker records the failure.
-    """
+    """Returns the exit status of `run_driver`."""
     parser = argparse.ArgumentParser("sleeper.spark.bulk_import_job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
     parser.add_argument("job", help="the message, or its path")
@@ -114,22 +107,15 @@ def main() -> int:
     )
     parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
     arguments = parser.parse_args()
-    retry_as_job()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        with interrupted_by_sigterm(), closing(open_instance(arguments.instance)) as instance:
-            sent_ms = arguments.sent_ms or time.time_ns() // 1_000_000
-            body = _read_body(instance, arguments.job)
-            result = run_message(instance, body, sent_ms, arguments.run_id)
-    except SleeperError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return _INTERRUPTED
+    return run_driver(arguments.instance, lambda instance: _run(instance, arguments))
+
+
+def _run(instance: Instance, arguments: argparse.Namespace) -> str:
+    sent_ms = arguments.sent_ms or time.time_ns() // 1_000_000
+    body = _read_body(instance, arguments.job)
+    result = run_message(instance, body, sent_ms, arguments.run_id)
     outcome = "done before" if result.done_before else f"{result.rows:,} rows"
-    sys.stderr.write(f"bulk import job {result.job_id}: {outcome}\n")
-    return 0
+    return f"bulk import job {result.job_id}: {outcome}"
 
 
 if __name__ == "__main__":
