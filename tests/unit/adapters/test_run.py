@@ -329,9 +329,9 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
         ("mysql://h/d", {"timeout": "8d"}, "timeout '8d' is out of range"),
         ("mysql://h/d", {"table": "a b"}, "table 'a b' is not the name of a table"),
     ):
-        given = DatabaseOptions(**{"table": "t", **options})
+        given: dict[str, Any] = {"table": "t", **options}
         with pytest.raises(InvalidRequestError, match=error):
-            create_adapter(instance, "x", [text], "b", given)
+            create_adapter(instance, "x", [text], "b", DatabaseOptions(**given))
 
 
 def test_an_adapter_is_replaced_only_on_request(instance: Instance) -> None:
