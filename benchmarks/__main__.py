@@ -33,6 +33,7 @@ NAMES = (
     "purge",
     "upserts",
     "snapshots",
+    "stash",
     "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]

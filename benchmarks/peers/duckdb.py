@@ -1,4 +1,4 @@
-"""DuckDB: sorts and groups into one Parquet file, and looks keys up in the product's own files."""
+"""DuckDB: sorts and groups into one Parquet file, looks keys up, and copies rows as JSON lines."""
 
 import shutil
 import warnings
@@ -9,6 +9,7 @@ import duckdb
 
 from benchmarks.measuring import Watch
 from benchmarks.peers.asking import Question, ask
+from benchmarks.result import check
 
 # The level that the product's writer takes, and what DuckDB adds by itself is left as it is.
 _AS_PARQUET = "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
@@ -60,6 +61,28 @@ def overwrite(
     session.close()
     shutil.rmtree(home)
     return {"rows": count}
+
+
+def copy_json(watch: Watch, data: str, out: str) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    Path(out).mkdir(parents=True)
+    rows = f"SELECT * FROM read_parquet('{data}/**/*.parquet')"
+    session = duckdb.connect()
+    session.execute("SET threads = 1")
+    with watch:
+        session.execute(f"COPY ({rows}) TO '{out}/rows.json.gz' (FORMAT json, COMPRESSION gzip)")
+    shutil.rmtree(out)
+
+
+def read_json(watch: Watch, out: str, rows: int) -> None:
+    session = duckdb.connect()
+    session.execute("SET threads = 1")
+    content = f"SELECT * FROM read_json('{out}/*/rows/*.json.gz', format = 'newline_delimited')"
+    count = 0
+    with watch:
+        reader = session.sql(content).to_arrow_reader()
+        count = sum(batch.num_rows for batch in reader)
+    check(count == rows, f"{count} rows of {rows}")
 
 
 def lookup(watch: Watch, files: list[str], questions: str, threads: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from benchmarks import (
     query_service,
     snapshot_loads,
     snapshot_reads,
+    stash_tasks,
     state,
     upserts,
 )
@@ -157,3 +158,22 @@ def test_reads_of_a_snapshot_table_are_measured_while_versions_are_published(
     assert len(found["lookup"]) == len(found["scan"]) == 1
     assert found["rate"][0] > 0
     assert len(snapshot_reads.read_during_load(Watch(), source, home, turns=1)["load"]) == 1
+
+
+def test_a_stash_and_its_reads_are_measured_and_checked(tmp_path: Path) -> None:
+    home, out = str(stash_tasks.make_table(tmp_path, 2_000)), str(tmp_path / "out")
+    watch = Watch()
+    found = stash_tasks.write(watch, home, out, 2_000, keeps=True)
+    assert found["bytes"] > 2_000 * 200
+    for kind in ("batches", "documents", "lines"):
+        stash_tasks.read(watch, out, 2_000, kind)
+    stash_tasks.read_raw(watch, out, 2_000)
+    stash_tasks.read_by_python(watch, out, 2_000)
+    stash_tasks.scan(watch, home, 2_000)
+    for as_documents in (True, False):
+        data = stash_tasks.data_folder(Path(home))
+        stash_tasks.copy(watch, data, str(tmp_path / "copy"), 2_000, as_documents)
+    with pytest.raises(CheckFailedError, match="2000 rows of 2001"):
+        stash_tasks.read(watch, out, 2_001, "lines")
+    with pytest.raises(CheckFailedError, match="2000 rows of 2001"):
+        stash_tasks.write(watch, home, out, 2_001)
