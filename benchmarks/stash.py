@@ -65,7 +65,7 @@ def _measure_writes(
         "scan": Task(_MODULE, "scan", arguments),
     }
     for peer in installed(settings.folder, (DUCKDB,)):
-        tasks[peer.label] = peer.task("copy_json", files)
+        tasks[peer.label] = peer.task("copy", files)
     runs = run_by_turns(tasks, settings.repeats)
     scans = runs.pop("scan")
     speed = {who: _core_rates(rows, results) for who, results in runs.items()}

@@ -63,7 +63,7 @@ def overwrite(
     return {"rows": count}
 
 
-def copy_json(watch: Watch, data: str, out: str) -> None:
+def copy(watch: Watch, data: str, out: str) -> None:
     shutil.rmtree(out, ignore_errors=True)
     Path(out).mkdir(parents=True)
     rows = f"SELECT * FROM read_parquet('{data}/**/*.parquet')"

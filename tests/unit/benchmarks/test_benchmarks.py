@@ -177,3 +177,12 @@ def test_a_stash_and_its_reads_are_measured_and_checked(tmp_path: Path) -> None:
         stash_tasks.read(watch, out, 2_001, "lines")
     with pytest.raises(CheckFailedError, match="2000 rows of 2001"):
         stash_tasks.write(watch, home, out, 2_001)
+
+
+def test_ingests_beside_a_stash_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, out = str(stash_tasks.make_table(tmp_path, 2_000)), str(tmp_path / "out")
+    monkeypatch.setattr(stash_tasks, "_INGESTS", 2)
+    found = stash_tasks.ingest_beside(Watch(), home, out, turns=1)
+    assert all(value > 0 for (value,) in found.values())

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.datafiles.merge import plan
+from sleeper.datafiles.engine.scan import stream_batches
 from tests.unit.stash.conftest import SCHEMA, Stasher
 
 LATEST = {"sleeper.table.rows": "latest"}
@@ -20,16 +20,15 @@ def test_pieces_are_merged_without_a_sort(
     expected: int,
 ) -> None:
     plans: list[str] = []
-    stream = plan.stream_batches
 
     def record(session: Any, frame: Any, *others: Any) -> Any:
         plans.append(frame.execution_plan().display_indent())
-        return stream(session, frame, *others)
+        return stream_batches(session, frame, *others)
 
     table = stasher.instance.create_table("t", SCHEMA, properties, split_points=[2])
     for _ in range(2):
         table.ingest(pa.table({"k": [1, 1, 3], "v": ["a", "b", "c"]}))
-    monkeypatch.setattr(plan, "stream_batches", record)
+    monkeypatch.setattr("sleeper.datafiles.merge.plan.stream_batches", record)
     # Leaves are divided, so that scans have regions.
     (stashed,) = stasher.run(piece_bytes=1).tables
     assert stashed.rows == expected
