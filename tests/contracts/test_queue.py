@@ -118,10 +118,10 @@ def test_a_delayed_message_is_invisible_until_its_delay_ends(queues: Queues) -> 
 def test_a_receive_waits_for_a_message_or_the_timeout(queues: Queues) -> None:
     start = time.monotonic()
     assert queues.plain.receive(wait_seconds=0.2) == ()
-    assert 0.19 <= time.monotonic() - start < 5
+    assert 0.19 <= time.monotonic() - start < 30
     queues.plain.send("a")
     assert len(queues.plain.receive(wait_seconds=60)) == 1
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 50
 
 
 def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues) -> None:

@@ -239,7 +239,7 @@ def test_endless_sql_is_stopped_with_its_reason(numbers: Instance) -> None:
         answer = short.post("/sql", {"statement": ENDLESS})
         assert (answer.status_code, "1 s" in reason(answer)) == (400, True)
         assert "sleeper.serve.query.time.max.seconds" in reason(answer)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 60
 
 
 def test_sql_that_exhausts_its_memory_does_not_affect_the_server(numbers: Instance) -> None:
@@ -272,8 +272,9 @@ def test_a_broken_result_stream_is_an_error(numbers: Instance) -> None:
 
 def test_disconnecting_cancels_the_query(numbers: Instance) -> None:
     with serving(numbers, ServerLimits(queries_max=1)) as small:
+        short = httpx.Timeout(60, read=0.5)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{small.url}/sql", json={"statement": ENDLESS}, timeout=0.5)
+            httpx.post(f"{small.url}/sql", json={"statement": ENDLESS}, timeout=short)
         # There is one slot: it must be free again.
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
         rows = {"statement": "SELECT * FROM generate_series(1, 1000000000000)"}

@@ -252,8 +252,8 @@ def _compacted_and_collected(table: DataTable, files: int | None = None) -> None
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Waits until the condition holds, for ten seconds at most."""
-    end = time.monotonic() + 10
+    """Waits until the condition holds, for a minute at most."""
+    end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, "the condition did not come true within 10 s"
+        assert time.monotonic() < end, "the condition did not come true within 60 s"
         time.sleep(0.02)

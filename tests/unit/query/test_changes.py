@@ -272,10 +272,10 @@ def test_a_following_reader_waits_for_new_transactions(
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert is_read.wait(10)
+    assert is_read.wait(60)
     ingest(table, 2)
     ingest(table, 3)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert found == [[1], [2], [3]]
 
@@ -289,7 +289,7 @@ def test_a_following_reader_is_stopped(
     thread = threading.Thread(target=lambda: list(changes))
     thread.start()
     changes.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

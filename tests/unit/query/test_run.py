@@ -147,7 +147,7 @@ def test_unclosed_result_releases_its_version(made: DataTable, tmp_path: Path):
     assert holds(made) == 1
     del result
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while holds(made) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert holds(made) == 0
@@ -285,7 +285,7 @@ def test_long_read_of_one_leaf_takes_a_hold(
         time.sleep(0.2)
         assert holds(made) == 0
         next(result)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not holds(made) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert holds(made) == 1

@@ -101,7 +101,7 @@ def test_cancelled_statement_is_stopped(processes: SqlProcesses) -> None:
     start = time.monotonic()
     with pytest.raises(InvalidRequestError, match="cancelled"):
         processes.open(ENDLESS, cancelled, "local")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
     assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
@@ -165,7 +165,7 @@ def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> 
         [sys.executable, "-c", program, instance.where], capture_output=True, text=True, check=False
     )
     pid = int(results.stdout)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the process still runs"
         time.sleep(0.1)
@@ -180,7 +180,7 @@ def test_memory_is_limited_while_nobody_reads(processes: SqlProcesses) -> None:
     )
     assert rows._process is not None
     process = psutil.Process(rows._process._process.pid)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, f"it has {process.memory_info().rss // _MIB} MiB"
         time.sleep(0.05)
