@@ -173,4 +173,6 @@ BATCHER_FILE_AGE_SECONDS = _inherit("ingest.batcher.file.max.age.seconds", whole
 BATCHER_QUEUE = _inherit("ingest.batcher.ingest.queue", choice(IngestQueue), IngestQueue.BULK_IMPORT_EMR_SERVERLESS, Group.INGEST_BATCHER, "The queue for the jobs.")
 
 BULK_IMPORT_LEAVES_MIN = _inherit("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "The minimum number of leaf partitions for a bulk import, which splits the table first if it has fewer.")
+
+STASH_PIECE_BYTES = _inherit("stash.piece.bytes", byte_count(1024), 128 * 1024**2, Group.STASH, "The approximate size of the data files that become one file of a stash. Smaller leaves are a file each, larger ones are divided.")
 # fmt: on

@@ -11,6 +11,7 @@ from dataclasses import replace
 from sleeper.errors import NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import STASH_HOLD_MINUTES
+from sleeper.properties.table import STASH_PIECE_BYTES
 from sleeper.query.hold import create_hold, release_hold
 from sleeper.retries import Backoff, retry
 from sleeper.stash.record import Cut
@@ -168,9 +169,10 @@ def _newest(table: OpenTable) -> int:
 
 def _hold(table: OpenTable, version: int, owner: str) -> Cut:
     instance = table.instance
+    piece_bytes = table.properties().get(STASH_PIECE_BYTES)
     hold = new_transaction_id()
     seconds = hold_minutes(instance) * 60
     create_hold(table.state, hold, owner, version, instance.clock(), seconds)
     with table.state.reading(version) as state:
         ref, schema, time_ms = table.ref, state.schema, state.version_time_ms
-    return Cut(ref.name, ref.id, version, time_ms, hold, schema)
+    return Cut(ref.name, ref.id, version, time_ms, hold, schema, piece_bytes)

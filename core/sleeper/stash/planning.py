@@ -8,7 +8,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from sleeper.datafiles.leaf_keys import LeafKeys
@@ -111,6 +111,8 @@ def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cu
         cuts = cut_at_one_moment(tables, owner)
     else:
         cuts = cut_each(tables, owner, may_vanish=not names)
+    if (piece_bytes := record.request.piece_bytes) is not None:
+        cuts = [replace(cut, piece_bytes=piece_bytes) for cut in cuts]
     if record.record_cuts(cuts):
         return tuple(cuts)
     # Another process has cut the tables at the same time.
@@ -149,7 +151,7 @@ def _make_tasks(table: OpenTable, cut: Cut, request: StashRequest) -> Iterator[l
     groups = group_small(
         sized,
         lambda each: each[1],
-        min(_TASK_BYTES, request.piece_bytes),
+        min(_TASK_BYTES, cut.piece_bytes),
         lambda group, _: len(group) < _TASK_PIECES_MAX,
     )
     return ([piece for piece, _ in group] for group in groups)
@@ -164,18 +166,16 @@ def _make_pieces(
         size = leaf_sizer([leaf.plan for _, leaf in page])
         for shard, leaf in page:
             regions = [leaf.leaf.region]
-            if size(leaf.plan) > request.piece_bytes:
-                regions = _divide(table, cut, leaf, files_max, request.piece_bytes)
+            if size(leaf.plan) > cut.piece_bytes:
+                regions = _divide(table, cut, leaf, files_max)
             for number, region in enumerate(regions):
                 file = piece_name(cut.table, shard, cut.id, number, request.format)
                 yield Piece(file, region), size(leaf.plan) / len(regions)
 
 
-def _divide(
-    table: OpenTable, cut: Cut, leaf: LeafCut, files_max: int, piece_bytes: int
-) -> list[Region]:
+def _divide(table: OpenTable, cut: Cut, leaf: LeafCut, files_max: int) -> list[Region]:
     """Divides a large leaf at quantiles of its files' sketches."""
     files = [scan.file for scan in leaf.plan.scans]
     root = table.instance.storage.root
     keys = LeafKeys(cut.table_schema, leaf.leaf.region, files, files_max, root)
-    return divide_region(keys, piece_bytes)
+    return divide_region(keys, cut.piece_bytes)

@@ -25,9 +25,6 @@ _CUTS = "cuts.json"
 _DECISION = "decision.json"
 _PROBLEM_CHARACTERS_MAX = 2000
 
-PIECE_BYTES = 128 * 1024**2
-"""The default size of the data files of a piece."""
-
 
 class Trigger(Enum):
     """What started a stash."""
@@ -42,13 +39,14 @@ class StashRequest:
 
     A submitted stash is made by workers, and any other by the process that starts it. `started_ms`
     is the time of the start, and the name of a scheduled stash is its due time. `requests` are the
-    ids of those that it fulfils (`sleeper.stash.requests`).
+    ids of those that it fulfils (`sleeper.stash.requests`). `piece_bytes` is the size of the data
+    files of a piece; without it, each table's property.
     """
 
     destination: str
     tables: tuple[str, ...] = ()
     atomic: bool = False
-    piece_bytes: int = PIECE_BYTES
+    piece_bytes: Annotated[int | None, Member(optional=True)] = None
     format: StashFormat = StashFormat.JSON
     trigger: Trigger = Trigger.COMMAND
     submitted: bool = False
@@ -60,7 +58,8 @@ class StashRequest:
 class Cut:
     """A table and the transaction at which it is copied: its number, and its time in milliseconds.
 
-    A hold of the table keeps the files of that version.
+    A hold of the table keeps the files of that version. `piece_bytes` does not change while the
+    table is planned, because its tasks follow from it.
     """
 
     table: str
@@ -69,6 +68,7 @@ class Cut:
     time_ms: Annotated[int, Member("time")]
     hold: str
     table_schema: Annotated[Schema, Member("schema")]
+    piece_bytes: int
 
     @property
     def directory(self) -> str:

@@ -17,7 +17,7 @@ from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import complete_stash, describe_decision, fail_stash, hold_owner, stash_id
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.planning import plan_stash
-from sleeper.stash.record import PIECE_BYTES, Outcome, StashRecord, StashRequest
+from sleeper.stash.record import Outcome, StashRecord, StashRequest
 from sleeper.stash.start import start_stash
 from sleeper.stash.task import TaskWriter
 
@@ -44,7 +44,7 @@ def run_stash(
     destination: str,
     tables: Sequence[str] = (),
     atomic: bool = False,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int | None = None,
     on_stage: OnStage = lambda _: None,
     format: StashFormat = StashFormat.JSON,
 ) -> StashResult:

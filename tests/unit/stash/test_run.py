@@ -499,3 +499,11 @@ def test_zcat_and_the_library_read_the_same(stasher: Stasher) -> None:
     with Stash.open(stasher.destination).scan("t") as found:
         assert b"".join(found.lines()) == text == gzip.decompress(file.read_bytes())
     assert [json.loads(line)["~id"] for line in text.splitlines()] == ["1", "2", "1", "2"]
+
+
+def test_the_size_of_pieces_is_a_property_of_the_table(stasher: Stasher) -> None:
+    for name, properties in (("a", {"sleeper.table.stash.piece.bytes": "1024"}), ("b", {})):
+        stasher.instance.create_table(name, SCHEMA, properties).ingest(rows(*range(1000)))
+    result = stasher.instance.stash(stasher.destination)
+    first, second = (each.files for each in result.tables)
+    assert first > second == 1
