@@ -335,6 +335,13 @@ def test_errors_name_the_cause(spark: SparkSession, database: Database, tmp_path
     assert "partition column 'name' has the type" in fails(
         source_of(database, partition_column="name"), schema_of()
     )
+    query = "SELECT id FROM orders WHERE name <> '?' -- ?\n AND 1 = "
+    check_database(
+        spark, source_of(database, None, query=f"{query} 1"), database.password, schema_of()
+    )
+    assert "(query): the query has a parameter '?' (expected none)" in fails(
+        source_of(database, None, query=f"{query} ?"), schema_of()
+    )
     (port,) = free_ports(1)
     away = source_of(database)
     url = away.url.replace(str(database.port), str(port))

@@ -256,12 +256,23 @@ class JdbcConnection:
             return rows
 
     def columns(self, relation: str) -> list[DatabaseColumn]:
-        """Returns the columns of a table or query."""
-        with self._statement() as statement:
-            found = statement.executeQuery(f"SELECT * FROM {relation} WHERE 1 = 0").getMetaData()
-            places = range(1, found.getColumnCount() + 1)
-            types = self.database._jvm.java.sql.Types
-            return [_column(found, place, types, self.database.kind) for place in places]
+        """Returns the columns of a table or query. InvalidRequestError if it has parameters."""
+        text = f"SELECT * FROM {relation} WHERE 1 = 0"
+        with self.database.errors():
+            # Spark prepares statements, and drivers then take a question mark for a parameter.
+            statement = self.connection.prepareStatement(text)
+            try:
+                statement.setQueryTimeout(self.database.timeout_seconds or 0)
+                if "?" in text and statement.getParameterMetaData().getParameterCount():
+                    raise InvalidRequestError(
+                        f"{self.database.where}: the query has a parameter '?' (expected none)"
+                    )
+                found = statement.executeQuery().getMetaData()
+                places = range(1, found.getColumnCount() + 1)
+                types = self.database._jvm.java.sql.Types
+                return [_column(found, place, types, self.database.kind) for place in places]
+            finally:
+                statement.close()
 
     @contextmanager
     def _statement(self) -> Iterator[Any]:
