@@ -15,9 +15,7 @@ import sleeper
 import sleeper.spark
 from sleeper.properties.deployed import BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
-from tests.spark.session import spark_builder
-
-PRELOADED = Path(__file__).with_name("preloaded")
+from tests.spark.session import PRELOADED, spark_builder
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +43,23 @@ def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder of local copies of states of all instances on AWS.
+
+    Spark starts its Python daemons, which load for seconds, once for each environment.
+    """
+    return tmp_path_factory.mktemp("states")
+
+
 @pytest.fixture
-def aws(spark: SparkSession, aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+def aws(spark: SparkSession, aws_servers: AwsServers, state_folder: Path) -> Iterator[AwsInstance]:
     """An instance on servers of AWS's services, to which Spark's Python finds its way too.
 
     It has what `spark.executorEnv` would give it.
     """
     buckets = {p.name: f"made-{uuid.uuid4().hex}" for p in (BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET)}
-    with aws_instance(aws_servers, tmp_path, buckets) as made:
+    with aws_instance(aws_servers, state_folder, buckets) as made:
         for bucket in buckets.values():
             made.s3().create_bucket(Bucket=bucket)
         environment = spark.sparkContext.environment

@@ -20,6 +20,7 @@ from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from tests.spark.java import VARIABLE as JAVA_OPTIONS
 from tests.spark.processes import kill_family
+from tests.spark.session import preloading
 
 SCHEMA = json.dumps(
     {
@@ -103,7 +104,7 @@ class Import:
         }
         self.process = subprocess.Popen(
             command,
-            env=os.environ | home,
+            env=preloading(os.environ | home),
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,

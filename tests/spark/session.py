@@ -1,10 +1,21 @@
 """The small, quiet Spark session of the tests, which writes to its own folder only."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from sleeper.spark.jdbc_driver import jar_settings
+
+PRELOADED = Path(__file__).with_name("preloaded")
+"""A folder of PYTHONPATH with which Spark's Python daemons load the libraries once."""
+
+
+def preloading(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a process whose Spark has such daemons."""
+    paths = filter(None, (str(PRELOADED), environment.get("PYTHONPATH")))
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:

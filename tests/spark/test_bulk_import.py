@@ -1,6 +1,7 @@
 """Bulk imports on real Spark: rows are stored once despite crashes; executor errors are named."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from tests.spark.imports import (
     stored_rows,
     write,
 )
+from tests.spark.session import preloading
 
 
 @pytest.fixture
@@ -153,7 +155,10 @@ def test_a_submitted_driver_runs_the_job_of_a_message(instance: Instance, tmp_pa
 
     def submit(job: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "sleeper.spark.bulk_import_job", instance.where, job]
-        results = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = preloading(os.environ)
+        results = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
         return results.returncode, results.stderr
 
     code, output = submit(str(tmp_path / "job.json"))

@@ -16,6 +16,7 @@ import pytest
 import sleeper
 from tests.seeds import choose_seed
 from tests.spark.processes import kill_family
+from tests.spark.session import preloading
 from tests.spark.tables import NUMBERS, numbers_in
 
 pytestmark = pytest.mark.timeout(1800)
@@ -36,6 +37,7 @@ class Sink:
         self._process = subprocess.Popen(
             [*command, str(folder / f"life-{life}")],
             cwd=_ROOT,
+            env=preloading(os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -22,6 +20,8 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.retries import RETRY_VARIABLE
+from sleeper.spark import bulk_import_job
 from sleeper.spark.cluster import SparkCluster
 from tests.servers.aws_instance import AwsInstance
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded, numbers_in, source_options
@@ -113,21 +113,26 @@ def test_an_invalid_file_is_named_by_its_url(
 
 
 def test_a_driver_finds_its_job_in_s3(
-    spark: SparkSession, aws: AwsInstance, table: sleeper.Table, source: Source
+    spark: SparkSession,
+    aws: AwsInstance,
+    table: sleeper.Table,
+    source: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     source.put_parquet("in/a.parquet", range(1000))
     path = f"{source.folder}/in".removeprefix("s3://")  # as other clients name it
     job = json.dumps({"id": "j", "tableName": "t", "files": [path]})
     bucket = table._instance.properties().get(BULK_IMPORT_BUCKET)
     aws.s3().put_object(Bucket=bucket, Key="jobs/1.json", Body=job.encode())
-    command = [sys.executable, "-m", "sleeper.spark.bulk_import_job", aws.where]
-    command += [f"s3://{bucket}/jobs/1.json", "--run-id", "r"]
-    environment = (
-        os.environ | aws.environment | {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
-    )
-    results = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert results.returncode == 0, results.stderr
-    assert "bulk import job j: 1,000 rows" in results.stderr
+    monkeypatch.setenv(RETRY_VARIABLE, "20")
+    # The program runs in this process, on its Spark. `test_deployed_queries` submits it.
+    monkeypatch.setattr(bulk_import_job, "stop_session", lambda _: None)
+    arguments = [aws.where, f"s3://{bucket}/jobs/1.json", "--run-id", "r"]
+    monkeypatch.setattr(sys, "argv", ["bulk_import_job", *arguments])
+    status = bulk_import_job.main()
+    output = capsys.readouterr().err
+    assert (status, "bulk import job j: 1,000 rows" in output) == (0, True), output
     assert numbers_in(table) == [*range(1000)]
     (job_seen,) = table._instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [(run.run_id, run.state) for run in job_seen.runs] == [("r", JobState.COMMITTED)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
-from tests.spark.conftest import PRELOADED
+from tests.spark.session import preloading
 
 
 def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
@@ -31,8 +31,9 @@ def test_the_preloaded_libraries_start_no_thread_before_a_fork() -> None:
     program += "print(len(os.listdir('/proc/self/task')))"
     # The name of the daemon stands among the arguments, as in those of the daemon.
     command = [sys.executable, "-c", program, "pyspark.daemon"]
-    environment = {**os.environ, "PYTHONPATH": str(PRELOADED)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=preloading(os.environ), capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["True", "1"]
 
 

@@ -8,7 +8,10 @@ The two that the libraries start are switched off here.
 import os
 import sys
 
-if "pyspark.daemon" in sys.orig_argv:
+# The daemon that looks for data sources of Spark's own finds none, and needs no library.
+_LOOKUP = "pyspark.sql.worker.lookup_data_sources"
+
+if "pyspark.daemon" in sys.orig_argv and _LOOKUP not in sys.orig_argv:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 
