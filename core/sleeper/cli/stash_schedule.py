@@ -1,5 +1,6 @@
 """`sleeper stash prune`, `schedule` and `request`: stashes without a person."""
 
+import getpass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -171,11 +172,9 @@ def request(
       sleeper stash request --destination s3://my-bucket/stash --by nightly-report
       sleeper stash request --destination /data/stash --by nightly-report --withdraw
     """
-    import getpass
-
     from sleeper.stash.requests import request_stash, withdraw_request
 
-    by = getpass.getuser() if by is None else by
+    by = _user() if by is None else by
     if withdraw:
         is_withdrawn = withdraw_request(instance, destination, by)
         note(f"withdrew the request of {by}" if is_withdrawn else f"{by} has no request")
@@ -183,3 +182,10 @@ def request(
     _, is_new = request_stash(instance, destination, by)
     again = "" if is_new else " already"
     note(f"{by} has{again} requested the next scheduled stash of {destination}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container may run as a user without a name
+        raise typer.BadParameter("the user has no name (expected --by NAME)") from error

@@ -115,3 +115,17 @@ def test_a_daily_stash_is_the_default(sleeper: Sleeper, place: Path) -> None:
     result = sleeper("stash", "schedule", "--destination", place)
     assert "on schedule cron(0 0 * * ? *), next at 2" in result.stderr
     assert result.stderr.endswith("T00:00:00.000Z\n")
+
+
+def test_a_user_without_a_name_gives_one(
+    sleeper: Sleeper, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper("stash", "schedule", "--destination", place)
+    monkeypatch.setenv("LOGNAME", "alice")
+    assert sleeper("stash", "request", "--destination", place).stderr.startswith("alice has")
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31)
+    result = sleeper("stash", "request", "--destination", place)
+    assert result.status == 2
+    assert "the user has no name" in result.stderr
