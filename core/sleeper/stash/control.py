@@ -59,7 +59,7 @@ def control_stashes(instance: Instance) -> ControlReport:
     """Takes each stash that workers make one step on. An error does not stop the others."""
     report = ControlReport()
     for record in StashRecords(instance.storage.root).running():
-        if not record.request.submitted:
+        if not record.is_submitted():
             continue
         try:
             report = _control_or_fail(instance, record, report)
@@ -159,7 +159,10 @@ def recover_stash(instance: Instance, record: StashRecord) -> int:
     except LostTableError as error:
         fail_stash(instance, record, str(error))
         raise
-    return send_unfinished(record, cuts, make_sender(instance, record))
+    sent = send_unfinished(record, cuts, make_sender(instance, record))
+    # From now on, the control function completes it.
+    record.submit()
+    return sent
 
 
 def check_recoverable(record: StashRecord) -> None:

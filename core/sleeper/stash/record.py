@@ -23,6 +23,7 @@ _RUNNING_FOLDER = "stashes/running"
 _REQUEST = "request.json"
 _CUTS = "cuts.json"
 _DECISION = "decision.json"
+_SUBMITTED = "submitted"
 _PROBLEM_CHARACTERS_MAX = 2000
 
 
@@ -274,6 +275,20 @@ class StashRecord:
         """Returns whether the stash was started and has not ended."""
         try:
             self.own.read(self.running_path)
+        except NotFoundError:
+            return False
+        return True
+
+    def submit(self) -> None:
+        """Records that workers make the stash, which a process had begun."""
+        self._create(_SUBMITTED)
+
+    def is_submitted(self) -> bool:
+        """Returns whether workers make the stash."""
+        if self.request.submitted:
+            return True
+        try:
+            self.own.read(self._path(_SUBMITTED))
         except NotFoundError:
             return False
         return True

@@ -67,7 +67,7 @@ def check_request(instance: Instance, request: StashRequest) -> tuple[StashReque
 
 def is_dead(record: StashRecord, clock: Clock) -> bool:
     """Returns whether a stash is made by no process and no workers, although it has not ended."""
-    return not record.request.submitted and not is_locked(record.own, record.lock_path, clock)
+    return not record.is_submitted() and not is_locked(record.own, record.lock_path, clock)
 
 
 def _check_none_runs(records: StashRecords, place: StashPlace, digest: str, clock: Clock) -> None:

@@ -307,6 +307,18 @@ def test_lost_tasks_are_sent_again(stasher: Stasher, monkeypatch: pytest.MonkeyP
     assert keys(stasher, record.name) == list(ANY_KEYS)
 
 
+def test_workers_complete_a_stash_whose_process_died(stasher: Stasher) -> None:
+    stasher.instance.create_table("a", SCHEMA).ingest(rows(*ANY_KEYS))
+    record = start(stasher)
+    assert get_status(stasher.ports(), record).state == "interrupted"
+    assert control_stashes(stasher.ports()) == ControlReport()
+    assert recover_stash(stasher.ports(), record) > 0
+    assert get_status(stasher.ports(), record).state == "running"
+    run_workers(stasher)
+    assert control_stashes(stasher.ports()).completed == (record.name,)
+    assert keys(stasher, record.name) == list(ANY_KEYS)
+
+
 def test_a_stash_that_hangs_fails(stasher: Stasher) -> None:
     stasher.instance.create_table("a", SCHEMA).ingest(rows(1))
     record = start(stasher, submitted=True)
