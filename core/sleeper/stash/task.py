@@ -72,6 +72,8 @@ class TaskWriter:
                     return None
                 results.append(writer.write(piece))
         except Exception as error:
+            if record.decision() is not None:
+                return None  # a cancel deletes the file that is being written
             # Files and properties are missing also if the table was deleted.
             is_missing = isinstance(error, (NotFoundError, StateMovedOnError, DataError))
             if is_missing and find_table(self._instance, cut) is None:
