@@ -1,5 +1,6 @@
 """Adapters and stashes of a deployed instance: rules start them, and tasks do the work."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,6 +16,8 @@ from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.schedule import make_schedule
 from sleeper.stash import Stash
+from sleeper.stash.layout import root_name
+from sleeper.stash.schedules import ScheduleStore
 from tests.handlers.conftest import SCHEDULED
 from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
@@ -61,35 +64,49 @@ def adapter_states(user: AwsUser) -> list[str]:
     return sorted(job["state"] for job in user.report("adapter-jobs"))
 
 
-def check_stash(user: AwsUser, running: Launcher, folder: Path) -> None:
-    """Submits a stash, which the function and a task of the instance make."""
-    destination = f"s3://{user.properties()['sleeper.stash.bucket']}/daily"
-    elsewhere = user.sleeper(
-        "stash", "run", "--destination", f"s3://{UPLOADS}", "--submit", status=1
-    )
+def schedule_due_stash(user: AwsUser, destination: str) -> str:
+    """Schedules a stash of every hour that has been due for half an hour. Returns its name."""
+    user.sleeper("stash", "schedule", "1h", "--destination", destination, "--table", "orders")
+    with opened() as instance:
+        store = ScheduleStore(instance.storage.root)
+        since_ms = instance.clock() - 3 * HOUR_MS // 2
+        schedule = make_schedule("1h", since_ms)
+        store.put(replace(store.find(destination), schedule=schedule))
+    return root_name(since_ms + HOUR_MS)
+
+
+def check_stashes(user: AwsUser, running: Launcher, folder: Path) -> None:
+    """Submits a stash and schedules one, which the function and a task of the instance make."""
+    bucket = f"s3://{user.properties()['sleeper.stash.bucket']}"
+    submit = ("stash", "run", "--submit", "--destination")
+    elsewhere = user.sleeper(*submit, f"s3://{UPLOADS}", status=1)
     assert f"destination s3://{UPLOADS} is not in the bucket" in elsewhere.stderr
-    name = user.sleeper("stash", "run", "--destination", destination, "--submit").stdout.strip()
+    names = {"daily": user.sleeper(*submit, f"{bucket}/daily").stdout.strip()}
+    names["hourly"] = schedule_due_stash(user, f"{bucket}/hourly")
+    counts: Counter[str] = Counter()
     with running.image_function(f"{user.prefix}-advance-stashes") as advance:
-        ended = {"completed": 0, "failed": 0}
 
-        def is_complete() -> bool:
-            answer = call(advance, SCHEDULED)
-            assert answer["problems"] == 0
-            ended.update({kind: ended[kind] + answer[kind] for kind in ended})
-            return sum(ended.values()) > 0
+        def are_complete() -> bool:
+            counts.update(call(advance, SCHEDULED))
+            assert counts["failed"] == counts["problems"] == 0
+            return counts["completed"] == len(names)
 
-        user.until(is_complete, "the stash is complete", "start-tasks-stash")
-    assert ended == {"completed": 1, "failed": 0}
-    assert user.sleeper("stash", "latest", "--destination", destination).stdout.strip() == name
-    stash = Stash.open(destination)
-    assert stash.tables() == ["copy", "orders"]
-    for table in stash.tables():
-        with stash.scan(table) as rows:
-            found = [{"k": row["k"], "v": row["v"]} for row in rows]
-        assert found == user.rows(table, folder).to_pylist()
+        user.until(are_complete, "the stashes are complete", "start-tasks-stash")
+        call(advance, SCHEDULED)
+    assert counts["started"] == 1
+    for place, tables in {"daily": ["copy", "orders"], "hourly": ["orders"]}.items():
+        destination = f"{bucket}/{place}"
+        latest = user.sleeper("stash", "latest", "--destination", destination).stdout.strip()
+        assert latest == names[place]
+        stash = Stash.open(destination)
+        assert stash.tables() == tables
+        for table in tables:
+            with stash.scan(table) as rows:
+                found = [{"k": row["k"], "v": row["v"]} for row in rows]
+            assert found == user.rows(table, folder).to_pylist()
 
 
-def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_a_stash(
+def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_stashes(
     emulator: Ministack, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
     emulator.client("s3").create_bucket(Bucket=UPLOADS)
@@ -124,7 +141,7 @@ def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_a_st
         user.until(lambda: adapter_states(user) == ["committed"] * 3, "the copy is done", *RULES)
         assert pq.read_table(tmp_path / "orders.parquet").equals(user.rows("copy", tmp_path))
         step("copied")
-        check_stash(user, running, tmp_path)
+        check_stashes(user, running, tmp_path)
         assert "start-adapters" in user.sleeper("pause").stdout
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
