@@ -7,11 +7,12 @@ import shutil
 import time
 from pathlib import Path
 
-from demo.commands import console, print_heading, run_sleeper
+from demo.commands import console, print_heading, run_shell, run_sleeper
 from demo.flights import PreparedData, prepare
 
 _ROOT = Path(".demo")
 _INSTANCE = _ROOT / "instance"
+_STASH = _ROOT / "stash"
 # A year of flights has fewer rows than the default threshold of 1,000,000,000.
 _SPLIT_THRESHOLD = 40_000
 _MONTHS_PER_RUN = 4
@@ -43,6 +44,7 @@ def main() -> None:
     _sleeper("report", "partitions", "--table", "flights")
     _sleeper("report", "compaction-jobs", "--table", "flights")
     _query()
+    _stash()
     seconds = time.monotonic() - start
     print_heading(f"Finished in {seconds:.0f} s. The instance is in {_INSTANCE.resolve()}")
     console.print(
@@ -89,6 +91,17 @@ def _query() -> None:
         "FROM flights f JOIN planes p ON f.tailnum = p.tailnum "
         "GROUP BY p.manufacturer HAVING count(*) > 5000 ORDER BY flights DESC",
     )
+
+
+def _stash() -> None:
+    print_heading("Stash: a copy of the tables that any program can read")
+    _sleeper(
+        "stash", "run", "--destination", str(_STASH), "--table", "planes", "--table", "airports"
+    )
+    latest = (_STASH / "_LATEST").read_text()
+    run_shell(f"zcat {_STASH / latest}/planes/*.json.gz | head -n 2")
+    print_heading("Read it back, without the instance")
+    run_shell(f"sleeper stash scan airports --destination {_STASH} | wc -l")
 
 
 def _sleeper(*arguments: str) -> None:
