@@ -93,7 +93,14 @@ class InstanceStack(cdk.Stack):
             AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
         if deployment.has(OptionalStack.STASH):
             cluster = network.cluster
-            stash = StashStack(self, "Stash", emptier=storage.emptier, cluster=cluster, **every)
+            stash = StashStack(
+                self,
+                "Stash",
+                emptier=storage.emptier,
+                cluster=cluster,
+                spark=serverless,
+                **every,
+            )
             policy = self.to_json_string(reading_policy(f"s3://{stash.bucket_name}"))
             cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)

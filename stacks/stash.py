@@ -62,7 +62,7 @@ class StashStack(cdk.NestedStack):
         alarms: sns.ITopic,
         emptier: lambda_.IFunction,
         cluster: ecs.ICluster,
-        spark: Sequence[Permission] = (),
+        spark: Sequence[Permission],
     ) -> None:
         super().__init__(scope, construct_id)
         tasks = make_job_queue(self, deployment, "stash", alarms=alarms)

@@ -22,6 +22,7 @@ from stacks.constructs.permissions import (
     import_in_bulk,
     pass_role,
     run_adapters_with_spark,
+    write_stashes_with_spark,
 )
 from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
@@ -113,6 +114,7 @@ class EmrServerlessStack(cdk.NestedStack):
             permissions=[
                 *import_in_bulk(deployment),
                 *run_adapters_with_spark(deployment),
+                *write_stashes_with_spark(deployment),
                 Permission(actions, [group.log_group_arn]),
                 Permission(("logs:DescribeLogGroups",), ["*"], "it takes no resource"),
             ],

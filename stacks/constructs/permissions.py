@@ -268,6 +268,13 @@ def run_stash_tasks(of: Deployment) -> list[Permission]:
     ]
 
 
+def write_stashes_with_spark(of: Deployment) -> list[Permission]:
+    """Allows Spark to write large tables of stashes, if the instance makes stashes."""
+    if not of.has(OptionalStack.STASH):
+        return []
+    return [*run_stash_tasks(of), read_objects(of, DATA)]
+
+
 def administer_stashes(of: Deployment) -> list[Permission]:
     """Allows the commands that start, schedule, cancel and prune stashes."""
     return advance_stashes(of)

@@ -98,6 +98,20 @@ def test_the_control_function_reads_no_rows_and_deletes_only_stashes(platforms: 
     assert all('/stashes/*"' in each or '/*/log/*"' in each for each in written)
 
 
+def test_spark_writes_stashes_and_only_the_control_function_starts_it(
+    platforms: Synthesis, with_dashboard: Synthesis
+) -> None:
+    assert _allowed(platforms, "Stash/AdvanceRole")["emr-serverless:StartJobRun"]
+    assert "emr-serverless:StartJobRun" not in _allowed(platforms, "Stash/TaskRole")
+    spark = _allowed(platforms, "EmrServerless/Role")
+    assert any(_only_stashes(resource) for resource in spark["s3:PutObject"])
+    assert any('/stashes/*"' in resource for resource in spark["s3:PutObject"])
+    assert any("/*/data/*" in resource for resource in spark["s3:GetObject"])
+    assert not any(_only_stashes(resource) for resource in spark.get("s3:DeleteObject", []))
+    # A deployment without EMR Serverless writes all tables by tasks.
+    assert "emr-serverless:StartJobRun" not in _allowed(with_dashboard, "Stash/AdvanceRole")
+
+
 def test_the_admin_role_may_start_and_cancel_stashes(platforms: Synthesis) -> None:
     allowed = _allowed(platforms, "ClientRoles/Admin")
     for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):

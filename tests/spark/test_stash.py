@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from pyspark.sql import SparkSession
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.errors import NotFoundError
-from sleeper.spark import read_stash
+from sleeper.spark import read_stash, stash_job
 from sleeper.stash import Stash
+from sleeper.stash.finish import complete_stash
+from sleeper.stash.planning import plan_stash, read_task
+from sleeper.stash.record import StashRequest
 from sleeper.stash.run import run_stash
+from sleeper.stash.start import start_stash
 from tests.spark.tables import NUMBERS, ingest_numbers
 
 TYPES: dict[str, Any] = {
@@ -111,3 +116,40 @@ def test_options_select_columns_and_faults_are_named(
             wrong.option(option, value).load().count()
     with pytest.raises(AnalysisException, match="'n' is declared as string"):
         reader.schema("n string").load().count()
+
+
+def test_spark_writes_the_tasks_of_a_table_that_are_not_done(
+    spark: SparkSession,
+    instance: sleeper.Instance,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = instance.create_table("numbers", NUMBERS, split_points=[10, 20])
+    for first in range(0, 30, 10):
+        ingest_numbers(table, range(first, first + 10))
+    request = StashRequest(str(tmp_path / "stash"), piece_bytes=500, submitted=True)
+    record = start_stash(instance._ports, request)
+    (cut,) = plan_stash(instance._ports, record, "test", spark_bytes=1)
+    arguments = (instance._ports.where, "--stash", record.key, "--table", cut.id)
+    monkeypatch.setattr(sys, "argv", ["stash_job", *arguments])
+    tasks = record.progress()[cut.id].unfinished
+    assert len(tasks) >= 3
+    # The name of a file that a task is to write is taken by a folder.
+    (piece,) = read_task(record, cut.table_schema, cut.id, 1)
+    folder = tmp_path / "stash" / record.name / cut.directory
+    taken = folder / piece.file / "folder"
+    taken.mkdir(parents=True)
+    assert stash_job.main() == 1
+    assert len(record.problems()) == 1
+    taken.rmdir()
+    taken.parent.rmdir()
+    assert stash_job.main() == 0
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert (len(files), record.progress()[cut.id].unfinished) == (len(tasks), [])
+    # A task that is repeated, because its end was not recorded, writes the same file.
+    record.own.delete([each.path for each in record.own.list_objects(f"{record.folder}/done")])
+    assert stash_job.main() == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    complete_stash(instance._ports, record)
+    assert stash_job.main() == 0
+    assert read_stash(spark, request.destination, "numbers").count() == 30

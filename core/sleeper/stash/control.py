@@ -24,6 +24,7 @@ from sleeper.stash.finish import (
 )
 from sleeper.stash.message import make_sender
 from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
+from sleeper.stash.spark_table import spark_bytes, watch_platform
 
 logger = logging.getLogger(__name__)
 _MINUTE_MS = 60_000
@@ -94,6 +95,7 @@ def _control(instance: Instance, record: StashRecord, report: ControlReport) -> 
     if not is_planned(record):
         return _plan(instance, record, report)
     _keep(instance, record, record.cuts() or (), hold_owner(instance, record))
+    watch_platform(instance, record, make_sender(instance, record))
     if is_finished(record):
         complete_stash(instance, record)
         report = report.with_ended(record.name, Outcome.COMPLETE)
@@ -127,7 +129,8 @@ def _plan(instance: Instance, record: StashRecord, report: ControlReport) -> Con
             return report
         # A planner that died may have had hours.
         _keep(instance, record, record.cuts() or (), owner)
-        cuts = plan_stash(instance, record, owner, make_sender(instance, record))
+        send = make_sender(instance, record)
+        cuts = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
         _keep(instance, record, cuts, owner)
     return replace(report, planned=(*report.planned, record.name))
 
@@ -154,7 +157,7 @@ def recover_stash(instance: Instance, record: StashRecord) -> int:
         return 0
     owner = hold_owner(instance, record)
     try:
-        cuts = plan_stash(instance, record, owner)
+        cuts = plan_stash(instance, record, owner, spark_bytes=spark_bytes(instance))
         keep_cuts(instance, cuts, owner)
     except LostTableError as error:
         fail_stash(instance, record, str(error))

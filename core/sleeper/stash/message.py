@@ -3,17 +3,19 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.json_codec import JsonCodec, camel_case
+from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import StrictText
 from sleeper.properties.deployment import STASH_BUCKET
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
 from sleeper.stash.layout import is_root_name
 from sleeper.stash.place import parse_place
 from sleeper.stash.record import StashRecord
+from sleeper.stash.spark_table import write_in_process
 from sleeper.tables import TableId, is_table_id
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
@@ -21,11 +23,14 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class StashMessage:
-    """A task of a stash. `stash` is the digest of its destination and the name of its root."""
+    """A task of a stash. `stash` is the digest of its destination and the name of its root.
+
+    Without a task, it is all tasks of the table, which Spark does in a process of its own.
+    """
 
     stash: StrictText
     table_id: StrictText
-    task: int
+    task: Annotated[int | None, Member(optional=True)] = None
 
     def __post_init__(self) -> None:
         digest, _, name = self.stash.partition("/")
@@ -60,12 +65,18 @@ def check_workers(instance: Instance, destination: str) -> None:
 
 def make_sender(
     instance: Instance, record: StashRecord
-) -> Callable[[TableId, Sequence[int]], None]:
-    """Returns a function that sends tasks of a table to the queue."""
+) -> Callable[[TableId, Sequence[int] | None], None]:
+    """Returns a function that sends tasks of a table, or a table for Spark, to the queue.
+
+    On AWS it sends no table for Spark, because `watch_platform` starts the job.
+    """
     queue = instance.jobs.queue(QueueName.STASH)
 
-    def send(table_id: TableId, numbers: Sequence[int]) -> None:
-        messages = (StashMessage(record.key, table_id, number) for number in numbers)
+    def send(table_id: TableId, numbers: Sequence[int] | None) -> None:
+        if numbers is None and instance.jobs.spark_platform is not None:
+            return
+        tasks = (None,) if numbers is None else numbers
+        messages = (StashMessage(record.key, table_id, number) for number in tasks)
         queue.send_all([_CODEC.format(message) for message in messages])
 
     return send
@@ -82,13 +93,17 @@ def run_stash_message(instance: Instance, message: Message) -> tuple[int, int]:
     InvalidRequestError if the message is invalid. A message of a stash that has ended, or whose
     record was deleted, does nothing.
     """
-    from sleeper.stash.task import do_task
-
     request = parse_stash_message(message.body)
     digest, _, name = request.stash.partition("/")
     record = StashRecord(instance.storage.root, digest, name)
     if not record.is_running():
         return 0, 0
-    result = do_task(instance, record, TableId(request.table_id), request.task)
-    rows = 0 if result is None else result.rows
+    table_id = TableId(request.table_id)
+    if request.task is None:
+        rows = write_in_process(instance, record, table_id)
+    else:
+        from sleeper.stash.task import do_task
+
+        result = do_task(instance, record, table_id, request.task)
+        rows = 0 if result is None else result.rows
     return rows, rows

@@ -35,6 +35,7 @@ from sleeper.stash.cut import (
 )
 from sleeper.stash.layout import check_directories, piece_name
 from sleeper.stash.record import Cut, StashRecord, StashRequest, TableProgress
+from sleeper.stash.spark_table import is_queued
 from sleeper.tables import TableId
 
 _TASK_BYTES = 32 * 1024**2
@@ -42,8 +43,11 @@ _TASK_PIECES_MAX = 100
 _TASKS_PER_SEND = 1000
 _WRITERS = 16
 
-SendTasks = Callable[[TableId, Sequence[int]], None]
-"""Receives the table and numbers of tasks, when they are recorded."""
+SendTasks = Callable[[TableId, Sequence[int] | None], None]
+"""Receives the table and numbers of tasks, when they are recorded.
+
+The numbers are None for a table that a Spark job writes, when all its tasks are recorded.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,11 @@ def plan_stash(
     owner: str,
     send: SendTasks = lambda _table, _tasks: None,
     on_table: Callable[[str], None] = lambda _: None,
+    spark_bytes: int = 0,
 ) -> tuple[Cut, ...]:
     """Cuts the tables, records and sends all tasks, and returns the cuts. Can be repeated.
 
+    Spark writes tables of at least `spark_bytes`; 0 is none.
     A table that is deleted meanwhile is left out, unless it was asked for by name: LostTableError.
     """
     cuts = record.cuts() or _cut_tables(instance, record, owner)
@@ -70,18 +76,21 @@ def plan_stash(
     for cut in cuts:
         if progress.get(cut.id, TableProgress()).tasks is None:
             on_table(cut.table)
-            _plan_table(instance, record, cut, send)
+            _plan_table(instance, record, cut, send, spark_bytes)
     return cuts
 
 
 def send_unfinished(record: StashRecord, cuts: Iterable[Cut], send: SendTasks) -> int:
     """Sends the recorded tasks that are not done, and returns their number."""
     progress = record.progress()
-    unfinished = {cut.id: progress[cut.id].unfinished for cut in cuts if cut.id in progress}
-    for table_id, tasks in unfinished.items():
-        if tasks:
-            send(table_id, tasks)
-    return sum(map(len, unfinished.values()))
+    count = 0
+    for cut in cuts:
+        table = progress.get(cut.id, TableProgress())
+        if table.unfinished:
+            uses_spark = table.uses_spark and not is_queued(record, cut.id)
+            send(cut.id, None if uses_spark else table.unfinished)
+        count += len(table.unfinished)
+    return count
 
 
 def read_task(record: StashRecord, schema: Schema, table_id: TableId, number: int) -> list[Piece]:
@@ -120,11 +129,14 @@ def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cu
     return record.cuts() or ()
 
 
-def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTasks) -> None:
+def _plan_table(
+    instance: Instance, record: StashRecord, cut: Cut, send: SendTasks, spark_bytes: int
+) -> None:
     table = find_table(instance, cut)
     if table is None:
         drop_table(record, cut)
         return
+    uses_spark = 0 < spark_bytes <= _table_bytes(table, cut)
 
     def write(number: int, pieces: list[Piece]) -> None:
         lines = [
@@ -140,9 +152,19 @@ def _plan_table(instance: Instance, record: StashRecord, cut: Cut, send: SendTas
         while chunk := list(islice(tasks, _TASKS_PER_SEND)):
             numbers = range(count, count + len(chunk))
             deque(threads.map(write, numbers, chunk), maxlen=0)
-            send(cut.id, numbers)
+            if not uses_spark:
+                send(cut.id, numbers)
             count += len(chunk)
+    if uses_spark:
+        record.record_spark(cut.id)
+        send(cut.id, None)
     record.record_planned(cut.id, count)
+
+
+def _table_bytes(table: OpenTable, cut: Cut) -> int:
+    """Returns the bytes of the data files of a table at its cut."""
+    with table.state.reading(cut.version) as state:
+        return state.files.extent().bytes
 
 
 def _make_tasks(table: OpenTable, cut: Cut, request: StashRequest) -> Iterator[list[Piece]]:

@@ -105,9 +105,13 @@ class TaskResult:
 
 @dataclass(slots=True)
 class TableProgress:
-    """The progress of a table. `tasks` is None until all its tasks are recorded."""
+    """The progress of a table. `tasks` is None until all its tasks are recorded.
+
+    With `uses_spark`, one Spark job does all of them.
+    """
 
     tasks: int | None = None
+    uses_spark: bool = False
     done: dict[int, TaskResult] = field(default_factory=dict)
     is_dropped: bool = False
 
@@ -217,6 +221,21 @@ class StashRecord:
         """Records that all tasks of a table are recorded."""
         self._create(f"planned/{table_id},{tasks}")
 
+    def record_spark(self, table_id: TableId) -> None:
+        """Records that a Spark job writes a table."""
+        self._create(f"spark/{table_id}/chosen")
+
+    def record_spark_run(self, table_id: TableId, attempt: int, reference: str) -> None:
+        """Records a Spark job that was started, by the platform's reference."""
+        self.own.create(self._path(f"spark/{table_id}/{attempt}"), reference.encode())
+
+    def spark_runs(self, table_id: TableId) -> list[str]:
+        """Returns the references of the Spark jobs of a table, the last one at the end."""
+        folder = f"spark/{table_id}"
+        names = [path.rpartition("/")[2] for path in self._paths(folder)]
+        attempts = sorted(int(name) for name in names if name.isdecimal())
+        return [self._text(self._path(f"{folder}/{attempt}")) for attempt in attempts]
+
     def record_done(self, table_id: TableId, number: int, result: TaskResult) -> None:
         """Records that a task is done."""
         counts = f"{result.rows},{result.files},{result.bytes}"
@@ -267,6 +286,8 @@ class StashRecord:
             elif kind == "done":
                 counts = map(int, rest[2].split(","))
                 _of(tables, rest[0]).done[int(rest[1])] = TaskResult(*counts)
+            elif kind == "spark":
+                _of(tables, rest[0]).uses_spark = True
             elif kind == "dropped":
                 _of(tables, rest[0]).is_dropped = True
         return tables

@@ -22,8 +22,8 @@ SCHEMA = {
 class Stasher:
     """Makes stashes of an instance."""
 
-    def __init__(self, folder: Path) -> None:
-        properties = {"sleeper.engine.threads": "2"}
+    def __init__(self, folder: Path, **properties: str) -> None:
+        properties = {"sleeper.engine.threads": "2", **properties}
         self.instance: Instance = sleeper.create_instance(folder / "instance", properties)
         self.destination = str(folder / "stash")
         self.format = StashFormat.JSON
