@@ -101,7 +101,7 @@ class DataRoot:
             file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _file_sink(self, path: str) -> Iterator[Any]:
+    def _file_sink(self, path: str, syncs_folder: bool = True) -> Iterator[Any]:
         # Arrow loads slowly, and opening an instance does not need it.
         import pyarrow as pa
 
@@ -113,7 +113,8 @@ class DataRoot:
                 # A PythonFile's own flush does nothing.
                 file.flush()
                 os.fsync(file.fileno())
-            sync_folder(target.parent)
+            if syncs_folder:
+                sync_folder(target.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
 
@@ -129,7 +130,8 @@ class DataRoot:
                 yield sink
             return
         with self._unfinished(path) as (unfinished, target):
-            with self._file_sink(unfinished) as sink:
+            # The folder is synchronized after the rename.
+            with self._file_sink(unfinished, syncs_folder=False) as sink:
                 yield sink
             os.replace(self.url_of(unfinished), target)
 
