@@ -17,7 +17,7 @@ _PRUNED_COLUMNS = (
     Column("isComplete", "Complete", value=lambda each: each.is_complete),
     Column("oldSince", "Old since", ColumnKind.TIME, lambda each: each.old_since_ms),
     Column("files", "Files", ColumnKind.COUNT),
-    Column("bytes", "Size", ColumnKind.BYTES),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
     Column("otherFiles", "Files kept", ColumnKind.COUNT, lambda each: each.other_files),
 )
 
