@@ -1,8 +1,11 @@
 """The `sleeper` command."""
 
+import atexit
 import io
+import os
 import sys
-from typing import Annotated, Any
+import threading
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -119,4 +122,24 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of tables and bars.
         sys.stdout.reconfigure(errors="replace")
-    app(prog_name="sleeper")
+    try:
+        app(prog_name="sleeper")
+    except SystemExit as end:
+        if "datafusion" in sys.modules and isinstance(end.code, int | None):
+            _end_process(end.code or 0)
+        raise
+
+
+def _end_process(status: int) -> NoReturn:
+    """Ends the process as the interpreter does, but without its finalization.
+
+    A thread of the engine that still ends a cancelled plan would abort the process then.
+    """
+    threading._shutdown()  # type: ignore[attr-defined] # waits for the threads that are no daemons
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            status = status or 1
+    os._exit(status)

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -147,6 +148,34 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
         check=False,
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_command_of_the_engine_ends_without_a_finalization(
+    cities: Sleeper, tmp_path: Path
+) -> None:
+    """Threads of the engine may still run then, and would abort the process."""
+    program = (
+        "import atexit, sys, threading, time\n"
+        "from sleeper.cli.main import main\n"
+        "class Late:\n"
+        "    def __del__(self):\n"
+        "        print('finalized')\n"
+        "sys.late = Late()\n"
+        "atexit.register(print, 'at exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n"
+        "sys.argv = ['sleeper', 'sql', 'SELECT count(*) AS n FROM cities', '--format', 'json']\n"
+        "main()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(tmp_path / "here")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert [json.loads(line).keys() for line in process.stdout.splitlines()[:1]] == [{"n"}]
+    assert process.stdout.splitlines()[1:] == ["thread", "at exit"]
 
 
 @pytest.mark.generated
