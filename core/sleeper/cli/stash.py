@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption, complete_table
-from sleeper.cli.output import instance_command, note, print_listings, show_stages
+from sleeper.cli.output import instance_command, note, print_listings, show_stages, warn
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def latest(destination: Destination) -> None:
 def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEXT) -> None:
     """List the stashes of a destination, newest first.
 
-    An incomplete stash is being written, or was interrupted.
+    An incomplete stash is being written, was interrupted, or has a damaged _SUCCESS.
 
     \b
     Examples:
@@ -267,7 +267,10 @@ def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEX
     from sleeper.stash.place import open_place_to_read
     from sleeper.stash.report import list_roots
 
-    print_listings([list_roots(open_place_to_read(destination))], output)
+    place = open_place_to_read(destination)
+    roots = place.roots()
+    print_listings([list_roots(place, roots)], output)
+    warn(f"stash {each.name} is ignored: {each.damage}" for each in roots if each.damage)
 
 
 @stash.command("tables")

@@ -68,16 +68,20 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
         for cut in cuts
         if not progress[cut.id].is_dropped
     )
-    if place.success(record.name) is None:
+    roots = {each.name: each for each in place.roots()}
+    own = roots.pop(record.name, None)
+    if own is None or own.success is None:
         dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
         _delete_unwanted(place.root, record, dropped)
         _put(place.root, f"{record.name}/{TABLES}", format_tables(tables))
         # Clocks of several machines differ, and this root must be the one that was completed last.
-        others = [each.success.completed_ms + 1 for each in place.roots() if each.success]
+        others = [each.success.completed_ms + 1 for each in roots.values() if each.success]
         started_ms = root_time_ms(record.name)
         completed_ms = max(instance.clock(), started_ms, *others)
         success = Success(started_ms, completed_ms, stash_id(instance, record))
         _put(place.root, f"{record.name}/{SUCCESS}", success.to_bytes())
+    for root in filter(lambda each: each.damage, roots.values()):
+        logger.warning("stash %s of %s is ignored: %s", root.name, place.name, root.damage)
     place.record_latest()
     release_owned(instance, cuts, hold_owner(instance, record))
     record.record_end()

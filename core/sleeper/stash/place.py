@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import (
     FILE_SUFFIXES,
@@ -25,10 +25,14 @@ _FILE_SCHEMES = ("file://", "local://")
 
 @dataclass(frozen=True, slots=True)
 class StashRoot:
-    """A root of a destination. `success` is None if it is not complete."""
+    """A root of a destination. `success` is None if it is not complete, or `_SUCCESS` is damaged.
+
+    `damage` is then the error.
+    """
 
     name: str
     success: Success | None
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class StashPlace:
     def roots(self) -> list[StashRoot]:
         """Returns the roots by name, oldest first."""
         names = sorted(filter(is_root_name, self.root.list_folders("")))
-        return [StashRoot(name, self.success(name)) for name in names]
+        return list(map(self._read_root, names))
 
     def success(self, name: str) -> Success | None:
         """Returns the content of a root's `_SUCCESS`, None if it is not complete."""
@@ -84,6 +88,12 @@ class StashPlace:
                 sink.write(newest.encode())
             written = newest
         return newest
+
+    def _read_root(self, name: str) -> StashRoot:
+        try:
+            return StashRoot(name, self.success(name))
+        except DataError as error:
+            return StashRoot(name, None, str(error))
 
     def _completed_last(self) -> str:
         complete = [(r.success.completed_ms, r.name) for r in self.roots() if r.success]

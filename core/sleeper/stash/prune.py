@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
 from sleeper.clock import parse_duration
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.stash.finish import fail_stash
-from sleeper.stash.layout import SUCCESS, TABLES, is_root_name, is_stash_file, root_time_ms
+from sleeper.stash.layout import SUCCESS, TABLES, is_stash_file, root_time_ms
 from sleeper.stash.place import StashPlace, StashRoot, open_place_to_read, parse_place
 from sleeper.stash.record import StashRecord, StashRecords, destination_digest
 from sleeper.stash.start import is_dead
@@ -77,7 +77,9 @@ def prune_stashes(
     records = _Records(instance, destination_digest(parse_place(destination)))
     now_ms = instance.clock()
     abandoned_ms = now_ms - max(age_ms, _DAY_MS)
-    roots, problems = _read_roots(place)
+    found = place.roots()
+    problems = [f"stash {r.name} of {place.name} is kept: {r.damage}" for r in found if r.damage]
+    roots = [root for root in found if not root.damage]
     kept = _names_of_latest(place, roots) | records.live()
     if not is_dry_run and not problems:
         _repair_latest(place, roots)
@@ -90,9 +92,9 @@ def prune_stashes(
             continue
         if not is_dry_run:
             records.forget(root.name)
-        found = _delete(place, root, since_ms, is_dry_run)
-        if found is not None:
-            pruned.append(found)
+        deleted = _delete(place, root, since_ms, is_dry_run)
+        if deleted is not None:
+            pruned.append(deleted)
     if not is_dry_run:
         for each in pruned:
             logger.info("deleted stash %s of %s", each.name, destination)
@@ -128,17 +130,6 @@ class _Records:
         for record in records:
             if record.name not in kept and root_time_ms(record.name) < time_ms:
                 self.forget(record.name)
-
-
-def _read_roots(place: StashPlace) -> tuple[list[StashRoot], list[str]]:
-    """Returns the roots whose `_SUCCESS` is missing or whole, and errors of the others."""
-    roots, problems = [], []
-    for name in sorted(filter(is_root_name, place.root.list_folders(""))):
-        try:
-            roots.append(StashRoot(name, place.success(name)))
-        except DataError as error:
-            problems.append(f"stash {name} of {place.name} is kept: {error}")
-    return roots, problems
 
 
 def _names_of_latest(place: StashPlace, roots: list[StashRoot]) -> set[str]:

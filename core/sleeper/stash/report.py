@@ -25,15 +25,15 @@ _TABLE_COLUMNS = (
     Column("rows", "Rows", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
     Column("bytes", "Bytes", ColumnKind.BYTES),
+    Column("format", "Format", value=lambda each: each.format.value),
     Column("directory", "Directory", value=lambda each: each.directory if each.rows else None),
 )
 
 
-def list_roots(place: StashPlace) -> Listing:
+def list_roots(place: StashPlace, roots: Sequence[StashRoot]) -> Listing:
     """Returns a row per stash of a destination, newest first."""
-    roots: Sequence[StashRoot] = place.roots()[::-1]
     summary = f"{place.name}: {pluralize(len(roots), 'stash', 'stashes')}"
-    return Listing.describe("stashes", summary, _ROOT_COLUMNS, roots)
+    return Listing.describe("stashes", summary, _ROOT_COLUMNS, roots[::-1])
 
 
 def list_tables(destination: str, root: str, tables: Sequence[StashedTable]) -> Listing:

@@ -96,6 +96,7 @@ _COLUMNS = (
     Column("destination", "Destination", value=lambda each: each.record.request.destination),
     Column("state", "State", value=lambda each: each.state),
     Column("trigger", "Started by", value=lambda each: each.record.request.trigger.value),
+    Column("format", "Format", value=lambda each: each.record.request.format.value),
     Column("tables", "Tables", value=lambda each: f"{each.tables_done}/{len(each.tables)}"),
     Column("tasks", "Tasks", value=lambda each: f"{each.tasks_done}/{each.tasks}"),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.written.rows),

@@ -42,10 +42,23 @@ def test_a_failed_stash_names_the_command_that_continues_it(sleeper: Sleeper, he
     assert again.stderr.startswith("1 row of 1 table in 1 file, ")
     latest = sleeper("stash", "latest", "--destination", destination)
     assert latest.stdout == f"{name}\n"
+    (listed,) = sleeper("stash", "status", "--output", "json").rows
+    assert (listed["state"], listed["format"]) == ("complete", "json")
     table = sleeper("stash", "status", name, "--output", "json").rows[0]
     assert (table["table"], table["state"], table["rows"]) == ("cities", "done", 1)
     refused = sleeper("stash", "recover", name)
     assert refused.stderr == f"error: stash {name} was completed (make another one)\n"
+
+
+def test_a_damaged_stash_is_listed_with_a_warning(sleeper: Sleeper, here: Path) -> None:
+    destination = here / "stash"
+    name = sleeper("stash", "run", "--destination", destination, "--format", "parquet").stdout[:-1]
+    (table,) = sleeper("stash", "tables", "--destination", destination, "--output", "json").rows
+    assert table["format"] == "parquet"
+    (destination / name / "_SUCCESS").write_text("")
+    listed = sleeper("stash", "list", "--destination", destination, "--output", "json")
+    assert [(each["stash"], each["isComplete"]) for each in listed.rows] == [(name, False)]
+    assert listed.stderr.startswith(f"warning: stash {name} is ignored: ")
 
 
 def test_a_submitted_stash_is_cancelled(sleeper: Sleeper, here: Path) -> None:

@@ -412,6 +412,20 @@ def test_the_latest_is_the_stash_that_was_completed_last(stasher: Stasher) -> No
     assert stasher.run().root == place.latest()
 
 
+def test_a_damaged_stash_does_not_stop_the_next(
+    stasher: Stasher, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stasher.run().root, stasher.run().root
+    (Path(stasher.destination) / second / "_SUCCESS").write_text("")
+    third = stasher.run().root
+    place = StashPlace(DataRoot(Path(stasher.destination)), "")
+    assert place.latest() == third
+    damages = {root.name: root.damage for root in place.roots()}
+    assert (damages[first], damages[third]) == (None, None)
+    assert f"{second}/_SUCCESS is damaged" in str(damages[second])
+    assert f"stash {second} of {stasher.destination} is ignored" in caplog.text
+
+
 def test_a_stash_that_completes_while_another_is_recorded_is_the_latest(
     stasher: Stasher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
