@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from sleeper.instance import Instance
 from sleeper.spark.options import cached_instance
 from sleeper.spark.session import mark_errors, raise_task_errors
-from sleeper.stash.record import StashRecord, TableProgress
+from sleeper.stash.progress import TableProgress
+from sleeper.stash.record import StashRecord
 from sleeper.stash.task import do_task
 from sleeper.tables import TableId
 

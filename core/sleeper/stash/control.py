@@ -19,10 +19,9 @@ from sleeper.stash.finish import (
     end_stash,
     fail_stash,
     hold_owner,
-    is_finished,
-    is_planned,
 )
 from sleeper.stash.message import make_sender
+from sleeper.stash.progress import Progress, TableProgress
 from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
 from sleeper.stash.spark_table import spark_bytes, watch_platform
 
@@ -92,29 +91,36 @@ def _control(instance: Instance, record: StashRecord, report: ControlReport) -> 
     hours = instance.properties().get(STASH_HOURS_MAX)
     if instance.clock() - record.request.started_ms > hours * _HOUR_MS:
         return _fail(instance, record, f"it was not complete after {hours} h", report)
-    if not is_planned(record):
-        return _plan(instance, record, report)
-    _keep(instance, record, record.cuts() or (), hold_owner(instance, record))
-    watch_platform(instance, record, make_sender(instance, record))
-    if is_finished(record):
+    cuts, progress = record.cuts(), record.progress()
+    tables = [progress.get(cut.id, TableProgress()) for cut in cuts or ()]
+    if cuts is None or not all(each.is_planned for each in tables):
+        return _plan(instance, record, progress, report)
+    _keep(instance, record, cuts, progress)
+    watch_platform(instance, record, progress, make_sender(instance, record))
+    # Tasks that are done meanwhile count in the next step.
+    if all(each.is_done for each in tables):
         complete_stash(instance, record)
         report = report.with_ended(record.name, Outcome.COMPLETE)
     return report
 
 
-def _keep(instance: Instance, record: StashRecord, cuts: tuple[Cut, ...], owner: str) -> None:
+def _keep(
+    instance: Instance, record: StashRecord, cuts: tuple[Cut, ...], progress: Progress
+) -> None:
     """Renews the holds in time, because that opens the state of each table.
 
     If a task fails, its cut may have been collected, so they are renewed at once.
     """
     now_ms = instance.clock()
     is_due = now_ms - record.kept_ms() > hold_minutes(instance) * _MINUTE_MS // 3
-    if is_due or record.problems():
-        keep_cuts(instance, cuts, owner)
+    if is_due or record.problems(progress):
+        keep_cuts(instance, cuts, hold_owner(instance, record))
         record.record_kept(now_ms)
 
 
-def _plan(instance: Instance, record: StashRecord, report: ControlReport) -> ControlReport:
+def _plan(
+    instance: Instance, record: StashRecord, progress: Progress, report: ControlReport
+) -> ControlReport:
     """Plans a stash, unless another process does."""
     from sleeper.stash.planning import plan_stash
 
@@ -128,10 +134,10 @@ def _plan(instance: Instance, record: StashRecord, report: ControlReport) -> Con
             logger.info("stash %s is being planned: %s", record.name, error)
             return report
         # A planner that died may have had hours.
-        _keep(instance, record, record.cuts() or (), owner)
+        _keep(instance, record, record.cuts() or (), progress)
         send = make_sender(instance, record)
         cuts = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
-        _keep(instance, record, cuts, owner)
+        _keep(instance, record, cuts, progress)
     return replace(report, planned=(*report.planned, record.name))
 
 

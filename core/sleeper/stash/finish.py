@@ -21,7 +21,8 @@ from sleeper.stash.layout import (
     root_time_ms,
 )
 from sleeper.stash.place import StashPlace, open_place_to_write
-from sleeper.stash.record import Cut, Decision, Outcome, StashRecord, TableProgress
+from sleeper.stash.progress import TableProgress
+from sleeper.stash.record import Cut, Decision, Outcome, StashRecord
 from sleeper.storage.location import UNFINISHED_SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -35,19 +36,6 @@ def stash_id(instance: Instance, record: StashRecord) -> str:
 def hold_owner(instance: Instance, record: StashRecord) -> str:
     """Returns the owner of a stash's holds."""
     return f"stash {stash_id(instance, record)}"
-
-
-def is_planned(record: StashRecord) -> bool:
-    """Returns whether every task of every table is recorded."""
-    cuts, progress = record.cuts(), record.progress()
-    tables = [progress.get(cut.id, TableProgress()) for cut in cuts or ()]
-    return cuts is not None and all(each.is_dropped or each.tasks is not None for each in tables)
-
-
-def is_finished(record: StashRecord) -> bool:
-    """Returns whether every task of every table is done."""
-    cuts, progress = record.cuts(), record.progress()
-    return cuts is not None and all(progress.get(cut.id, TableProgress()).is_done for cut in cuts)
 
 
 def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTable, ...]:

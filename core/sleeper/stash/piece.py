@@ -21,7 +21,8 @@ from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import StashFormat
 from sleeper.stash.piece_files import write_documents
 from sleeper.stash.planning import Piece
-from sleeper.stash.record import Cut, TaskResult
+from sleeper.stash.progress import TaskResult
+from sleeper.stash.record import Cut
 
 
 class PieceWriter:

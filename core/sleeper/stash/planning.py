@@ -34,7 +34,8 @@ from sleeper.stash.cut import (
     release_cuts,
 )
 from sleeper.stash.layout import check_directories, piece_name
-from sleeper.stash.record import Cut, StashRecord, StashRequest, TableProgress
+from sleeper.stash.progress import TableProgress
+from sleeper.stash.record import Cut, StashRecord, StashRequest
 from sleeper.stash.spark_table import is_queued
 from sleeper.tables import TableId
 

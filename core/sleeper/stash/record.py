@@ -5,8 +5,9 @@ once and never change, so processes that do the same work at the same time agree
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Annotated
@@ -15,6 +16,7 @@ from sleeper.errors import ConflictError, DataError, InvalidRequestError, NotFou
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.schema.model import Schema
 from sleeper.stash.layout import StashFormat, is_root_name, table_directory
+from sleeper.stash.progress import Progress, TableProgress, TaskResult
 from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
 from sleeper.tables import TableId
 
@@ -92,49 +94,6 @@ class Decision:
     outcome: Outcome
     at_ms: Annotated[int, Member("at")]
     reason: Annotated[str | None, Member(optional=True)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """The rows and files that a task wrote, and their bytes."""
-
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-
-
-@dataclass(slots=True)
-class TableProgress:
-    """The progress of a table. `tasks` is None until all its tasks are recorded.
-
-    With `uses_spark`, one Spark job does all of them.
-    """
-
-    tasks: int | None = None
-    uses_spark: bool = False
-    done: dict[int, TaskResult] = field(default_factory=dict)
-    is_dropped: bool = False
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_dropped or (self.tasks is not None and len(self.done) >= self.tasks)
-
-    @property
-    def unfinished(self) -> list[int]:
-        """The numbers of tasks that are recorded and not done."""
-        if self.is_dropped:
-            return []
-        return [task for task in range(self.tasks or 0) if task not in self.done]
-
-    @property
-    def written(self) -> TaskResult:
-        """The sums over all tasks that are done."""
-        results = self.done.values()
-        return TaskResult(
-            sum(each.rows for each in results),
-            sum(each.files for each in results),
-            sum(each.bytes for each in results),
-        )
 
 
 _REQUEST_CODEC = JsonCodec(StashRequest, camel_case)
@@ -263,34 +222,33 @@ class StashRecord:
         """Returns the time of the last renewal of the holds; 0 before the first."""
         return max((int(path.rpartition("/")[2]) for path in self._paths("kept")), default=0)
 
-    def problems(self) -> list[str]:
-        """Returns the last errors of tasks that are not done."""
-        progress = self.progress()
+    def problems(self, progress: Progress) -> list[str]:
+        """Returns the last errors of tasks that are not done according to `progress`."""
         found = []
         for path in sorted(self._paths("problems")):
             table_id, _, number = path.rpartition("/")[2].partition(",")
-            tables = progress.get(TableId(table_id), TableProgress())
-            if int(number) not in tables.done:
+            table = progress.get(TableId(table_id), TableProgress())
+            if int(number) not in table.done:
                 found.append(self._text(path))
         return list(dict.fromkeys(found))
 
-    def progress(self) -> dict[TableId, TableProgress]:
-        """Returns the progress of each table, from the names of objects alone."""
-        tables: dict[TableId, TableProgress] = {}
+    def progress(self) -> Progress:
+        """Returns the progress of each table, from the names of all objects of the record."""
+        tables: Progress = defaultdict(TableProgress)
         start = len(self.folder) + 1
         for path in self._paths(""):
             kind, *rest = path[start:].split("/")
             if kind == "planned":
                 table_id, _, count = rest[0].partition(",")
-                _of(tables, table_id).tasks = int(count)
+                tables[TableId(table_id)].tasks = int(count)
             elif kind == "done":
                 counts = map(int, rest[2].split(","))
-                _of(tables, rest[0]).done[int(rest[1])] = TaskResult(*counts)
+                tables[TableId(rest[0])].done[int(rest[1])] = TaskResult(*counts)
             elif kind == "spark":
-                _of(tables, rest[0]).uses_spark = True
+                tables[TableId(rest[0])].uses_spark = True
             elif kind == "dropped":
-                _of(tables, rest[0]).is_dropped = True
-        return tables
+                tables[TableId(rest[0])].is_dropped = True
+        return dict(tables)
 
     def is_running(self) -> bool:
         """Returns whether the stash was started and has not ended."""
@@ -431,10 +389,6 @@ def _has_request(record: StashRecord) -> bool:
         return bool(record.request)
     except NotFoundError:
         return False  # a process died before it had claimed the name
-
-
-def _of(tables: dict[TableId, TableProgress], table_id: str) -> TableProgress:
-    return tables.setdefault(TableId(table_id), TableProgress())
 
 
 def _lines(lines: Iterable[str]) -> bytes:

@@ -20,7 +20,8 @@ from sleeper.jobs.spark_platform import (
 )
 from sleeper.properties.deployed import SERVERLESS_APPLICATION
 from sleeper.properties.instance import STASH_SPARK_BYTES
-from sleeper.stash.record import StashRecord, TableProgress
+from sleeper.stash.progress import Progress, TableProgress
+from sleeper.stash.record import StashRecord
 from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
@@ -64,12 +65,15 @@ def is_queued(record: StashRecord, table_id: TableId) -> bool:
 
 
 def watch_platform(
-    instance: Instance, record: StashRecord, send: Callable[[TableId, Sequence[int]], None]
+    instance: Instance,
+    record: StashRecord,
+    progress: Progress,
+    send: Callable[[TableId, Sequence[int]], None],
 ) -> None:
     """Starts Spark jobs, also those that failed again; after the last attempt, sends the tasks."""
     if instance.jobs.spark_platform is None:
         return
-    for table_id, table in record.progress().items():
+    for table_id, table in progress.items():
         if not table.uses_spark or table.is_done:
             continue
         runs = record.spark_runs(table_id)

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.stash.progress import TableProgress, TaskResult, add_results
 from sleeper.stash.record import (
     Cut,
     Decision,
     StashRecord,
     StashRecords,
-    TableProgress,
-    TaskResult,
 )
 from sleeper.stash.start import is_dead
 
@@ -57,12 +56,7 @@ class StashStatus:
 
     @property
     def written(self) -> TaskResult:
-        results = [each.progress.written for each in self.tables]
-        return TaskResult(
-            sum(each.rows for each in results),
-            sum(each.files for each in results),
-            sum(each.bytes for each in results),
-        )
+        return add_results(each.progress.written for each in self.tables)
 
     @property
     def reason(self) -> str | None:
@@ -78,7 +72,7 @@ def get_status(instance: Instance, record: StashRecord) -> StashStatus:
     progress = record.progress()
     tables = tuple(TableStatus(cut, progress.get(cut.id, TableProgress())) for cut in cuts or ())
     decision = record.decision()
-    problems = () if decision else tuple(record.problems())
+    problems = () if decision else tuple(record.problems(progress))
     state = _state(instance, record, decision, cuts is not None)
     return StashStatus(record, state, decision, tables, problems)
 

@@ -10,7 +10,8 @@ from sleeper.stash.finish import decide_failure
 from sleeper.stash.piece import PieceWriter
 from sleeper.stash.place import open_place_to_write
 from sleeper.stash.planning import drop_table, read_task
-from sleeper.stash.record import Cut, StashRecord, TaskResult
+from sleeper.stash.progress import TaskResult, add_results
+from sleeper.stash.record import Cut, StashRecord
 from sleeper.tables import TableId
 
 
@@ -82,10 +83,6 @@ class TaskWriter:
             problem = f"table {cut.table!r}: {error}"
             record.record_problem(cut.id, number, problem)
             raise
-        result = TaskResult(
-            sum(each.rows for each in results),
-            sum(each.files for each in results),
-            sum(each.bytes for each in results),
-        )
+        result = add_results(results)
         record.record_done(cut.id, number, result)
         return result

@@ -128,7 +128,7 @@ def test_a_platform_runs_spark_again_and_then_the_queue_has_the_tasks(
         on.platform.end(RunState.FAILED, "out of memory")
         control_stashes(on.ports)
         assert len(on.platform.runs) == runs
-    assert "out of memory" in str(record.problems())
+    assert "out of memory" in str(record.problems(record.progress()))
     # One of the small table, and the other one of the large table.
     assert [each["task"] for each in messages(stasher)] == [0, 1]
     run_workers(stasher)
