@@ -23,11 +23,13 @@ def read_blocks(root: StashFiles, path: str) -> Iterator[bytes]:
     """
     rest = b""
     for content in _decompress(root, path):
-        content = rest + content
         end = content.rfind(b"\n") + 1
-        rest = content[end:]
         if end:
-            yield content[:end]
+            # One copy, of megabytes.
+            yield b"".join((rest, memoryview(content)[:end]))
+            rest = content[end:]
+        else:
+            rest += content
     if rest:
         yield rest
 
