@@ -1,4 +1,4 @@
-"""Deletes old stashes of a destination (docs/stash.md, "Retention").
+"""Deletes old stashes of a destination (docs/stash-schedules.md, "Retention").
 
 The age of a complete stash counts from the completion of the one that replaced it, because until
 then it was the latest, and a reader that locked it may read it for as long as stashes are kept.
