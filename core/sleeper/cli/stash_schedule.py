@@ -1,4 +1,4 @@
-"""`sleeper stash prune`, `schedule` and `request`: stashes without a person."""
+"""`sleeper stash schedule`, `request` and `prune`: stashes at due times, and their deletion."""
 
 import getpass
 from typing import TYPE_CHECKING, Annotated

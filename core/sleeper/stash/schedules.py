@@ -162,7 +162,7 @@ def schedule_stash(
     store = ScheduleStore(instance.storage.root)
     earlier = store.get(destination_digest(request.destination))
     if earlier is not None and earlier.schedule.expression == schedule.expression:
-        # A command that is repeated each day must not postpone a daily stash for ever.
+        # A command that is repeated each day must not postpone a daily stash forever.
         schedule = earlier.schedule
     made = StashSchedule(
         request.destination,

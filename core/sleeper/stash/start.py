@@ -26,7 +26,7 @@ _SECONDS_BETWEEN_CLAIMS = 0.05
 
 
 def start_stash(instance: Instance, request: StashRequest, name: str | None = None) -> StashRecord:
-    """Records a stash and returns its record. Whoever makes it continues from there.
+    """Records a stash and returns its record, from which a process or workers make it.
 
     A scheduled stash has the `name` of its due time, so it starts once. InvalidRequestError for an
     unusable destination or two tables that would share a directory, NotFoundError for an unknown
