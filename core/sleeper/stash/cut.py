@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sleeper.errors import NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.instance import STASH_HOLD_MINUTES
+from sleeper.properties.instance import SPLITTING_FILES_MAX, STASH_HOLD_MINUTES
 from sleeper.properties.table import STASH_PIECE_BYTES
 from sleeper.query.hold import create_hold, release_hold
 from sleeper.retries import Backoff, retry
@@ -25,7 +25,10 @@ _MINUTE_MS = 60_000
 
 
 class LostTableError(StateMovedOnError):
-    """A stash cannot be completed: a table that it needs was deleted, or files of its cut were."""
+    """A stash cannot be completed: a table that it needs was deleted, or files of its cut were.
+
+    Or of its root at the destination, or another instance writes that root.
+    """
 
 
 class _ChangedError(Exception):
@@ -170,9 +173,10 @@ def _newest(table: OpenTable) -> int:
 def _hold(table: OpenTable, version: int, owner: str) -> Cut:
     instance = table.instance
     piece_bytes = table.properties().get(STASH_PIECE_BYTES)
+    sketches = instance.properties().get(SPLITTING_FILES_MAX)
     hold = new_transaction_id()
     seconds = hold_minutes(instance) * 60
     create_hold(table.state, hold, owner, version, instance.clock(), seconds)
     with table.state.reading(version) as state:
         ref, schema, time_ms = table.ref, state.schema, state.version_time_ms
-    return Cut(ref.name, ref.id, version, time_ms, hold, schema, piece_bytes)
+    return Cut(ref.name, ref.id, version, time_ms, hold, schema, piece_bytes, sketches)

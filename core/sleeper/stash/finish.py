@@ -6,10 +6,10 @@ What follows from a decision can be repeated.
 
 import logging
 
-from sleeper.errors import ConflictError
+from sleeper.errors import ConflictError, DataError
 from sleeper.instance import Instance
 from sleeper.properties.instance import ID
-from sleeper.stash.cut import release_owned
+from sleeper.stash.cut import LostTableError, release_owned
 from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import (
     SUCCESS,
@@ -20,6 +20,7 @@ from sleeper.stash.layout import (
     format_tables,
     root_time_ms,
 )
+from sleeper.stash.owner import check_root
 from sleeper.stash.place import StashPlace, open_place_to_write
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import Cut, Decision, Outcome, StashRecord
@@ -42,12 +43,9 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
     """Completes a stash whose tasks are all done, and returns its tables.
 
     Writes `_TABLES`, then `_SUCCESS`, then `_LATEST` of the destination. ConflictError if it was
-    cancelled or failed meanwhile.
+    cancelled or failed meanwhile. LostTableError, and the end of the stash, if files are missing
+    at the destination, or another instance has written to the root.
     """
-    decision = record.decide(Decision(Outcome.COMPLETE, instance.clock()))
-    if decision.outcome is not Outcome.COMPLETE:
-        end_stash(instance, record, decision)
-        raise ConflictError(f"stash {record.name} was {describe_decision(decision)}")
     place = open_place_to_write(record.request.destination, instance.storage.root)
     cuts = record.cuts() or ()
     progress = record.progress()
@@ -56,19 +54,25 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
         for cut in cuts
         if not progress[cut.id].is_dropped
     )
-    roots = {each.name: each for each in place.roots()}
-    own = roots.pop(record.name, None)
-    if own is None or own.success is None:
+    paths = _check_root(instance, record, place, cuts, tables)
+    decision = record.decide(Decision(Outcome.COMPLETE, instance.clock()))
+    if decision.outcome is not Outcome.COMPLETE:
+        end_stash(instance, record, decision)
+        raise ConflictError(f"stash {record.name} was {describe_decision(decision)}")
+    roots = [each for each in place.roots() if each.name != record.name]
+    if paths is not None:
         dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
-        _delete_unwanted(place.root, record, dropped)
+        _delete_unwanted(place.root, record, paths, dropped)
+        dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
+        _delete_unwanted(place.root, record, paths, dropped)
         _put(place.root, f"{record.name}/{TABLES}", format_tables(tables))
         # Clocks of several machines differ, and this root must be the one that was completed last.
-        others = [each.success.completed_ms + 1 for each in roots.values() if each.success]
+        others = [each.success.completed_ms + 1 for each in roots if each.success]
         started_ms = root_time_ms(record.name)
         completed_ms = max(instance.clock(), started_ms, *others)
         success = Success(started_ms, completed_ms, stash_id(instance, record))
         _put(place.root, f"{record.name}/{SUCCESS}", success.to_bytes())
-    for root in filter(lambda each: each.damage, roots.values()):
+    for root in filter(lambda each: each.damage, roots):
         logger.warning("stash %s of %s is ignored: %s", root.name, place.name, root.damage)
     place.record_latest()
     release_owned(instance, cuts, hold_owner(instance, record))
@@ -121,6 +125,44 @@ def describe_decision(decision: Decision) -> str:
     return f"{text}: {decision.reason}" if decision.reason else text
 
 
+def _check_root(
+    instance: Instance,
+    record: StashRecord,
+    place: StashPlace,
+    cuts: tuple[Cut, ...],
+    tables: tuple[StashedTable, ...],
+) -> list[str] | None:
+    """Returns the files of the root; None if it is complete, or the stash has ended otherwise.
+
+    LostTableError, and the end of the stash, if the root cannot be completed.
+    """
+    decision = record.decision()
+    if decision is not None and decision.outcome is not Outcome.COMPLETE:
+        return None
+    try:
+        if _is_complete(instance, record, place):
+            return None
+        return check_root(instance, record, place, cuts, tables)
+    except LostTableError as error:
+        decision = decide_failure(instance, record, str(error))
+        if decision.outcome is Outcome.CANCELLED:
+            return None
+        # Another process may have completed the root meanwhile.
+        if decision.outcome is Outcome.COMPLETE and _is_complete(instance, record, place):
+            return None
+        release_owned(instance, cuts, hold_owner(instance, record))
+        record.record_end()
+        raise
+
+
+def _is_complete(instance: Instance, record: StashRecord, place: StashPlace) -> bool:
+    try:
+        success = place.success(record.name)
+    except DataError:
+        return False  # it is written again
+    return success is not None and success.stash_id == stash_id(instance, record)
+
+
 def _describe(cut: Cut, progress: TableProgress, format: StashFormat) -> StashedTable:
     written = progress.written
     return StashedTable(
@@ -136,10 +178,11 @@ def _describe(cut: Cut, progress: TableProgress, format: StashFormat) -> Stashed
     )
 
 
-def _delete_unwanted(root: StashFiles, record: StashRecord, dropped: list[Cut]) -> None:
+def _delete_unwanted(
+    root: StashFiles, record: StashRecord, paths: list[str], dropped: list[Cut]
+) -> None:
     """Deletes the files of tables that were left out, and unfinished ones of killed processes."""
     directories = tuple(f"{record.name}/{cut.directory}/" for cut in dropped)
-    paths = [each.path for each in root.list_objects(record.name)]
     root.delete([p for p in paths if p.endswith(UNFINISHED_SUFFIX) or p.startswith(directories)])
 
 

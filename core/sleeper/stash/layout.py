@@ -98,9 +98,10 @@ def piece_name(table: str, shard: int, table_id: TableId, number: int, format: S
     return f"{table_directory(table)}-{shard:02x}-{table_id}-{number}{format.suffix}"
 
 
+_SUFFIX = "|".join(map(re.escape, FILE_SUFFIXES))
 _STASH_FILE = re.compile(
     rf"(?:{SUCCESS}|{TABLES}|(?P<directory>[^/]+)/(?P=directory)"
-    rf"-[0-9a-f]{{2,}}-[0-9a-f]{{8}}-[0-9]+(?:{'|'.join(map(re.escape, FILE_SUFFIXES))}))"
+    rf"-[0-9a-f]{{2,}}-(?P<table>[0-9a-f]{{8}})-[0-9]+(?:{_SUFFIX}))"
     rf"(?:\.[0-9a-f]{{16}}{re.escape(UNFINISHED_SUFFIX)})?"
 )
 
@@ -108,6 +109,14 @@ _STASH_FILE = re.compile(
 def is_stash_file(path: str) -> bool:
     """Returns whether a file of that path, relative to a root, is part of a stash."""
     return _STASH_FILE.fullmatch(path) is not None
+
+
+def table_of_piece(path: str) -> TableId | None:
+    """Returns the table of a piece, by its path relative to a root; None for any other file."""
+    found = _STASH_FILE.fullmatch(path)
+    if found is None or found["table"] is None or path.endswith(UNFINISHED_SUFFIX):
+        return None
+    return TableId(found["table"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ class StashPlace:
 
     def _completed_last(self) -> str:
         complete = [(r.success.completed_ms, r.name) for r in self.roots() if r.success]
+        if not complete:
+            raise NotFoundError(f"{self.name} has no complete stash")
         return max(complete)[1]
 
 

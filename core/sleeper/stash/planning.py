@@ -17,7 +17,6 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.json_codec import parse_json
 from sleeper.partitions.json import region_from_json, region_to_json
 from sleeper.partitions.region import Region
-from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.distributed.plan import (
     cut_leaves,
     divide_region,
@@ -34,6 +33,7 @@ from sleeper.stash.cut import (
     release_cuts,
 )
 from sleeper.stash.layout import check_directories, piece_name
+from sleeper.stash.owner import claim_root
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import Cut, StashRecord, StashRequest
 from sleeper.stash.spark_table import is_queued
@@ -71,8 +71,10 @@ def plan_stash(
 
     Spark writes tables of at least `spark_bytes`; 0 is none.
     A table that is deleted meanwhile is left out, unless it was asked for by name: LostTableError.
+    LostTableError also if another instance writes the root.
     """
     cuts = record.cuts() or _cut_tables(instance, record, owner)
+    claim_root(instance, record)
     progress = record.progress()
     for cut in cuts:
         if progress.get(cut.id, TableProgress()).tasks is None:
@@ -184,21 +186,20 @@ def _make_pieces(
     table: OpenTable, cut: Cut, request: StashRequest
 ) -> Iterator[tuple[Piece, float]]:
     """Yields the pieces of a table with the approximate bytes of their data files."""
-    files_max = table.instance.properties().get(SPLITTING_FILES_MAX)
     for page in cut_leaves(table.state, cut.version):
         size = leaf_sizer([leaf.plan for _, leaf in page])
         for shard, leaf in page:
             regions = [leaf.leaf.region]
             if size(leaf.plan) > cut.piece_bytes:
-                regions = _divide(table, cut, leaf, files_max)
+                regions = _divide(table, cut, leaf)
             for number, region in enumerate(regions):
                 file = piece_name(cut.table, shard, cut.id, number, request.format)
                 yield Piece(file, region), size(leaf.plan) / len(regions)
 
 
-def _divide(table: OpenTable, cut: Cut, leaf: LeafCut, files_max: int) -> list[Region]:
+def _divide(table: OpenTable, cut: Cut, leaf: LeafCut) -> list[Region]:
     """Divides a large leaf at quantiles of its files' sketches."""
     files = [scan.file for scan in leaf.plan.scans]
     root = table.instance.storage.root
-    keys = LeafKeys(cut.table_schema, leaf.leaf.region, files, files_max, root)
+    keys = LeafKeys(cut.table_schema, leaf.leaf.region, files, cut.sketches, root)
     return divide_region(keys, cut.piece_bytes)

@@ -22,6 +22,7 @@ from sleeper.stash.layout import (
     root_name,
     root_time_ms,
     table_directory,
+    table_of_piece,
 )
 from sleeper.stash.place import StashPlace, open_place_to_read
 
@@ -100,10 +101,7 @@ class Stash:
         """
         root = self._root()
         found = self._find(root, table)
-        files = self._place.files(root, found.directory)
-        if len(files) < found.files:
-            raise self._damaged(root, f"table {table} has {len(files)} files of {found.files}")
-        return [_encode_split(path) for path, _ in files]
+        return [_encode_split(path) for path in self._pieces(root, found)]
 
     def split(self, table: str, split: str) -> StashRows:
         """Returns the rows of a split. InvalidRequestError if it is not one of the table."""
@@ -117,10 +115,16 @@ class Stash:
         """Returns all rows of a table. NotFoundError if the table is not in the stash."""
         root = self._root()
         found = self._find(root, table)
-        files = self._place.files(root, found.directory)
-        if len(files) < found.files:
-            raise self._damaged(root, f"table {table} has {len(files)} files of {found.files}")
-        return StashRows(self._place, found, [path for path, _ in files])
+        return StashRows(self._place, found, self._pieces(root, found))
+
+    def _pieces(self, root: str, table: StashedTable) -> list[str]:
+        """Returns the table's files, and none that another program has put beside them."""
+        paths = (path for path, _ in self._place.files(root, table.directory))
+        found = [path for path in paths if table_of_piece(path[len(root) + 1 :]) == table.id]
+        if len(found) != table.files:
+            reason = f"table {table.table} has {len(found)} files of {table.files}"
+            raise self._damaged(root, reason)
+        return found
 
     def _root(self) -> str:
         return self._locked or self._place.latest()

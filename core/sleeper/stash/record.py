@@ -61,8 +61,9 @@ class StashRequest:
 class Cut:
     """A table and the transaction at which it is copied: its number, and its time in milliseconds.
 
-    A hold of the table keeps the files of that version. `piece_bytes` does not change while the
-    table is planned, because its tasks follow from it.
+    A hold of the table keeps the files of that version. `piece_bytes`, and the number of
+    `sketches` that are read to divide a leaf, do not change while the table is planned, because
+    its tasks follow from them.
     """
 
     table: str
@@ -72,6 +73,7 @@ class Cut:
     hold: str
     table_schema: Annotated[Schema, Member("schema")]
     piece_bytes: int
+    sketches: int
 
     @property
     def directory(self) -> str:

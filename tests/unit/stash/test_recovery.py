@@ -327,7 +327,7 @@ def test_a_stash_that_hangs_fails(stasher: Stasher) -> None:
     assert control_stashes(stasher.ports()).ended == (record.name,)
     assert get_status(stasher.ports(), record).reason == "it was not complete after 24 h"
     assert run_workers(stasher) == 1
-    assert not Path(stasher.destination, record.name).exists()
+    assert not Path(stasher.destination, record.name, "a").exists()
 
 
 def test_a_deleted_table_that_was_asked_for_fails_the_stash(stasher: Stasher) -> None:
