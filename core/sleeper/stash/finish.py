@@ -63,8 +63,6 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
     if paths is not None:
         dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
         _delete_unwanted(place.root, record, paths, dropped)
-        dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
-        _delete_unwanted(place.root, record, paths, dropped)
         _put(place.root, f"{record.name}/{TABLES}", format_tables(tables))
         # Clocks of several machines differ, and this root must be the one that was completed last.
         others = [each.success.completed_ms + 1 for each in roots if each.success]
