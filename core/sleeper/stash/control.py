@@ -181,5 +181,5 @@ def check_recoverable(record: StashRecord) -> None:
         decision.outcome is not Outcome.COMPLETE or not record.is_running()
     ):
         raise InvalidRequestError(
-            f"stash {record.name} was {describe_decision(decision)} (make another one)"
+            f"stash {record.name} {describe_decision(decision)} (make another one)"
         )

@@ -27,6 +27,11 @@ from sleeper.stash.record import Cut, Decision, Outcome, StashRecord
 from sleeper.storage.location import UNFINISHED_SUFFIX
 
 logger = logging.getLogger(__name__)
+_ENDS = {
+    Outcome.COMPLETE: "was completed",
+    Outcome.CANCELLED: "was cancelled",
+    Outcome.FAILED: "failed",
+}
 
 
 def stash_id(instance: Instance, record: StashRecord) -> str:
@@ -58,7 +63,7 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
     decision = record.decide(Decision(Outcome.COMPLETE, instance.clock()))
     if decision.outcome is not Outcome.COMPLETE:
         end_stash(instance, record, decision)
-        raise ConflictError(f"stash {record.name} was {describe_decision(decision)}")
+        raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
     roots = [each for each in place.roots() if each.name != record.name]
     if paths is not None:
         dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
@@ -83,7 +88,7 @@ def cancel_stash(instance: Instance, record: StashRecord) -> None:
     """Cancels a stash and deletes its files. ConflictError if it is complete or failed."""
     decision = record.decide(Decision(Outcome.CANCELLED, instance.clock()))
     if decision.outcome is not Outcome.CANCELLED:
-        raise ConflictError(f"stash {record.name} has {describe_decision(decision)} already")
+        raise ConflictError(f"stash {record.name} {describe_decision(decision)} already")
     end_stash(instance, record, decision)
 
 
@@ -118,8 +123,8 @@ def end_stash(instance: Instance, record: StashRecord, decision: Decision) -> No
 
 
 def describe_decision(decision: Decision) -> str:
-    """Returns the end of a stash, and its reason if there is one."""
-    text = {Outcome.COMPLETE: "completed"}.get(decision.outcome, decision.outcome.value)
+    """Returns the end of a stash, such as "was cancelled", and its reason if there is one."""
+    text = _ENDS[decision.outcome]
     return f"{text}: {decision.reason}" if decision.reason else text
 
 

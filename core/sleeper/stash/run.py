@@ -73,7 +73,7 @@ def make_stash(
         retry(lambda: locked.enter_context(lock()), on=ConflictError, backoff=_LOCK_ATTEMPTS)
         decision = record.decision()
         if decision is not None and decision.outcome is not Outcome.COMPLETE:
-            raise ConflictError(f"stash {record.name} was {describe_decision(decision)}")
+            raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
         try:
             if decision is None:
                 _copy(instance, record, on_stage)

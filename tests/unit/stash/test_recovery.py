@@ -207,7 +207,7 @@ def test_a_complete_stash_cannot_be_cancelled(stasher: Stasher) -> None:
     stasher.instance.create_table("a", SCHEMA).ingest(rows(1))
     name = stasher.run().root
     record = StashRecords(stasher.instance._ports.storage.root).find(None, name)
-    with pytest.raises(ConflictError, match="has completed already"):
+    with pytest.raises(ConflictError, match="was completed already"):
         cancel_stash(stasher.ports(), record)
     with pytest.raises(InvalidRequestError, match="was completed"):
         check_recoverable(record)
