@@ -1,8 +1,9 @@
 """Does the tasks of stashes: in the process that makes a stash, and in workers."""
 
+from contextlib import suppress
 from dataclasses import replace
 
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.instance import Instance
 from sleeper.query.engine import QueryEngine
 from sleeper.stash.cut import LostTableError, find_table
@@ -81,7 +82,9 @@ class TaskWriter:
                 drop_table(record, cut)
                 return None
             problem = f"table {cut.table!r}: {error}"
-            record.record_problem(cut.id, number, problem)
+            # The disk may be full, or the bucket away: the error of the task is the one to raise.
+            with suppress(SleeperError):
+                record.record_problem(cut.id, number, problem)
             raise
         result = add_results(results)
         record.record_done(cut.id, number, result)

@@ -319,6 +319,28 @@ def test_workers_complete_a_stash_whose_process_died(stasher: Stasher) -> None:
     assert keys(stasher, record.name) == list(ANY_KEYS)
 
 
+def test_an_error_that_cannot_be_recorded_is_raised(
+    stasher: Stasher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instance's disk is full, and the destination refuses."""
+    stasher.instance.create_table("a", SCHEMA).ingest(rows(*ANY_KEYS))
+    record = start(stasher)
+
+    def refuse(*_: object) -> None:
+        raise UnavailableError("the bucket refuses")
+
+    def full(*_: object) -> None:
+        raise UnavailableError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.stash.piece.PieceWriter.write", refuse)
+        patch.setattr(StashRecord, "record_problem", full)
+        with pytest.raises(UnavailableError, match="the bucket refuses"):
+            make_stash(stasher.ports(), record)
+    make_stash(stasher.ports(), record)
+    assert keys(stasher, record.name) == list(ANY_KEYS)
+
+
 def test_a_stash_that_hangs_fails(stasher: Stasher) -> None:
     stasher.instance.create_table("a", SCHEMA).ingest(rows(1))
     record = start(stasher, submitted=True)
