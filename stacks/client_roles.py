@@ -22,7 +22,6 @@ from stacks.constructs.permissions import (
     DATA,
     STATE,
     Permission,
-    administer_stashes,
     change_adapters,
     change_instance_properties,
     change_table_index,
@@ -41,6 +40,7 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.constructs.role import allow
+from stacks.constructs.stash_permissions import administer_stashes
 from stacks.deployment import Deployment
 
 _INGEST_QUEUES = {

@@ -27,18 +27,17 @@ from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    advance_stashes,
     commit,
     count,
     read_objects,
     read_sketches,
     read_state,
     receive,
-    run_stash_tasks,
     send,
     track,
 )
 from stacks.constructs.schedule import start_every
+from stacks.constructs.stash_permissions import advance_stashes, run_stash_tasks
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.deployment import Deployment
 

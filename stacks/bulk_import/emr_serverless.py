@@ -22,9 +22,9 @@ from stacks.constructs.permissions import (
     import_in_bulk,
     pass_role,
     run_adapters_with_spark,
-    write_stashes_with_spark,
 )
 from stacks.constructs.role import make_role
+from stacks.constructs.stash_permissions import write_stashes_with_spark
 from stacks.deployment import Deployment
 from stacks.network import NetworkStack
 

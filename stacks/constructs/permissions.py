@@ -19,7 +19,6 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS,
     QUERY_TRACKER,
     RECENT,
-    STASHES,
     TABLE_DATA,
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_NAME,
@@ -32,7 +31,7 @@ from sleeper.properties.deployed import (
     DeployedTable,
     Index,
 )
-from sleeper.properties.deployment import ADAPTER_SECRETS, STASH_BUCKET
+from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS, OptionalStack
 from stacks.deployment import Deployment, queue_named
 
@@ -63,9 +62,9 @@ class Permission:
 def find_tables(of: Deployment) -> list[Permission]:
     """Allows reading properties, user code and the table index, which every program needs."""
     return [
-        Permission(("s3:GetObject",), _objects(of, CONFIG, "instance.properties")),
-        Permission(("s3:GetObject",), _objects(of, CONFIG, "tables/*"), "a file for each table"),
-        Permission(("s3:GetObject",), _objects(of, CONFIG, "code/*"), "wheels of user code"),
+        Permission(("s3:GetObject",), objects_in(of, CONFIG, "instance.properties")),
+        Permission(("s3:GetObject",), objects_in(of, CONFIG, "tables/*"), "a file for each table"),
+        Permission(("s3:GetObject",), objects_in(of, CONFIG, "code/*"), "wheels of user code"),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
         Permission((*_READ_ITEMS, "dynamodb:Scan"), [of.table_arn(table) for table in _INDEXES]),
     ]
@@ -103,7 +102,7 @@ def change_table_index(of: Deployment) -> list[Permission]:
         Permission((*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]),
         Permission(
             ("s3:PutObject", "s3:DeleteObject"),
-            _objects(of, CONFIG, "tables/*"),
+            objects_in(of, CONFIG, "tables/*"),
             "a file for each table",
         ),
     ]
@@ -187,13 +186,13 @@ def delete_objects(of: Deployment, *kinds: str) -> Permission:
 def write_spilled(of: Deployment) -> Permission:
     """Allows writing spilled rows of Athena's reads."""
     actions = ("s3:PutObject", "s3:AbortMultipartUpload")
-    return Permission(actions, _objects(of, ATHENA_SPILL, "athena/*"), "blocks of later queries")
+    return Permission(actions, objects_in(of, ATHENA_SPILL, "athena/*"), "blocks of later queries")
 
 
 def read_sources(of: Deployment) -> list[Permission]:
     """Allows reading users' source buckets, and uploads in the data bucket."""
     arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in of.get(INGEST_SOURCE_BUCKETS)]
-    uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
+    uploads = objects_in(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return [
         # Without it, S3 reports a missing object as forbidden.
         Permission(("s3:ListBucket",), [*arns, of.bucket_arn(TABLE_DATA)]),
@@ -205,19 +204,21 @@ def read_adapters(of: Deployment) -> list[Permission]:
     """Allows reading the definitions of adapters."""
     return [
         Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
-        Permission(("s3:GetObject",), _objects(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER),
+        Permission(("s3:GetObject",), objects_in(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER),
     ]
 
 
 def mark_due_adapters(of: Deployment) -> Permission:
     """Allows recording the due time of an adapter's last run."""
-    return Permission(("s3:PutObject",), _objects(of, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER)
+    return Permission(
+        ("s3:PutObject",), objects_in(of, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER
+    )
 
 
 def change_adapters(of: Deployment) -> Permission:
     """Allows creating, changing and deleting definitions of adapters."""
     actions = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-    return Permission(actions, _objects(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
+    return Permission(actions, objects_in(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
 
 
 def read_secrets(of: Deployment) -> list[Permission]:
@@ -251,70 +252,11 @@ def _secret_arn(of: Deployment, name: str) -> str:
 _EACH_ADAPTER = "an object for each adapter"
 
 
-def advance_stashes(of: Deployment) -> list[Permission]:
-    """Allows starting, completing and pruning stashes, and their records."""
-    return [
-        *_use_stash_records(of),
-        *write_stashes(of),
-        Permission(("s3:DeleteObject",), [f"{_stash_bucket_arn(of)}/*"], _EACH_STASH),
-    ]
-
-
-def run_stash_tasks(of: Deployment) -> list[Permission]:
-    """Allows writing the files of stashes, and recording the results of tasks."""
-    return [
-        Permission(("s3:GetObject", "s3:PutObject"), _stash_records(of), _EACH_STASH),
-        *write_stashes(of),
-    ]
-
-
-def write_stashes_with_spark(of: Deployment) -> list[Permission]:
-    """Allows Spark to write large tables of stashes, if the instance makes stashes."""
-    if not of.has(OptionalStack.STASH):
-        return []
-    return [*run_stash_tasks(of), read_objects(of, DATA)]
-
-
-def administer_stashes(of: Deployment) -> list[Permission]:
-    """Allows the commands that start, schedule, cancel and prune stashes."""
-    return advance_stashes(of)
-
-
-def write_stashes(of: Deployment) -> list[Permission]:
-    """Allows reading and writing stashes."""
-    arn = _stash_bucket_arn(of)
-    actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")
-    return [
-        Permission(("s3:ListBucket",), [arn]),
-        Permission(actions, [f"{arn}/*"], _EACH_STASH),
-    ]
-
-
 def read_sketches(of: Deployment) -> Permission:
     """Allows reading the distribution of keys in data files, but no rows."""
     return Permission(
-        ("s3:GetObject",), _objects(of, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
+        ("s3:GetObject",), objects_in(of, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
     )
-
-
-def _use_stash_records(of: Deployment) -> list[Permission]:
-    actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
-    return [
-        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
-        Permission(actions, _stash_records(of), _EACH_STASH),
-    ]
-
-
-def _stash_records(of: Deployment) -> list[str]:
-    return _objects(of, TABLE_DATA, "stashes/*")
-
-
-def _stash_bucket_arn(of: Deployment) -> str:
-    given = of.get(STASH_BUCKET)
-    return of.bucket_arn(STASHES) if given is None else f"arn:{Aws.PARTITION}:s3:::{given}"
-
-
-_EACH_STASH = "a folder for each stash"
 
 
 def import_in_bulk(of: Deployment) -> list[Permission]:
@@ -332,7 +274,7 @@ def import_in_bulk(of: Deployment) -> list[Permission]:
 
 def upload_files(of: Deployment) -> Permission:
     """Allows uploading files to the data bucket, for ingest jobs."""
-    uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
+    uploads = objects_in(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return Permission(("s3:PutObject", "s3:AbortMultipartUpload"), uploads, "files to ingest")
 
 
@@ -385,7 +327,7 @@ def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
 def change_instance_properties(of: Deployment) -> list[Permission]:
     """Allows reading and writing the file of instance properties."""
     return [
-        Permission(("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")),
+        Permission(("s3:GetObject", "s3:PutObject"), objects_in(of, CONFIG, "instance.properties")),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
     ]
 
@@ -404,5 +346,6 @@ def _of_tables(of: Deployment, kinds: Iterable[str]) -> list[str]:
     return [f"{of.bucket_arn(TABLE_DATA)}/*/{pattern}" for pattern in below]
 
 
-def _objects(of: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:
+def objects_in(of: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:
+    """Returns the ARNs of a bucket's objects by patterns of their keys."""
     return [f"{of.bucket_arn(bucket)}/{pattern}" for pattern in patterns]
