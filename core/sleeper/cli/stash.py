@@ -30,6 +30,20 @@ Destination = Annotated[
         "the URL of another file system.",
     ),
 ]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Table to copy. Repeatable. Default: all tables.",
+        autocompletion=complete_table,
+    ),
+]
+Atomic = Annotated[bool, typer.Option("--atomic", help="Copy all tables as of the same moment.")]
+Format = Annotated[
+    StashFormat,
+    typer.Option("--format", help="Format of the files: gzipped JSON lines, or Parquet."),
+]
 OptionalDestination = Annotated[
     str | None,
     typer.Option(
@@ -62,23 +76,9 @@ StashedTableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of 
 def run(
     instance: "Instance",
     destination: Destination,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="TABLE",
-            help="Table to copy. Repeatable. Default: all tables.",
-            autocompletion=complete_table,
-        ),
-    ] = None,
-    atomic: Annotated[
-        bool,
-        typer.Option("--atomic", help="Copy all tables as of the same moment."),
-    ] = False,
-    file_format: Annotated[
-        StashFormat,
-        typer.Option("--format", help="Format of the files: gzipped JSON lines, or Parquet."),
-    ] = StashFormat.JSON,
+    table: Tables = None,
+    atomic: Atomic = False,
+    file_format: Format = StashFormat.JSON,
     submit: Annotated[
         bool,
         typer.Option("--submit", help="Let workers make the stash, and do not wait for its end."),

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import OutputKind, OutputOption, complete_table
+from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings, warn
-from sleeper.cli.stash import Destination
+from sleeper.cli.stash import Atomic, Destination, Format, Tables
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
@@ -67,22 +67,9 @@ def schedule(
             help="Place of the stashes. Default: list all schedules.",
         ),
     ] = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="TABLE",
-            help="Table to copy. Repeatable. Default: all tables.",
-            autocompletion=complete_table,
-        ),
-    ] = None,
-    atomic: Annotated[
-        bool, typer.Option("--atomic", help="Copy all tables as of the same moment.")
-    ] = False,
-    file_format: Annotated[
-        StashFormat,
-        typer.Option("--format", help="Format of the files: gzipped JSON lines, or Parquet."),
-    ] = StashFormat.JSON,
+    table: Tables = None,
+    atomic: Atomic = False,
+    file_format: Format = StashFormat.JSON,
     only_if_requested: Annotated[
         bool,
         typer.Option(

@@ -127,6 +127,16 @@ def test_examples_in_help_use_the_command(command: list[str]) -> None:
     assert f"sleeper {' '.join(command)}" in examples
 
 
+def run_program(program: str, instance: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(instance)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: Path) -> None:
     program = (
         "import sys\n"
@@ -140,13 +150,7 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
         "        assert exit.code == 0\n"
         "sys.exit(' '.join({'pyarrow', 'datafusion', 'pandas'} & sys.modules.keys()) or 0)\n"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(tmp_path / "here")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    process = run_program(program, tmp_path / "here")
     assert (process.returncode, process.stderr) == (0, "")
 
 
@@ -166,13 +170,7 @@ def test_a_command_of_the_engine_ends_without_a_finalization(
         "sys.argv = ['sleeper', 'sql', 'SELECT count(*) AS n FROM cities', '--format', 'json']\n"
         "main()\n"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(tmp_path / "here")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    process = run_program(program, tmp_path / "here")
     assert process.returncode == 0, process.stderr
     assert [json.loads(line).keys() for line in process.stdout.splitlines()[:1]] == [{"n"}]
     assert process.stdout.splitlines()[1:] == ["thread", "at exit"]
