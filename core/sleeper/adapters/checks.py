@@ -3,7 +3,6 @@
 from sleeper.adapters.definition import Adapter, DatabaseSource, Engine, FilesSource, TableSource
 from sleeper.adapters.postgresql import check_database
 from sleeper.adapters.run import OpenSpark
-from sleeper.adapters.secrets import read_secret
 from sleeper.adapters.source_files import find_files
 from sleeper.adapters.table_rows import check_table
 from sleeper.datafiles.sources.files import (
@@ -15,6 +14,7 @@ from sleeper.datafiles.sources.parquet import open_parquet
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.instance import Instance
 from sleeper.properties.table import EXTRA_COLUMNS_REFUSED
+from sleeper.runs.secrets import read_secret
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket_folder import SourceFile
 

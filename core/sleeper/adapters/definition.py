@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Annotated, Any
 
 from sleeper.adapters.database_url import DatabaseKind, parse_database_url
-from sleeper.adapters.secrets import parse_secret
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
+from sleeper.runs.secrets import parse_secret
 from sleeper.schedule import Schedule
 from sleeper.statestore.version import parse_version_text
 from sleeper.storage.location import LOCAL_SCHEME

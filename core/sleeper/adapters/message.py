@@ -13,7 +13,6 @@ from sleeper.adapters.definition import (
     FilesSource,
     check_adapter_name,
 )
-from sleeper.adapters.secrets import SecretPlace, parse_secret
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
@@ -23,6 +22,7 @@ from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
 from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
+from sleeper.runs.secrets import SecretPlace, parse_secret
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHAT = "adapter message"

@@ -18,7 +18,6 @@ from sleeper.adapters.database_errors import database_error
 from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.database_url import DatabaseKind, parse_database_url
 from sleeper.adapters.definition import DatabaseSource
-from sleeper.adapters.secrets import SECRET_FORMS
 from sleeper.adapters.sql_columns import (
     POSTGRESQL_FORMATS,
     ColumnKind,
@@ -28,6 +27,7 @@ from sleeper.adapters.sql_columns import (
     select_rows,
 )
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
+from sleeper.runs.secrets import SECRET_FORMS
 from sleeper.schema.model import Schema
 
 R = TypeVar("R")

@@ -21,7 +21,6 @@ from sleeper.adapters.definition import (
 )
 from sleeper.adapters.message import check_run_id
 from sleeper.adapters.postgresql import read_database
-from sleeper.adapters.secrets import read_secret
 from sleeper.adapters.source_files import find_files
 from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import pinned_table
@@ -31,6 +30,7 @@ from sleeper.ingest.service import describe_rows_job, ingest_table
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, new_run_id
 from sleeper.runs.commit import find_earlier_commit
+from sleeper.runs.secrets import read_secret
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, track_run, unknown_table_id
 from sleeper.schema.model import Schema
