@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sleeper.adapters.database_url import DatabaseKind, split_user
 from sleeper.adapters.definition import DatabaseSource, Engine
+from sleeper.databases.url import DatabaseKind, split_user
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.spark import jdbc

@@ -21,9 +21,9 @@ from sleeper.adapters.report import show_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
 from sleeper.adapters.source_text import DatabaseOptions
-from sleeper.adapters.sql_columns import select_rows
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
+from sleeper.databases.columns import select_rows
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.run import IngestProgress
 from sleeper.instance import Instance

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Annotated, Any
 
-from sleeper.adapters.database_url import DatabaseKind, parse_database_url
+from sleeper.databases.url import DatabaseKind, parse_database_url
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
 from sleeper.runs.secrets import parse_secret

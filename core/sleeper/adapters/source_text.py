@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.adapters.database_url import DatabaseKind, is_database_url, split_user
 from sleeper.adapters.definition import (
     TIMEOUT_SECONDS_MAX,
     DatabaseSource,
@@ -19,8 +18,9 @@ from sleeper.adapters.definition import (
     Source,
     TableSource,
 )
-from sleeper.adapters.sql_columns import relation_of
 from sleeper.clock import parse_duration
+from sleeper.databases.columns import relation_of
+from sleeper.databases.url import DatabaseKind, is_database_url, split_user
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.instance import Instance
 from sleeper.storage.bucket import is_s3_url

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
-from sleeper.adapters.sql_columns import PART_COLUMN, ColumnKind, DatabaseColumn
+from sleeper.databases.columns import PART_COLUMN, ColumnKind, DatabaseColumn
 from sleeper.errors import InvalidRequestError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

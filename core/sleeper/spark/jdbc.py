@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from sleeper.adapters.database_rows import fit_rows
-from sleeper.adapters.database_url import DatabaseKind, parse_database_url
 from sleeper.adapters.definition import DatabaseSource
-from sleeper.adapters.sql_columns import (
+from sleeper.adapters.sql_parts import plan_parts
+from sleeper.databases.columns import (
     PART_COLUMN,
     POSTGRESQL_FORMATS,
     DatabaseColumn,
@@ -30,7 +30,7 @@ from sleeper.adapters.sql_columns import (
     select_bounds,
     select_rows,
 )
-from sleeper.adapters.sql_parts import plan_parts
+from sleeper.databases.url import DatabaseKind, parse_database_url
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Schema

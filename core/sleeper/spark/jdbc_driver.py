@@ -13,9 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sleeper.adapters.database_errors import database_error
-from sleeper.adapters.database_url import DatabaseKind, DatabaseUrl
-from sleeper.adapters.sql_columns import ColumnKind, DatabaseColumn
+from sleeper.databases.columns import ColumnKind, DatabaseColumn
+from sleeper.databases.errors import database_error
+from sleeper.databases.url import DatabaseKind, DatabaseUrl
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.spark.session import raise_task_errors
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.adapters.sql_columns import ColumnKind, DatabaseColumn
 from sleeper.adapters.sql_parts import Bounds, plan_parts
+from sleeper.databases.columns import ColumnKind, DatabaseColumn
 from sleeper.errors import InvalidRequestError
 
 _NUMBER = DatabaseColumn("n", "int8", ColumnKind.INTEGER)

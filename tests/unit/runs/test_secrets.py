@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.adapters.database_url import is_database_url, parse_database_url, split_user
+from sleeper.databases.url import is_database_url, parse_database_url, split_user
 from sleeper.errors import InvalidRequestError
 from sleeper.runs.secrets import parse_secret, read_secret
 

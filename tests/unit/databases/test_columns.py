@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.adapters.database_errors import database_error
-from sleeper.adapters.database_url import DatabaseKind
-from sleeper.adapters.sql_columns import (
+from sleeper.databases.columns import (
     ColumnKind,
     DatabaseColumn,
     check_columns,
@@ -15,6 +13,8 @@ from sleeper.adapters.sql_columns import (
     select_bounds,
     select_rows,
 )
+from sleeper.databases.errors import database_error
+from sleeper.databases.url import DatabaseKind
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import (
     DecimalType,

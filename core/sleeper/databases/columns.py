@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sleeper.adapters.database_url import DatabaseKind
+from sleeper.databases.url import DatabaseKind
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.schema.model import (
     DecimalType,
