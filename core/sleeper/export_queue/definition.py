@@ -53,7 +53,7 @@ class ExporterSettings:
 
     text: str
     password: Annotated[str | None, _OPTIONAL] = None
-    options: Annotated[dict[str, str], _OPTIONAL] = field(default_factory=dict)
+    options: Annotated[Mapping[str, str], _OPTIONAL] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.password is not None:

@@ -59,8 +59,8 @@ class BucketStatus:
     """The state of a bucket that has items.
 
     `failures` counts failed calls of the exporter since the last success, of which `refusals` were
-    not due to an unavailable receiver. `error` is the last one. The bucket waits until `due_ms`, and
-    a worker has it until `claimed_until_ms`; both are 0 otherwise.
+    not due to an unavailable receiver. `error` is the last one. The bucket waits until `due_ms`,
+    and a worker has it until `claimed_until_ms`; both are 0 otherwise.
     """
 
     bucket: int
