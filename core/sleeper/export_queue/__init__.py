@@ -1,4 +1,4 @@
-"""Export queues: data that committed transactions send to other systems (design note 0016).
+"""Export queues: data that committed transactions send to other systems.
 
 A queue belongs to a table. Its *exports* are keys with values, under the number of the transaction
 that made them. *Taking up* (`take_up`) reads exports from the log or the changes of the table,
