@@ -30,7 +30,7 @@ from sleeper.deletion.service import (
     delete_table_rows,
 )
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
-from sleeper.files import new_key_path
+from sleeper.files import KeyFile, new_key_path
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.properties.instance import SORT_MEMORY_BYTES
@@ -68,8 +68,37 @@ def delete_rows(
     More keys than the log should hold are written to a key file.
     """
     table = instance.table(table_name)
+    keys, others = _split_keys(table, regions)
+    if not keys:
+        return delete_table_rows(table, others, delete_id)
+    source = {"keys": hash_request(repr(keys)).hex()}
+    run = _Run(table, delete_id, source, others)
+    return run.execute(lambda schema: _listed_keys(schema, keys), _NO_PROGRESS)
+
+
+def write_delete(
+    table: OpenTable, regions: Sequence[Region], delete_id: str, request: str
+) -> DeleteRows:
+    """Returns a delete of rows in the regions, which the caller commits.
+
+    More keys than the log should hold are written to a key file.
+    """
+    keys, others = _split_keys(table, regions)
+    if not keys:
+        return DeleteRows(tuple(others), request=request, id=delete_id)
+    with table.state.reading() as now:
+        run_start_ms = now.run_start(table.instance.clock())
+        schema = keys_schema(now.schema)
+    file = _write_keys(table, run_start_ms, schema, _listed_keys(schema, keys), lambda _: None)
+    return DeleteRows(tuple(others), file, run_start_ms, request, id=delete_id)
+
+
+def _split_keys(
+    table: OpenTable, regions: Sequence[Region]
+) -> tuple[Sequence[Key], Sequence[Region]]:
+    """Returns the distinct keys to write to a key file, in order, and the other regions."""
     if _estimate_bytes(regions) <= REGION_BYTES_MAX:
-        return delete_table_rows(table, regions, delete_id)
+        return (), regions
     with table.state.reading() as state:
         schema = state.schema
     keys, others = set[Key](), list[Region]()
@@ -79,9 +108,7 @@ def delete_rows(
             others.append(region)
         else:
             keys.add(key)
-    if not keys:
-        return delete_table_rows(table, regions, delete_id)
-    return _delete_listed_keys(table, sorted(keys), others, delete_id)
+    return sorted(keys), others
 
 
 def _estimate_bytes(regions: Sequence[Region]) -> int:
@@ -146,20 +173,30 @@ def delete_key_rows(
     return _Run(table, delete_id, "keys in memory", regions).execute(read, progress)
 
 
-def _delete_listed_keys(
-    table: OpenTable, keys: Sequence[Key], regions: Sequence[Region], delete_id: str | None
-) -> DeleteResult:
-    """Deletes the rows with one of the distinct keys, and those of the regions."""
+def _listed_keys(schema: Schema, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+    kind = arrow_schema(schema)
+    for start in range(0, len(keys), _KEYS_PER_BATCH):
+        columns = zip(*keys[start : start + _KEYS_PER_BATCH], strict=True)
+        arrays = [pa.array(c, t) for c, t in zip(columns, kind.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=kind)
 
-    def read(schema: Schema) -> Iterator[pa.RecordBatch]:
-        kind = arrow_schema(schema)
-        for start in range(0, len(keys), _KEYS_PER_BATCH):
-            columns = zip(*keys[start : start + _KEYS_PER_BATCH], strict=True)
-            arrays = [pa.array(c, t) for c, t in zip(columns, kind.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=kind)
 
-    digest = hash_request(repr(sorted(keys))).hex()
-    return _Run(table, delete_id, {"keys": digest}, regions).execute(read, _NO_PROGRESS)
+def _write_keys(
+    table: OpenTable,
+    run_start_ms: int,
+    schema: Schema,
+    batches: Iterator[pa.RecordBatch],
+    on_written: OnRows,
+) -> KeyFile | None:
+    """Writes the keys to a new key file. Returns None if there are none."""
+    engine = engine_settings(table.instance, SORT_MEMORY_BYTES)
+    with spill_folder(engine, "delete") as folder:
+        keys = UnsortedRows(schema, folder)
+        keys.add_batches(batches)
+        path = new_key_path(table.ref.id, run_start_ms)
+        settings = file_settings(table.properties())
+        root = table.instance.storage.root
+        return write_key_file(root, path, keys, engine, settings, on_written)
 
 
 def _read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
@@ -202,14 +239,8 @@ class _Run:
                     f"by transaction {applied.number} with other content"
                 )
             return DeleteResult(self._id, applied.number, len(self._regions), True)
-        engine = engine_settings(instance, SORT_MEMORY_BYTES)
-        with spill_folder(engine, "delete") as folder:
-            keys = UnsortedRows(schema, folder)
-            keys.add_batches(_counted(read(schema), progress.rows_read))
-            path = new_key_path(self._table.ref.id, run_start_ms)
-            settings = file_settings(self._table.properties())
-            root = instance.storage.root
-            file = write_key_file(root, path, keys, engine, settings, progress.keys_written)
+        batches = _counted(read(schema), progress.rows_read)
+        file = _write_keys(self._table, run_start_ms, schema, batches, progress.keys_written)
         if file is None and not self._regions:
             raise InvalidRequestError("no rows to delete (expected at least one key)")
         delete = DeleteRows(self._regions, file, run_start_ms, self._request, id=self._id)

@@ -1,6 +1,7 @@
 """Runs one ingest: reads and sorts rows, writes data files, commits them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -228,23 +229,51 @@ def _run(
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
     start = begin_run(table.state, table.clock, job_id)
-    with spill_folder(table.engine, "ingest") as folder:
-        gathered = GatheredRows(table.schema, folder)
-        gather(gathered)
+    with stage_rows(table, start) as staged:
+        gather(staged.gathered)
+        files = staged.write(progress)
+    return commit_new_files(table, job_id, start, files, request)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The rows of a run on local disk, in the order of the input, until they are written."""
+
+    table: IngestTable
+    start: RunStart
+    gathered: GatheredRows
+
+    def add_batches(self, batches: Iterable[pa.RecordBatch], op_column: str | None = None) -> None:
+        """Checks and adds Arrow batches. InvalidRequestError if a row does not fit."""
+        schema = self.table.schema
+        operations = make_operations(schema, op_column)
+        checker = RowChecker(schema, "(in-memory rows)", None, operations=operations)
+        self.gathered.add_batches(read_batches(iter(batches), checker))
+
+    def write(self, progress: IngestProgress | None = None) -> tuple[NewFile, ...]:
+        """Sorts the rows and writes them to data files, which nothing has committed yet."""
+        table = self.table
         with table.state.reading() as state:
             leaves = list(state.partitions.leaves())
         target = WriteTarget(
             table.root,
             table.table_id,
-            gathered.written,
+            self.gathered.written,
             leaves,
-            start.ms,
+            self.start.ms,
             table.files,
             table.engine.threads,
         )
-        rows = gathered.in_order(table.engine)
-        written = write_sorted(rows, target, table.strategy, progress.rows_written)
-    return commit_new_files(table, job_id, start, new_files(written), request)
+        rows = self.gathered.in_order(table.engine)
+        on_rows = (progress or _NO_PROGRESS).rows_written
+        return new_files(write_sorted(rows, target, table.strategy, on_rows))
+
+
+@contextmanager
+def stage_rows(table: IngestTable, start: RunStart) -> Iterator[StagedRows]:
+    """Yields an empty stage of rows, whose local files are deleted at the end."""
+    with spill_folder(table.engine, "ingest") as folder:
+        yield StagedRows(table, start, GatheredRows(table.schema, folder))
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
