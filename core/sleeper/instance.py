@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords, SendFrame
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueName, ResultsQueue
@@ -95,6 +96,7 @@ class Jobs:
 
     `queues` are the instance's queues, and `queue` opens one. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
+    `export_store` has the waiting exports of export queues.
     Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
     """
 
@@ -107,6 +109,7 @@ class Jobs:
     file_requests: Callable[[], FileRequests]
     launcher: Callable[[JobKind], TaskLauncher] | None
     spark_platform: Callable[[PlatformName], SparkPlatform] | None
+    export_store: Callable[[], ExportStore]
 
 
 @dataclass(frozen=True, slots=True)

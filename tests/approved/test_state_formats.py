@@ -26,6 +26,7 @@ from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.change_schema import ChangeSchema
+from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
@@ -37,6 +38,13 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.export_queues import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    ExportRows,
+    QueueExports,
+)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -137,6 +145,11 @@ TRANSACTIONS = [
     BeginLoad("j", id="i"),
     PublishSnapshot("j", 1, (NewFile(FILE, ((LEFT, 10),)),), "request", begun=3),
     ExpireSnapshots((3, 5), id="i"),
+    CreateExportQueue("q", "ingest", '{"name":"q"}', id="i"),
+    ChangeExportQueue("q", 3, '{"name":"q"}', id="i"),
+    DeleteExportQueue("q", id="i"),
+    ExportRows((QueueExports("q", 3, 2, b"\0\xff"),), id="i"),
+    CheckUnchanged(3, (TREE[1].region,), id="i"),
 ]
 
 

@@ -36,6 +36,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
 from sleeper.jobs.ingest_job import add_id, add_requester
 from sleeper.jobs.queue import QueueName
@@ -199,6 +200,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             ),
             launcher=lambda kind: _launcher(files.instance(), kind),
             spark_platform=lambda name: _platform(files.instance(), name),
+            export_store=_open_export_store,
         ),
         storage=Storage(
             root=root,
@@ -306,6 +308,10 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
         subnets,
         groups,
     )
+
+
+def _open_export_store() -> ExportStore:
+    raise InvalidRequestError("export queues are not available on AWS yet")
 
 
 def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:

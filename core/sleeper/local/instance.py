@@ -16,6 +16,7 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import WORK_QUEUES, QueueName, QueueSettings
+from sleeper.local.export_store import EXPORTS_FILE, LocalExportStore
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import (
     CodeFolder,
@@ -90,6 +91,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     properties = local.properties()
     root = DataRoot(local.folder)
     states = _StateStores(local, root, clock)
+    exports = LocalExportStore(local.folder / EXPORTS_FILE, clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
     @functools.cache
@@ -102,6 +104,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
 
     def close() -> None:
         states.close()
+        exports.close()
         local.close()
 
     return Instance(
@@ -131,6 +134,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             file_requests=functools.cache(lambda: LocalFileRequests(database)),
             launcher=None,
             spark_platform=None,
+            export_store=lambda: exports,
         ),
         storage=Storage(
             root=root,
@@ -148,7 +152,9 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             send_frame=None,
         ),
         background=BackgroundWork(
-            local.folder, lambda: _recover(local, clock), local.database.vacuum
+            local.folder,
+            lambda: _recover(local, clock),
+            lambda: local.database.vacuum() and exports.vacuum(),
         ),
         switch_schedules=None,
         code=UserCode(

@@ -70,6 +70,7 @@ _CUT = (
     "DELETE FROM jobs",
     "DELETE FROM holds",
     "DELETE FROM followers",
+    "DELETE FROM export_queues",
     # Clones of the source have nothing to do with the new table.
     "DELETE FROM pins",
     "DELETE FROM partitions WHERE added > :n",

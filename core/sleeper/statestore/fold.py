@@ -80,12 +80,27 @@ class Fold:
         return self.number + 1
 
     @property
+    def entry_first(self) -> int:
+        """The number of the first transaction of the entry being folded."""
+        return self._first_number or self.next_number
+
+    @property
     def is_snapshot_table(self) -> bool:
         return self.table_type == SNAPSHOT_TABLE
 
     @property
     def initialised(self) -> bool:
         return self.dimensions > 0
+
+    def save(self) -> dict[str, Any]:
+        """Returns the point to which `go_back` undoes what follows. There is one at a time."""
+        self.connection.execute("SAVEPOINT saved")
+        return dict(vars(self))
+
+    def go_back(self, saved: dict[str, Any]) -> None:
+        """Undoes all changes since `save` returned the point."""
+        self.connection.execute("ROLLBACK TO saved")
+        vars(self).update(saved)
 
     def row(self, sql: str, parameters: Any = ()) -> Any:
         """Returns the first row of a query, or None."""

@@ -20,7 +20,7 @@ from functools import cache
 
 from sleeper.errors import DataError
 
-FOLD_FORMAT_VERSION = 4
+FOLD_FORMAT_VERSION = 5
 
 NOT_PINNED = "NOT EXISTS (SELECT 1 FROM pins WHERE pins.file = path_hash)"
 """SQL: no clone needs the data file or key file."""
@@ -69,6 +69,9 @@ CREATE TABLE IF NOT EXISTS snapshot_versions (
   number INTEGER PRIMARY KEY, begun INTEGER NOT NULL, time INTEGER NOT NULL, job TEXT,
   files INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
   ended INTEGER, ended_time INTEGER, expired INTEGER, expired_time INTEGER);
+CREATE TABLE IF NOT EXISTS export_queues (
+  name TEXT PRIMARY KEY, generation INTEGER NOT NULL, source TEXT NOT NULL,
+  definition TEXT NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
   VALUES (1, 0, 0, 0, 0, 0);
 """

@@ -45,9 +45,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Request:
-    """The transactions of one thread, and their outcomes."""
+    """The transactions of one thread, and their outcomes. Those `together` are applied or none."""
 
     transactions: Sequence[EncodedTransaction]
+    together: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
     error: Exception | None = None
     done: bool = False
@@ -70,13 +71,16 @@ class GroupCommitter:
         self._is_alone = False
         self._warned_behind = False
 
-    def commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+    def commit(
+        self, transactions: Sequence[EncodedTransaction], together: bool = False
+    ) -> list[Outcome]:
         """Returns one outcome per transaction. ConflictError after too many conflicts.
 
-        After UnavailableError the outcome is unknown: commit the same transactions again.
+        `together` applies all or none, see `apply_together`. After UnavailableError the outcome is
+        unknown: commit the same transactions again.
         NotFoundError if the log was trimmed beyond this copy of the state.
         """
-        request = _Request(transactions)
+        request = _Request(transactions, together)
         self._waiting.append(request)
         with self._leading:
             while not request.done:
@@ -112,30 +116,27 @@ class GroupCommitter:
                 self._settle([request])
 
     def _commit_group(self, group: list[_Request]) -> None:
-        transactions = [t for request in group for t in request.transactions]
-        outcomes = iter(self._commit_entry(transactions))
-        for request in group:
-            request.outcomes = [next(outcomes) for _ in request.transactions]
+        for request, outcomes in zip(group, self._commit_entry(group), strict=True):
+            request.outcomes = outcomes
             request.done = True
 
-    def _commit_entry(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+    def _commit_entry(self, group: Sequence[_Request]) -> list[list[Outcome]]:
         if self._is_alone:
             with suppress(ConflictError, _NotAllAppliedError):
-                return self._try_commit(transactions, catches_up=False)
+                return self._try_commit(group, catches_up=False)
         return retry(
-            lambda: self._try_commit(transactions, catches_up=True),
+            lambda: self._try_commit(group, catches_up=True),
             on=ConflictError,
             backoff=_CONFLICT_BACKOFF,
         )
 
-    def _try_commit(
-        self, transactions: Sequence[EncodedTransaction], catches_up: bool
-    ) -> list[Outcome]:
+    def _try_commit(self, group: Sequence[_Request], catches_up: bool) -> list[list[Outcome]]:
         """Commits one entry. ConflictError if the copy of the state is stale.
 
         Skipping the catch-up saves a request. The append is conditional on the head, so it detects
         a stale copy; a rejection by a stale copy raises _NotAllAppliedError, to validate again.
         """
+        transactions = [t for request in group for t in request.transactions]
         with self._database.writing() as connection:
             fold = Fold(connection)
             if catches_up:
@@ -144,7 +145,8 @@ class GroupCommitter:
                 self._is_alone = fold.number == number
             first = fold.next_number
             fold.time_ms = self._entry_time(fold, transactions, catches_up)
-            outcomes = [apply_if_valid(fold, t) for t in transactions]
+            grouped = [_apply_request(fold, request) for request in group]
+            outcomes = [outcome for each in grouped for outcome in each]
             if not catches_up and fold.number - first + 1 < len(transactions):
                 raise _NotAllAppliedError
             if fold.number >= first:
@@ -166,7 +168,7 @@ class GroupCommitter:
                         previous_write_id=previous_write_id,
                     )
                 )
-            return outcomes
+            return grouped
 
     def _entry_time(
         self, fold: Fold, transactions: Sequence[EncodedTransaction], is_up_to_date: bool
@@ -256,6 +258,42 @@ def apply_if_valid(fold: Fold, encoded: EncodedTransaction) -> Outcome:
         return Outcome(verdict.status, earlier, verdict.reason)
     apply_transaction(fold, encoded)
     return Outcome(Status.APPLIED, fold.number)
+
+
+def _apply_request(fold: Fold, request: _Request) -> list[Outcome]:
+    if request.together:
+        return apply_together(fold, request.transactions)
+    return [apply_if_valid(fold, t) for t in request.transactions]
+
+
+def apply_together(fold: Fold, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+    """Applies all transactions, or refuses all of them with the reason of the first refusal.
+
+    If the first one whose id is remembered was applied before with the same content, all were.
+    """
+    first = next((t for t in transactions if t.transaction.remembered), None)
+    if first is not None:
+        earlier = fold.applied(first.transaction.id, first.transaction.kind)
+        if earlier is not None and earlier.fingerprint == first.fingerprint:
+            return [_outcome_of_earlier(fold, t) for t in transactions]
+    before = fold.save()
+    outcomes = []
+    for encoded in transactions:
+        outcome = apply_if_valid(fold, encoded)
+        if outcome.refused or (
+            encoded.transaction.remembered and outcome.status is Status.ALREADY_DONE
+        ):
+            fold.go_back(before)
+            return [Outcome(Status.REFUSED, None, outcome.reason)] * len(transactions)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _outcome_of_earlier(fold: Fold, encoded: EncodedTransaction) -> Outcome:
+    transaction = encoded.transaction
+    earlier = fold.applied(transaction.id, transaction.kind) if transaction.remembered else None
+    number = None if earlier is None else earlier.number
+    return Outcome(Status.ALREADY_DONE, number, "committed before")
 
 
 def apply_transaction(fold: Fold, encoded: EncodedTransaction) -> None:

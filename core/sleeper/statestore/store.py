@@ -11,6 +11,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database, translated_errors
+from sleeper.statestore.exports import LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter, catch_up
@@ -25,6 +26,7 @@ from sleeper.statestore.version import Version
 logger = logging.getLogger(__name__)
 
 _SNAPSHOTS_KEPT = 2
+_ENTRIES_PER_READ = 1_000
 
 R = TypeVar("R")
 
@@ -67,6 +69,24 @@ class StateStore:
             return []
         encoded = [encode(t) for t in transactions]
         return self._with_snapshot_fallback(lambda: self._committer.commit(encoded))
+
+    def commit_together(self, *transactions: Transaction) -> list[Outcome]:
+        """Commits all transactions in one entry of the log, in order, or none of them.
+
+        If one is refused, all are, with its reason. If the first one whose id the state remembers
+        was committed before, with the same content, all are already done. Errors as of `commit`.
+        """
+        encoded = [encode(t) for t in transactions]
+        return self._with_snapshot_fallback(lambda: self._committer.commit(encoded, together=True))
+
+    def read_exports(self, after: int) -> LoggedExports:
+        """Returns exports that transactions after a number attached, from some entries of the log.
+
+        `after` is the end of an entry. NotFoundError if the log no longer has them.
+        """
+        entries = self._log.read(after, _ENTRIES_PER_READ)
+        found = [each for entry in entries for each in exports_of_entry(entry)]
+        return LoggedExports(entries[-1].last_number if entries else after, tuple(found))
 
     def commit_or_raise(self, transaction: Transaction) -> int | None:
         """Commits one transaction. StateMovedOnError with the reason if it is refused.
@@ -143,8 +163,8 @@ class StateStore:
     def trim(self, up_to_max: int | None = None) -> int:
         """Trims the unneeded part of the log. Returns its last number, at most `up_to_max`.
 
-        The part ends below the last two verified snapshots, unexpired holds, and followers
-        that have lost no changes.
+        The part ends below the last two verified snapshots, unexpired holds, export queues, and
+        followers that have lost no changes.
         """
         verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT, self._log.head())
         if len(verified) < _SNAPSHOTS_KEPT:
@@ -154,8 +174,8 @@ class StateStore:
             now_ms = max(self._clock(), state.time_ms)
             held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
             if state.is_snapshot_table:
-                followers = []
-        followed = [f.position for f in followers if not f.lost]
+                followers = [f for f in followers if f.is_export_queue]
+        followed = [f.position for f in followers if f.is_export_queue or not f.lost]
         limits = [verified[-1].number, *held, *followed]
         up_to: int = min(limits if up_to_max is None else [*limits, up_to_max])
         self._log.trim(up_to)

@@ -24,6 +24,7 @@ from tests.tables.state_table import StateTable, read_tables
 from tests.unit.statestore.test_fold_property import STEPS, History
 
 TABLES = {
+    "export_queues",
     "pins",
     "position",
     "schema_versions",

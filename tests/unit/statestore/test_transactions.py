@@ -26,6 +26,7 @@ from sleeper.schema.model import DecimalType, Field, PrimitiveType, schema_to_js
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.change_schema import ChangeSchema
+from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
@@ -37,6 +38,13 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.export_queues import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    ExportRows,
+    QueueExports,
+)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -699,6 +707,11 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         BeginLoad("j"),
         PublishSnapshot("j", 1, (), "request", begun=3),
         ExpireSnapshots((3, 5)),
+        CreateExportQueue("q", "ingest", '{"name":"q"}'),
+        ChangeExportQueue("q", 3, "{}"),
+        DeleteExportQueue("q"),
+        ExportRows((QueueExports("q", 3, 2, b"\0\xff"),)),
+        CheckUnchanged(3, (tree[1].region,)),
     ]
     assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)

@@ -44,6 +44,8 @@ _OPERATIONS = {
     "reinitialise_table": "reinitialise table",
     "publish_snapshot": "load",
     "expire_snapshots": "expire versions",
+    "export_rows": "export",
+    "check_unchanged": "check rows that were read",
 }
 
 

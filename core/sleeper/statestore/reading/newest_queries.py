@@ -18,6 +18,7 @@ from sleeper.statestore.rows import (
     sidecars_from_column,
 )
 from sleeper.statestore.snapshot_versions import IN_EXPIRED
+from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,11 @@ class Follower:
     position: int
     lag: int
     lost: int = 0
+
+    @property
+    def is_export_queue(self) -> bool:
+        """Whether it keeps what an export queue has not taken up yet."""
+        return self.name.startswith(FOLLOWER_PREFIX)
 
 
 _WAITING = f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}"

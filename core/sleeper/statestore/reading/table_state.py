@@ -13,6 +13,7 @@ from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import SNAPSHOT_TABLE, is_jump, jump_error
 from sleeper.statestore.reading.change_queries import ChangeQueries
 from sleeper.statestore.reading.delete_queries import DeleteQueries
+from sleeper.statestore.reading.export_queries import ExportQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.history_queries import HistoryQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
@@ -38,8 +39,8 @@ class TableState:
 
     Queries of `partitions` and `files` read at `version`; `number` is the newest
     transaction; `horizon` the oldest version that can be read; `time_ms` the time of the
-    newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and `collection`
-    query the newest state.
+    newest entry; runs that began before `run_bar_ms` cannot commit. `jobs`, `collection` and
+    `export_queues` query the newest state.
 
     InvalidRequestError if the version is below the horizon, in an expired version of a snapshot
     table, or not reached yet, or the time is before that of the oldest readable version;
@@ -85,6 +86,7 @@ class TableState:
         self.changes = ChangeQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.history = HistoryQueries(connection, self.version, dimensions)
+        self.export_queues = ExportQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
 
     def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:

@@ -10,6 +10,7 @@ from sleeper.json_codec import JsonCodec
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_schema import ChangeSchema
+from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
@@ -19,6 +20,12 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.export_queues import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    ExportRows,
+)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -78,6 +85,11 @@ KINDS: dict[str, type[Transaction]] = {
         BeginLoad,
         PublishSnapshot,
         ExpireSnapshots,
+        CreateExportQueue,
+        ChangeExportQueue,
+        DeleteExportQueue,
+        ExportRows,
+        CheckUnchanged,
     )
 }
 

@@ -1,0 +1,350 @@
+"""The storage of a local instance's export queues: `export-queues.db`, an SQLite database.
+
+The file is created with the first queue. It is apart from the instance's database, because exports
+may be large and are written and deleted all the time.
+"""
+
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import ConflictError, NotFoundError, StateMovedOnError, did_you_mean
+from sleeper.jobs.export_store import (
+    BucketStatus,
+    DeadExports,
+    ExportCounts,
+    NewDeadLetter,
+    NewItem,
+    RegisteredQueue,
+    TakenUp,
+    WaitingItem,
+)
+from sleeper.statestore.database import Database
+
+EXPORTS_FILE = "export-queues.db"
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, table_id TEXT NOT NULL,"
+    " generation INTEGER NOT NULL, number INTEGER NOT NULL, bucket INTEGER NOT NULL,"
+    " is_paused INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS items (queue TEXT NOT NULL, bucket INTEGER NOT NULL,"
+    " id TEXT NOT NULL, exports INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    " added_ms INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (queue, bucket, id))",
+    # The counts of a bucket are read without the contents.
+    "CREATE INDEX IF NOT EXISTS items_of_buckets"
+    " ON items (queue, bucket, exports, bytes, added_ms)",
+    "CREATE TABLE IF NOT EXISTS buckets (queue TEXT NOT NULL, bucket INTEGER NOT NULL,"
+    " failures INTEGER NOT NULL DEFAULT 0, refusals INTEGER NOT NULL DEFAULT 0,"
+    " error TEXT NOT NULL DEFAULT '', due_ms INTEGER NOT NULL DEFAULT 0, owner TEXT,"
+    " claimed_until_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS dead_letters (position INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " queue TEXT NOT NULL, bucket INTEGER NOT NULL, id TEXT NOT NULL, exports INTEGER NOT NULL,"
+    " content BLOB NOT NULL, error TEXT NOT NULL, died_ms INTEGER NOT NULL,"
+    " UNIQUE (queue, bucket, id))",
+)
+_QUEUE_TABLES = ("queues", "items", "buckets", "dead_letters")
+
+
+class LocalExportStore:
+    """Implements `sleeper.jobs.export_store.ExportStore`. Safe for threads and processes."""
+
+    def __init__(self, path: Path, clock: Clock = system_clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._database = Database(path)
+        self._has_tables = False
+
+    def register(self, name: str, table_id: str) -> RegisteredQueue:
+        """See the port."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO queues VALUES (?, ?, 0, 0, 0, 0)", (name, table_id)
+            )
+            queue = _find(connection, name)
+        if queue.table_id != table_id:
+            raise ConflictError(f"export queue {name!r} already exists, of another table")
+        return queue
+
+    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+        """See the port."""
+        with self._writing() as connection:
+            _find(connection, name)
+            connection.execute(
+                "UPDATE queues SET generation = ?, number = ?, bucket = ?"
+                " WHERE name = ? AND generation = 0",
+                (generation, taken_up.number, taken_up.bucket, name),
+            )
+
+    def find(self, name: str) -> RegisteredQueue:
+        """See the port."""
+        with self._reading() as connection:
+            if connection is None:
+                raise NotFoundError(f"export queue {name!r} does not exist")
+            return _find(connection, name)
+
+    def list(self) -> Sequence[RegisteredQueue]:
+        """See the port."""
+        with self._reading() as connection:
+            return [] if connection is None else _queues(connection)
+
+    def remove(self, name: str) -> None:
+        """See the port."""
+        if not self._path.exists():
+            return
+        with self._writing() as connection:
+            for table in _QUEUE_TABLES:
+                column = "name" if table == "queues" else "queue"
+                connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))
+
+    def pause(self, name: str, paused: bool) -> None:
+        """See the port."""
+        with self._changing(name) as connection:
+            connection.execute("UPDATE queues SET is_paused = ? WHERE name = ?", (paused, name))
+
+    def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
+        """See the port. Items and position are stored in one transaction."""
+        now = self._clock()
+        with self._changing(name, generation) as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (name, each.bucket, each.id, each.exports, len(each.content), now, each.content)
+                    for each in items
+                ],
+            )
+            connection.execute(
+                "UPDATE queues SET number = ?, bucket = ?"
+                " WHERE name = ? AND (number, bucket) < (?, ?)",
+                (to.number, to.bucket, name, to.number, to.bucket),
+            )
+
+    def counts(self, name: str) -> ExportCounts:
+        """See the port."""
+        with self._reading_queue(name) as connection:
+            pending, size = connection.execute(
+                "SELECT coalesce(sum(exports), 0), coalesce(sum(bytes), 0) FROM items"
+                " WHERE queue = ?",
+                (name,),
+            ).fetchone()
+            (dead,) = connection.execute(
+                "SELECT coalesce(sum(exports), 0) FROM dead_letters WHERE queue = ?", (name,)
+            ).fetchone()
+        return ExportCounts(pending, size, dead)
+
+    def buckets(self, name: str) -> Sequence[BucketStatus]:
+        """See the port."""
+        now = self._clock()
+        with self._reading_queue(name) as connection:
+            rows = connection.execute(
+                "SELECT i.bucket, count(*), sum(i.exports), sum(i.bytes), min(i.added_ms),"
+                " coalesce(b.failures, 0), coalesce(b.refusals, 0), coalesce(b.error, ''),"
+                " coalesce(b.due_ms, 0), coalesce(b.claimed_until_ms, 0) FROM items i"
+                " LEFT JOIN buckets b ON b.queue = i.queue AND b.bucket = i.bucket"
+                " WHERE i.queue = ? GROUP BY i.bucket ORDER BY i.bucket",
+                (name,),
+            ).fetchall()
+        found = [BucketStatus(*row) for row in rows]
+        return [s if s.claimed_until_ms > now else replace(s, claimed_until_ms=0) for s in found]
+
+    def claim(self, name: str, bucket: int, owner: str, seconds: float) -> bool:
+        """See the port."""
+        now = self._clock()
+        with self._changing(name) as connection:
+            claimed = connection.execute(
+                "INSERT INTO buckets (queue, bucket, owner, claimed_until_ms) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET owner = excluded.owner,"
+                " claimed_until_ms = excluded.claimed_until_ms"
+                " WHERE owner IS NULL OR owner = excluded.owner OR claimed_until_ms <= ?",
+                (name, bucket, owner, now + int(seconds * 1000), now),
+            )
+            return claimed.rowcount == 1
+
+    def release(self, name: str, bucket: int, owner: str) -> None:
+        """See the port."""
+        with self._writing() as connection:
+            _release(connection, name, bucket, owner)
+
+    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[WaitingItem]:
+        """See the port."""
+        items: list[WaitingItem] = []
+        size = 0
+        with self._reading_queue(name) as connection:
+            rows = connection.execute(
+                "SELECT id, exports, content FROM items WHERE queue = ? AND bucket = ? ORDER BY id",
+                (name, bucket),
+            )
+            for row in rows:
+                item = WaitingItem(*row)
+                size += len(item.content)
+                if items and size > bytes_max:
+                    break
+                items.append(item)
+        return items
+
+    def settle(
+        self,
+        name: str,
+        bucket: int,
+        owner: str,
+        removed: Sequence[str],
+        dead: Sequence[NewDeadLetter] = (),
+    ) -> None:
+        """See the port."""
+        now = self._clock()
+        with self._owning(name, bucket, owner) as connection:
+            connection.executemany(
+                "DELETE FROM items WHERE queue = ? AND bucket = ? AND id = ?",
+                [(name, bucket, item) for item in removed],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO dead_letters"
+                " (queue, bucket, id, exports, content, error, died_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(name, bucket, d.id, d.exports, d.content, d.error, now) for d in dead],
+            )
+            connection.execute(
+                "UPDATE buckets SET failures = 0, refusals = 0, error = '', due_ms = 0"
+                " WHERE queue = ? AND bucket = ?",
+                (name, bucket),
+            )
+
+    def record_failure(
+        self, name: str, bucket: int, owner: str, error: str, is_refusal: bool, due_ms: int
+    ) -> None:
+        """See the port."""
+        with self._owning(name, bucket, owner) as connection:
+            connection.execute(
+                "UPDATE buckets SET failures = failures + 1, refusals = refusals + ?, error = ?,"
+                " due_ms = ? WHERE queue = ? AND bucket = ?",
+                (is_refusal, error, due_ms, name, bucket),
+            )
+            _release(connection, name, bucket, owner)
+
+    def retry_now(self, name: str) -> int:
+        """See the port."""
+        with self._changing(name) as connection:
+            waiting = connection.execute(
+                "UPDATE buckets SET due_ms = 0 WHERE queue = ? AND due_ms > 0", (name,)
+            )
+            return waiting.rowcount
+
+    def dead_letters(self, name: str, limit: int = 100) -> Sequence[DeadExports]:
+        """See the port."""
+        with self._reading_queue(name) as connection:
+            rows = connection.execute(
+                "SELECT bucket, id, exports, content, error, died_ms FROM dead_letters"
+                " WHERE queue = ? ORDER BY position LIMIT ?",
+                (name, limit),
+            ).fetchall()
+        return [DeadExports(*row) for row in rows]
+
+    def redrive(self, name: str) -> int:
+        """See the port."""
+        with self._changing(name) as connection:
+            # With the end an item follows those that were before it, and never replaces one.
+            (exports,) = connection.execute(
+                "SELECT coalesce(sum(exports), 0) FROM dead_letters WHERE queue = ?", (name,)
+            ).fetchone()
+            connection.execute(
+                "INSERT INTO items SELECT queue, bucket, id || ?, exports, length(content), ?,"
+                " content FROM dead_letters WHERE queue = ?",
+                (f"~{secrets.token_hex(6)}", self._clock(), name),
+            )
+            connection.execute("DELETE FROM dead_letters WHERE queue = ?", (name,))
+            return int(exports)
+
+    def vacuum(self) -> bool:
+        """Removes the remains of deleted exports. False if a reader keeps them."""
+        return not self._path.exists() or self._database.vacuum()
+
+    def close(self) -> None:
+        """Closes the file. Later uses reopen it."""
+        self._database.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._database.writing() as connection:
+            if not self._has_tables:
+                for statement in _TABLES:
+                    connection.execute(statement)
+            yield connection
+        self._has_tables = True
+
+    @contextmanager
+    def _changing(self, name: str, generation: int | None = None) -> Iterator[sqlite3.Connection]:
+        with self._existing_writing(name) as connection:
+            queue = _find(connection, name)
+            if generation is not None and queue.generation != generation:
+                raise NotFoundError(
+                    f"export queue {name!r} of transaction {generation} does not exist any more"
+                )
+            yield connection
+
+    @contextmanager
+    def _existing_writing(self, name: str) -> Iterator[sqlite3.Connection]:
+        if not self._path.exists():
+            raise NotFoundError(f"export queue {name!r} does not exist")
+        with self._writing() as connection:
+            yield connection
+
+    @contextmanager
+    def _owning(self, name: str, bucket: int, owner: str) -> Iterator[sqlite3.Connection]:
+        with self._changing(name) as connection:
+            found = connection.execute(
+                "SELECT 1 FROM buckets WHERE queue = ? AND bucket = ? AND owner = ?",
+                (name, bucket, owner),
+            ).fetchone()
+            if found is None:
+                raise StateMovedOnError(
+                    f"export queue {name!r}: the claim on bucket {bucket} has ended"
+                )
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Yields None before the first queue is created."""
+        if not self._path.exists():
+            yield None
+            return
+        with self._database.reading() as connection:
+            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queues'")
+            yield connection if found.fetchone() else None
+
+    @contextmanager
+    def _reading_queue(self, name: str) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            if connection is None:
+                raise NotFoundError(f"export queue {name!r} does not exist")
+            _find(connection, name)
+            yield connection
+
+
+def _queues(connection: sqlite3.Connection) -> list[RegisteredQueue]:
+    rows = connection.execute(
+        "SELECT name, table_id, generation, number, bucket, is_paused FROM queues ORDER BY name"
+    ).fetchall()
+    return [
+        RegisteredQueue(name, table, generation, TakenUp(number, bucket), bool(paused))
+        for name, table, generation, number, bucket, paused in rows
+    ]
+
+
+def _find(connection: sqlite3.Connection, name: str) -> RegisteredQueue:
+    queues = _queues(connection)
+    for queue in queues:
+        if queue.name == name:
+            return queue
+    near = did_you_mean(name, [queue.name for queue in queues])
+    raise NotFoundError(f"export queue {name!r} does not exist{near}")
+
+
+def _release(connection: sqlite3.Connection, name: str, bucket: int, owner: str) -> None:
+    connection.execute(
+        "UPDATE buckets SET owner = NULL, claimed_until_ms = 0"
+        " WHERE queue = ? AND bucket = ? AND owner = ?",
+        (name, bucket, owner),
+    )
