@@ -25,6 +25,7 @@ def make_wheel(
     iterators: Mapping[str, str] | None = None,
     strategies: Mapping[str, str] | None = None,
     *,
+    exporters: Mapping[str, str] | None = None,
     version: str = "1.0",
     tag: str = "py3-none-any",
     needs: tuple[str, ...] = (),
@@ -35,12 +36,16 @@ def make_wheel(
     """Writes `<project>-<version>-<tag>.whl` and returns its path.
 
     `modules` are sources by module name, of which `<project>` with `Whole` is the default;
-    `iterators` and `strategies` are entry points; `points` replaces them as text.
+    `iterators`, `strategies` and `exporters` are entry points; `points` replaces them as text.
     """
     if modules is None:
         modules = {project: ITERATOR_HEAD}
         iterators = {"Whole": f"{project}:Whole"} if iterators is None else iterators
-    groups = {"sleeper.iterators": iterators, "sleeper.compaction_strategies": strategies}
+    groups = {
+        "sleeper.iterators": iterators,
+        "sleeper.compaction_strategies": strategies,
+        "sleeper.exporters": exporters,
+    }
     if points is None:
         points = "".join(
             f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in names.items())

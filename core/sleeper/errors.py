@@ -7,7 +7,7 @@ SleeperError
 ├── NotFoundError         the named object does not exist
 ├── StateMovedOnError     the state changed since the run began: drop the run
 ├── DataError             stored data is damaged or missing: stop and raise an alarm
-└── UserCodeError         a user's iterator or strategy failed: limit the retries
+└── UserCodeError         a user's iterator, strategy or exporter failed: limit the retries
 
 Messages are in lower case and state the value, its place and the expected value.
 Adapters convert the errors of their libraries to these types.
@@ -91,4 +91,4 @@ class DataError(SleeperError):
 
 
 class UserCodeError(SleeperError):
-    """A user's iterator or compaction strategy failed and changed nothing. Correct its code."""
+    """A user's iterator, strategy or exporter failed and changed nothing. Correct its code."""

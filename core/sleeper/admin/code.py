@@ -120,7 +120,9 @@ def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
 
 def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
     is_iterator = kind is CodeKind.ITERATOR
-    users = []
+    users: list[str] = []
+    if kind not in _DEFAULTS:
+        return users
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
         users.append(f"property {_DEFAULTS[kind]} of the instance")
     for ref in instance.tables.index.list():

@@ -1,9 +1,9 @@
-"""User code: iterators and compaction strategies that come as wheels in an instance's `code/`.
+"""User code: iterators, compaction strategies and exporters, in wheels in an instance's `code/`.
 
 A *wheel* is checked when it is added, without running any of it. Its entry points register
-*names*, in the groups `sleeper.iterators` and `sleeper.compaction_strategies`. Properties and
-queries can only contain registered names. A process unpacks and imports code when it first needs
-an object by its name.
+*names*, in the groups `sleeper.iterators`, `sleeper.compaction_strategies` and
+`sleeper.exporters`. Properties, queries and export queues can only contain registered names. A
+process unpacks and imports code when it first needs an object by its name.
 
 Invariants: no text from outside reaches an import; a name identifies one object, regardless of the
 order in which wheels were added; listing names runs no user code and loads no data library. There

@@ -97,10 +97,9 @@ class Registry:
                     return point, wheel
                 if point.kind is kind:
                     points.append(point)
-        known = ", ".join(sorted(point.name for point in points))
-        raise InvalidRequestError(
-            f"no {kind.noun} {name!r} is registered (expected one of {known})"
-        )
+        known = "one of " + ", ".join(sorted(point.name for point in points))
+        expected = known if points else f"a wheel with an entry point of {kind.value}"
+        raise InvalidRequestError(f"no {kind.noun} {name!r} is registered (expected {expected})")
 
     def add(self, paths: Iterable[Path]) -> list[Wheel]:
         """Adds wheels, all or none. Wheels with the same content are unchanged.

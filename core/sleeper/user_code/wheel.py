@@ -32,11 +32,12 @@ class CodeKind(Enum):
 
     ITERATOR = "sleeper.iterators"
     STRATEGY = "sleeper.compaction_strategies"
+    EXPORTER = "sleeper.exporters"
 
     @property
     def noun(self) -> str:
         """The readable form, such as `iterator`."""
-        return {"ITERATOR": "iterator", "STRATEGY": "compaction strategy"}[self.name]
+        return "compaction strategy" if self is CodeKind.STRATEGY else self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

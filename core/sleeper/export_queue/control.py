@@ -1,0 +1,128 @@
+"""Reports on export queues, and their control: what commands and the Python API need.
+
+Every function raises NotFoundError if no queue has the name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
+
+BUCKETS_PER_TABLET_DEFAULT = 10
+
+
+class QueueState(Enum):
+    """The state of a queue.
+
+    - CREATING: its creation did not end; repeat it.
+    - ACTIVE: it takes up and exports.
+    - PAUSED: it takes up, and its exporter gets nothing.
+    - FAILING: the last call of the exporter failed for at least one bucket.
+    """
+
+    CREATING = "creating"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class FailingBucket:
+    """A bucket whose last call of the exporter failed; `error` is that of the last one.
+
+    `is_away` means that the receiver was unavailable, which does not count as a refusal. The next
+    call is at `due_ms`.
+    """
+
+    bucket: int
+    exports: int
+    failures: int
+    refusals: int
+    is_away: bool
+    error: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The state of an export queue.
+
+    `lag` is the number of transactions that are not taken up. `pending` exports of
+    `pending_bytes` wait in buckets, the oldest since `oldest_ms`; `dead` ones are dead letters.
+    """
+
+    name: str
+    table: str
+    on: str
+    exporter: str
+    buckets: int
+    state: QueueState
+    lag: int
+    pending: int
+    pending_bytes: int
+    dead: int
+    oldest_ms: int | None
+    failing: tuple[FailingBucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedExports:
+    """Exports of one bucket that wait, or with an `error` those of a dead letter.
+
+    `rows` has the columns of `rows.rows_schema`.
+    """
+
+    bucket: int
+    rows: pa.RecordBatch
+    error: str | None = None
+    died_ms: int | None = None
+
+
+def queue_status(instance: Instance, name: str) -> QueueStatus:
+    """Returns the state of a queue."""
+    raise NotImplementedError
+
+
+def peek(
+    instance: Instance, name: str, bucket: int | None = None, limit: int = 20, dead: bool = False
+) -> Sequence[PeekedExports]:
+    """Returns the first exports that wait, or the oldest dead ones, and changes nothing.
+
+    At most `limit` rows in all; only those of one bucket if it is given.
+    """
+    raise NotImplementedError
+
+
+def pause_queue(instance: Instance, name: str) -> None:
+    """Pauses a queue: calls that have begun end, and no other begins. It goes on taking up."""
+    instance.jobs.export_store().pause(name, True)
+
+
+def resume_queue(instance: Instance, name: str) -> int:
+    """Resumes a queue. Buckets that wait after a failure are due at once; returns their number."""
+    store = instance.jobs.export_store()
+    store.pause(name, False)
+    return store.retry_now(name)
+
+
+def redrive(instance: Instance, name: str) -> int:
+    """Makes the dead letters of a queue waiting exports again. Returns the number of exports."""
+    return instance.jobs.export_store().redrive(name)
+
+
+def split_points(name: str, buckets: int, buckets_per_tablet: int) -> tuple[str, ...]:
+    """Returns the recommended split points of a queue's storage: `<name>:<bucket>`.
+
+    The bucket is in hexadecimal, as wide as the number of buckets, so text order is number order.
+    """
+    if buckets_per_tablet < 1:
+        raise InvalidRequestError(
+            f"{buckets_per_tablet} buckets per tablet is out of range (expected at least 1)"
+        )
+    width = len(f"{buckets:x}")
+    starts = range(buckets_per_tablet, buckets, buckets_per_tablet)
+    return tuple(f"{name}:{bucket:0{width}x}" for bucket in starts)

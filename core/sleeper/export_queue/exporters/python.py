@@ -1,0 +1,79 @@
+"""The exporter `python:NAME`: a class that a wheel of the instance registers as NAME.
+
+The class has `export(batch)`, and may have `close()`. It is called with the options of the queue,
+as a dict of texts, if it takes an argument, and else without any; a password is the option
+`password`. Its object is used by one thread at a time. Each worker thread makes its own.
+"""
+
+import inspect
+from typing import Any
+
+from sleeper.errors import InvalidRequestError, SleeperError, UserCodeError
+from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.exporter import ExportBatch, Exporter
+from sleeper.instance import Instance
+from sleeper.runs.secrets import read_secret
+from sleeper.user_code.wheel import CodeKind
+
+_PASSWORD = "password"
+_POSITIONAL = {
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+}
+
+
+class _PythonExporter:
+    """Calls the user's object. Its errors are passed on: their types decide about a retry."""
+
+    def __init__(self, user_object: Any) -> None:
+        self._object = user_object
+
+    def export(self, batch: ExportBatch) -> None:
+        """See the protocol."""
+        self._object.export(batch)
+
+    def close(self) -> None:
+        """See the protocol."""
+        close = getattr(self._object, "close", None)
+        if close is not None:
+            close()
+
+
+def make(instance: Instance, queue: ExportQueue) -> Exporter:
+    """Returns the exporter. UserCodeError if the class cannot be imported or constructed."""
+    settings = queue.exporter
+    user_class = instance.code.load(CodeKind.EXPORTER, settings.target)
+    options = dict(settings.options)
+    if settings.password is not None:
+        options[_PASSWORD] = read_secret(instance, settings.password)
+    where = f"exporter {settings.target!r} of export queue {queue.name!r}"
+    try:
+        user_object = user_class(options) if _takes_argument(user_class) else user_class()
+    except SleeperError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserCodeError(f"{where} cannot be constructed: {reason}") from error
+    if not callable(getattr(user_object, "export", None)):
+        raise UserCodeError(f"{where} has no method export(batch)")
+    return _PythonExporter(user_object)
+
+
+def check(instance: Instance, queue: ExportQueue) -> None:
+    """Raises InvalidRequestError if no wheel registers the name. Runs no user code."""
+    settings = queue.exporter
+    instance.code.registry.find(CodeKind.EXPORTER, settings.target)
+    if _PASSWORD in settings.options:
+        raise InvalidRequestError(
+            f"export queue {queue.name!r}: option {_PASSWORD!r} is not allowed "
+            "(expected a reference as its password)"
+        )
+
+
+def _takes_argument(user_class: Any) -> bool:
+    try:
+        parameters = inspect.signature(user_class).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.kind in _POSITIONAL for each in parameters)
