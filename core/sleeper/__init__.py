@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleeper.api import (
+        ExportBatch,
         Instance,
+        RefusedExportsError,
         Rowset,
+        SequencedExport,
         Table,
         TableReader,
+        Transaction,
         create_instance,
         open_instance,
         restore_instance,
@@ -22,10 +26,14 @@ __version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
 __all__ = [
+    "ExportBatch",
     "Instance",
+    "RefusedExportsError",
     "Rowset",
+    "SequencedExport",
     "Table",
     "TableReader",
+    "Transaction",
     "__version__",
     "create_instance",
     "open_instance",

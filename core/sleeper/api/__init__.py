@@ -19,13 +19,19 @@ from sleeper.api.instance import Instance, create_instance, open_instance, resto
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
+from sleeper.api.transaction import Transaction
+from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
 
 __all__ = [
     "Changes",
+    "ExportBatch",
     "Instance",
+    "RefusedExportsError",
     "Rowset",
+    "SequencedExport",
     "Table",
     "TableReader",
+    "Transaction",
     "create_instance",
     "open_instance",
     "restore_instance",

@@ -1,9 +1,10 @@
 """A table of an open instance."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,10 +13,11 @@ from sleeper.admin.versions import VersionChange, reinitialise_table, restore_ta
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
+from sleeper.api.transaction import Transaction
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.deletion.service import DeleteResult
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
@@ -42,11 +44,16 @@ from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, select_regions
 from sleeper.query.service import open_query, read_schema
 from sleeper.reports.snapshot_versions import gather_snapshot_versions
+from sleeper.retries import Backoff, retry
 from sleeper.schema.model import Default, Field, FieldType, Schema
 from sleeper.schema.type_text import parse_type
 from sleeper.statestore.reading.history_queries import HistoryEntry
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.version import parse_version
+
+R = TypeVar("R")
+
+_CONFLICTS = Backoff(seconds_first=0.02, seconds_max=1.0)
 
 AsOf = int | datetime | str
 """A version: a transaction number, a time, or ISO 8601 text or an age such as `2h`."""
@@ -162,6 +169,31 @@ class Table:
         version has expired, and `NotFoundError` if the table was deleted.
         """
         return TableReader(self, self._instance.table(self.name))
+
+    def transaction(self, id: str | None = None) -> Transaction:
+        """Begins a transaction: reads at one version, and changes that are committed together.
+
+        Use it as a context manager: the end of the block commits, an exception discards all
+        changes. `id` makes it idempotent: a transaction with the id of an earlier one, within 30
+        days, changes nothing. The default is a random id.
+
+        Raises `InvalidRequestError` if the id was used for something else, and `NotFoundError` if
+        the table was deleted.
+        """
+        return Transaction(self, self._instance.table(self.name), id)
+
+    def transact(self, function: Callable[[Transaction], R], tries: int = 20) -> R:
+        """Runs a function with a transaction, commits it, and returns the function's result.
+
+        After `ConflictError` it runs the function again, with a new transaction and after a random
+        wait of up to a second, `tries` times in all. Then it raises the error.
+        """
+
+        def attempt() -> R:
+            with self.transaction() as transaction:
+                return function(transaction)
+
+        return retry(attempt, on=ConflictError, backoff=replace(_CONFLICTS, retries=tries - 1))
 
     def snapshot_versions(self) -> list[SnapshotVersion]:
         """Returns the versions of a snapshot table that have not expired, newest first.

@@ -1,0 +1,275 @@
+"""A transaction of a table: reads at one version, and changes that are committed together."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from sleeper.api.results import Rowset
+from sleeper.api.rows import Rows, list_paths, read_batches
+from sleeper.deletion.keys import write_delete
+from sleeper.deletion.service import REGIONS_MAX, check_delete_id, check_regions
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    StateMovedOnError,
+    UnavailableError,
+)
+from sleeper.export_queue.attached import AttachedExports
+from sleeper.ingest.run import StagedRows, stage_rows
+from sleeper.ingest.service import ingest_table
+from sleeper.instance import OpenTable
+from sleeper.partitions.region import Region, disjoint_regions, whole_region
+from sleeper.query.hold import VersionHold
+from sleeper.query.request import select_regions
+from sleeper.runs.commit import begin_run, check_file_outcome, commit_until_known
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
+from sleeper.statestore.transactions.codec import hash_request
+from sleeper.statestore.transactions.export_queues import ExportRows
+from sleeper.statestore.transactions.transaction import (
+    Outcome,
+    new_transaction_id,
+)
+from sleeper.statestore.transactions.transaction import Transaction as LoggedTransaction
+
+if TYPE_CHECKING:
+    from sleeper.api.table import Table
+
+_SECONDS_UNTIL_HOLD = 2.0
+_KINDS_WITH_REQUEST = ("delete_rows", "add_files", "publish_snapshot")
+_KINDS = (*_KINDS_WITH_REQUEST, ExportRows.kind)
+
+
+class Transaction:
+    """Reads of a table at one version, and changes that are committed together or not at all.
+
+    `Table.transaction` returns it. It is a context manager: the end of the block commits, and an
+    exception discards all changes. Reads do not see the changes of the transaction. If another
+    transaction has changed rows in the keys, ranges or regions that were read, the commit raises
+    `ConflictError` and changes nothing: repeat the block, or use `Table.transact`.
+
+    `version` is the version that is read, and `id` the id of the transaction. After the commit,
+    `number` is the number of the last change, which is also the sequence number of the exports;
+    `done_before` is true if an earlier transaction with the id was committed.
+    An object is for one thread.
+    """
+
+    def __init__(self, table: "Table", opened: OpenTable, transaction_id: str | None) -> None:
+        if transaction_id is not None:
+            check_delete_id(transaction_id)
+        self._table = table
+        self._opened = opened
+        self.id = transaction_id or new_transaction_id()
+        self._request = json.dumps({"transaction": self.id})
+        with opened.state.reading() as state:
+            self.version: int = state.number
+            self._schema = state.schema
+            self._exports = AttachedExports(state.export_queues.all())
+            earlier = None if transaction_id is None else self._find_earlier(state)
+        self.number: int | None = earlier
+        self.done_before = earlier is not None
+        self._read: list[Region] = []
+        self._deleted: list[Region] = []
+        self._staged: StagedRows | None = None
+        self._hold: VersionHold | None = None
+        self._resources = ExitStack()
+        self._is_open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is None and self._is_open:
+            self.commit()
+        self.close()
+
+    def query(
+        self,
+        keys: Iterable[Sequence[object]] = (),
+        ranges: Iterable[tuple[object | None, object | None]] = (),
+        regions: Iterable[Mapping[str, Any]] = (),
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        filters: str = "",
+        aggregations: str = "",
+    ) -> Rowset:
+        """Returns rows of the version. Arguments and errors are those of `Table.query`.
+
+        The commit fails if a row in the keys, ranges and regions was changed by then, also one that
+        `columns`, `limit` and `filters` leave out. Without them that is any row of the table.
+        """
+        self._check_open()
+        keys, ranges, regions = list(keys), list(ranges), list(regions)
+        selected = select_regions(self._schema, keys, ranges, regions)
+        self._read += selected or [whole_region(self._schema)]
+        if self._hold is None:
+            self._hold = self._keep_version()
+        return self._table.query(
+            keys=keys,
+            ranges=ranges,
+            regions=regions,
+            columns=columns,
+            limit=limit,
+            as_of=self.version,
+            filters=filters,
+            aggregations=aggregations,
+        )
+
+    def ingest(self, rows: Rows, op_column: str | None = None) -> None:
+        """Adds rows, after the deletes of the transaction. Rows are those of `Table.ingest`.
+
+        Paths of files are refused. All calls of a transaction are one ingest: of equal keys of a
+        table of latest rows, the last row is kept; in a snapshot table the rows of all calls
+        replace those of the table.
+
+        Raises `InvalidRequestError` if a row does not fit the schema, which ends the transaction.
+        """
+        self._check_open()
+        if list_paths(rows) is not None:
+            raise InvalidRequestError("paths of files in a transaction (expected Arrow data)")
+        try:
+            if self._staged is None:
+                state, clock = self._opened.state, self._opened.instance.clock
+                start = begin_run(state, clock, self.id)
+                stage = stage_rows(ingest_table(self._opened), start)
+                self._staged = self._resources.enter_context(stage)
+            self._staged.add_batches(read_batches(rows), op_column)
+        except BaseException:
+            # Some of the rows may be staged.
+            self.close()
+            raise
+
+    def delete(
+        self,
+        keys: Iterable[Sequence[object]] = (),
+        ranges: Iterable[tuple[object | None, object | None]] = (),
+        regions: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """Deletes the rows in any of the keys, ranges and regions, but none of the transaction.
+
+        Arguments and errors are those of `Table.delete`. Rows that other transactions commit
+        before this one are deleted too.
+        """
+        self._check_open()
+        self._deleted += check_regions(select_regions(self._schema, keys, ranges, regions))
+
+    def export(self, queue: str, key: object, value: object) -> None:
+        """Exports a key with a value to a queue that was created with `on="transaction"`.
+
+        `key` is the value of the queue's key field, or a tuple or mapping of several. `value` is a
+        tuple or mapping of the value fields, or the value of a single one; None means that the key
+        went. Of several exports of a key, the last is kept. The exports of a transaction may have
+        4 MiB.
+
+        Raises `InvalidRequestError` for an unknown queue, a queue on the changes of the table, and
+        a key or value that does not fit.
+        """
+        self._check_open()
+        self._exports.add(queue, key, value)
+
+    def commit(self) -> int:
+        """Commits all changes in one entry of the log, and returns `number`.
+
+        Without changes it is the version that was read.
+
+        Raises `ConflictError` if rows that were read have been changed, and `StateMovedOnError` if
+        the table or an export queue was deleted. After `UnavailableError` the changes may or may
+        not be committed: repeat the transaction with the id in the message.
+        """
+        self._check_open()
+        try:
+            if self.number is None:
+                changes = self._write_changes()
+                self.number = self._commit(changes) if changes else self.version
+        finally:
+            self.close()
+        return self.number
+
+    def close(self) -> None:
+        """Ends the transaction. Changes that are not committed are discarded."""
+        self._is_open = False
+        self._staged = None
+        self._resources.close()
+
+    def _keep_version(self) -> VersionHold:
+        """Keeps the version of a long transaction from garbage collection."""
+        instance = self._opened.instance
+        seconds = instance.queries.engine().settings.hold_seconds
+        owner = f"transaction on {self._table.name}"
+        hold = VersionHold(self._opened.state, self.version, seconds, instance.clock, owner)
+        hold.acquire_after(_SECONDS_UNTIL_HOLD)
+        self._resources.callback(hold.release)
+        return hold
+
+    def _write_changes(self) -> list[LoggedTransaction]:
+        """Writes the files of the changes, and returns the changes in their order."""
+        exports = self._exports.encode()
+        changes: list[LoggedTransaction] = []
+        if self._deleted:
+            regions = check_regions(self._deleted)
+            changes.append(write_delete(self._opened, regions, self.id, self._request))
+        if self._staged is not None:
+            files = self._staged.write()
+            changes.append(self._staged.start.commit_of(self.id, files, self._request))
+        if exports:
+            # Last, because its number is that of the exports and of the transaction.
+            changes.append(ExportRows(exports, id=self.id))
+        if changes and self._read:
+            read = disjoint_regions(self._read)
+            if len(read) > REGIONS_MAX:
+                read = [whole_region(self._schema)]
+            changes.insert(0, CheckUnchanged(self.version, tuple(read)))
+        return changes
+
+    def _commit(self, changes: Sequence[LoggedTransaction]) -> int:
+        state = self._opened.state
+        try:
+            commit_until_known(self._opened.check_active)
+            outcome = commit_until_known(lambda: state.commit_together(*changes))[-1]
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"{error}; transaction not confirmed: repeating it with id={self.id!r} changes "
+                "nothing twice"
+            ) from error
+        if outcome.refused:
+            return self._settle_refusal(changes, outcome)
+        assert outcome.number is not None
+        return outcome.number
+
+    def _settle_refusal(self, changes: Sequence[LoggedTransaction], outcome: Outcome) -> int:
+        """Returns the number of an earlier commit of the id, or raises the reason."""
+        with self._opened.state.reading() as state:
+            earlier = self._find_earlier(state)
+        if earlier is not None:
+            self.done_before = True
+            return earlier
+        what = f"transaction on table {self._table.name!r}"
+        if outcome.reason.startswith(CHANGED):
+            raise ConflictError(f"{what}: {outcome.reason}")
+        for change in changes:
+            if isinstance(change, AddFiles):
+                check_file_outcome(self._opened.state, change, outcome)
+        raise StateMovedOnError(f"{what}: {outcome.reason}")
+
+    def _find_earlier(self, state: TableState) -> int | None:
+        """Returns the number of an earlier transaction of the id, None if there was none.
+
+        InvalidRequestError if the id was used for something else.
+        """
+        found = [(kind, state.jobs.applied(self.id, kind)) for kind in _KINDS]
+        applied = [(kind, each) for kind, each in found if each is not None]
+        for kind, each in applied:
+            if kind in _KINDS_WITH_REQUEST and each.fingerprint != hash_request(self._request):
+                raise InvalidRequestError(
+                    f"id {self.id} was used by transaction {each.number} for something else "
+                    "(expected a new id)"
+                )
+        return max((each.number for _, each in applied), default=None)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise InvalidRequestError(
+                f"the transaction on table {self._table.name!r} has ended (expected a new one)"
+            )
