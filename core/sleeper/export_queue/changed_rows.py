@@ -101,7 +101,7 @@ def _add_delete(
             found = columns.select_keys(row_keys.filter(rows) if is_listed else rows)
             former.add(found)
             keys.add(Rank.FORMER, found)
-    if columns.have_row_key and row_keys.is_exact:
+    if columns.have_row_key and row_keys.are_listed:
         return
     within = (*change.regions, *row_keys.regions) if columns.have_row_key else None
     _add_remaining(reader, change.number, within, former, keys)

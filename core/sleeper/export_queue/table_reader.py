@@ -128,23 +128,23 @@ class RowKeys:
         self._names = [each.name for each in schema.row_keys]
         self._keys: dict[tuple[Any, ...], None] = {}
         self._set = KeySet(schema.row_keys)
-        self.is_exact = True
+        self.are_listed = True
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._set.add(rows)
-        if self.is_exact:
+        if self.are_listed:
             distinct = pa.Table.from_batches([rows]).select(self._names).group_by(self._names)
             found = distinct.aggregate([]).slice(0, _KEY_REGIONS_MAX + 1)
             self._keys |= dict.fromkeys(zip(*found.to_pydict().values(), strict=True))
             if len(self._keys) > _KEY_REGIONS_MAX:
-                self._keys, self.is_exact = {}, False
+                self._keys, self.are_listed = {}, False
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        if not self.is_exact:
+        if not self.are_listed:
             return tuple(self._bounds)
         return make_key_regions(self._schema, self._keys)
 
     def filter(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows of the keys, and maybe some others if the regions are not exact."""
-        return rows if self.is_exact else self._set.filter(rows)
+        return rows if self.are_listed else self._set.filter(rows)
