@@ -3,9 +3,12 @@
 An *item* is a number of exports of one bucket. The content of items is opaque here.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+_DIGEST_CHARACTERS = 16
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -37,17 +40,28 @@ class RegisteredQueue:
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """An item to store. `id` orders the items of a bucket; the same id replaces an item."""
+    """An item to store. `id` orders the items of a bucket and has no `!`."""
 
     bucket: int
     id: str
     exports: int
     content: bytes
 
+    @property
+    def stored_id(self) -> str:
+        """The id, the exports, the bytes and a digest of the content.
+
+        A stored item never changes: one that is stored again is stored once, and items of one id
+        with other contents are stored beside each other. So no item is deleted that was not read.
+        """
+        digest = hashlib.sha256(self.content).hexdigest()[:_DIGEST_CHARACTERS]
+        # The separator sorts before the other characters.
+        return f"{self.id}!{self.exports}!{len(self.content)}!{digest}"
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingItem:
-    """A stored item."""
+    """A stored item. `id` is its stored id."""
 
     id: str
     exports: int
@@ -138,7 +152,7 @@ class ExportStore(Protocol):
     def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
         """Stores items, and then advances the position, which never moves back.
 
-        After an error, some items may be stored: add all of them again under the same ids.
+        After an error, some items may be stored. To add the same ones again changes nothing.
         """
 
     def counts(self, name: str) -> ExportCounts:
@@ -182,3 +196,6 @@ class ExportStore(Protocol):
 
         Returns the number of exports.
         """
+
+    def sweep(self, name: str) -> int:
+        """Deletes contents that processes which died left. Returns their number."""
