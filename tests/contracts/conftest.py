@@ -11,16 +11,20 @@ from typing import Any, Generic, TypeVar
 import boto3
 import pytest
 from moto import mock_aws
+from obstore.store import LocalStore
 
+from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
+from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
+from sleeper.local.export_store import EXPORTS_FILE, LocalExportStore
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import InstanceFolder, create_instance_folder
 from sleeper.local.query_tracker import LocalQueryTracker
@@ -28,6 +32,7 @@ from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.properties.deployed import (
+    EXPORT_QUEUES_TABLE,
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     QUERY_TRACKER_TABLE,
@@ -206,6 +211,44 @@ def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests
         again=lambda: LocalFileRequests(open_database()),
         list_stored=lambda: read_rows("SELECT table_id, id, path FROM file_requests ORDER BY 1, 2"),
     )
+
+
+@pytest.fixture(params=["local", "dynoxide"])
+def export_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[ExportStore]]:
+    """The storage of export queues. It uses threads on DynamoDB, for which moto is not safe."""
+    clock = FakeClock()
+    if request.param == "local":
+        file = tmp_path / EXPORTS_FILE
+        yield Store(
+            port=LocalExportStore(file, clock),
+            again=lambda: LocalExportStore(file, clock),
+            list_stored=lambda: _stored_exports(file),
+            clock=clock,
+        )
+        return
+    with dynamo_tables(request) as tables:
+        name, objects = tables.name(EXPORT_QUEUES_TABLE), LocalStore(tmp_path, mkdir=True)
+        yield Store(
+            port=DynamoExportStore(tables.client, name, objects, clock),
+            again=lambda: DynamoExportStore(tables.another_client(), name, objects, clock),
+            list_stored=lambda: [
+                *tables.rows(EXPORT_QUEUES_TABLE, "queue", "item"),
+                *((str(path),) for path in tmp_path.rglob("*") if path.is_file()),
+            ],
+            clock=clock,
+        )
+
+
+def _stored_exports(file: Path) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(file)
+    try:
+        return [
+            row
+            for table in ("queues", "items", "buckets", "dead_letters")
+            for row in connection.execute(f"SELECT * FROM {table}")
+        ]
+    finally:
+        connection.close()
 
 
 def _local(request: pytest.FixtureRequest) -> tuple[OpenDatabase, Rows]:

@@ -22,6 +22,7 @@ from sleeper.aws.clients import (
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.errors import translate_errors
+from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
@@ -36,7 +37,6 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
 from sleeper.jobs.ingest_job import add_id, add_requester
 from sleeper.jobs.queue import QueueName
@@ -51,6 +51,7 @@ from sleeper.properties.deployed import (
     COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
+    EXPORT_QUEUES_TABLE,
     EXPORT_TASK_DEFINITION,
     INGEST_BATCHER_TABLE,
     INGEST_TASK_DEFINITION,
@@ -72,11 +73,13 @@ from sleeper.properties.deployed import (
 )
 from sleeper.properties.instance import (
     ID,
+    OPTIONAL_STACKS,
     QUERY_TRACKER_DAYS,
     SPILL_DIRECTORY,
     STATE_COPIES_BYTES,
     STATE_COPIES_MAX,
     TRACKER_DAYS,
+    OptionalStack,
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
@@ -200,7 +203,9 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             ),
             launcher=lambda kind: _launcher(files.instance(), kind),
             spark_platform=lambda name: _platform(files.instance(), name),
-            export_store=_open_export_store,
+            export_store=lambda: DynamoExportStore(
+                dynamo, _export_queues_table(files.instance()), root.store, clock
+            ),
         ),
         storage=Storage(
             root=root,
@@ -310,8 +315,13 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
     )
 
 
-def _open_export_store() -> ExportStore:
-    raise InvalidRequestError("export queues are not available on AWS yet")
+def _export_queues_table(properties: InstanceProperties) -> str:
+    if properties.get(EXPORT_QUEUES_TABLE) is None:
+        raise InvalidRequestError(
+            f"the instance has no export queues (expected {OptionalStack.EXPORT_QUEUES.value} in "
+            f"{OPTIONAL_STACKS.name})"
+        )
+    return deployed_value(properties, EXPORT_QUEUES_TABLE)
 
 
 def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:

@@ -46,6 +46,7 @@ class QueueName(Enum):
     DELETION = "deletion"
     ADAPTER = "adapter"
     STASH = "stash"
+    EXPORT_QUEUE = "export_queue"
 
 
 WORK_QUEUES = (

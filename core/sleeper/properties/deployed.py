@@ -86,6 +86,7 @@ _QUEUES = (
     _queue("deletion", "row-deletion", "deletion.queue", "deletes of rows"),
     _queue("adapter", "adapter-runs.fifo", "adapter.run.queue", "runs of adapters"),
     _queue("stash", "stash-tasks", "stash.task.queue", "tasks of stashes"),
+    _queue("export_queue", "export-queue.fifo", "export.queue", "buckets of export queues that have exports"),
 )
 DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
 
@@ -114,6 +115,7 @@ TRANSACTION_LOG_TABLE = _place("statestore.transaction.log.table", "The DynamoDB
 JOB_TRACKER_TABLE = _place("tracker.jobs.table", "The DynamoDB table of the job tracker.")
 TASK_TRACKER_TABLE = _place("tracker.tasks.table", "The DynamoDB table of the task tracker.")
 INGEST_BATCHER_TABLE = _place("ingest.batcher.table", "The DynamoDB table of files that wait for the ingest batcher.")
+EXPORT_QUEUES_TABLE = _place("export.queues.table", "The DynamoDB table of export queues and their waiting exports.")
 QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of the query tracker.")
 QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
 HTTP_API_URL = _place("query.http.api.url", "The URL of the HTTP API.")
@@ -215,6 +217,8 @@ QUERY_TRACKER = DeployedTable("query-tracker", QUERY_TRACKER_TABLE, Key("queryId
 # A request: by key. The requests of a table that wait: the index.
 WAITING = Index("waiting", Key("waiting", "received", "N"), holds_all=True)
 INGEST_BATCHER = DeployedTable("ingest-batcher", INGEST_BATCHER_TABLE, Key("tableId", "requestId"), WAITING, expires=True, lasting=True)
+# A queue, a bucket, an item: by key. The queues, the buckets of one, the items of one, in order: ranges (see `aws.export_keys`).
+EXPORT_QUEUES = DeployedTable("export-queues", EXPORT_QUEUES_TABLE, Key("queue", "item"), lasting=True)
 # fmt: on
 DEPLOYED_TABLES = (
     TRANSACTION_LOG,
@@ -225,4 +229,5 @@ DEPLOYED_TABLES = (
     TASK_TRACKER,
     QUERY_TRACKER,
     INGEST_BATCHER,
+    EXPORT_QUEUES,
 )

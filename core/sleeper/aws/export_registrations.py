@@ -1,0 +1,107 @@
+"""Registrations of export queues in their DynamoDB table."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sleeper.aws.dynamo import DynamoItems, Item
+from sleeper.aws.errors import RefusedError
+from sleeper.aws.export_keys import QUEUES, registration_key
+from sleeper.errors import ConflictError, NotFoundError, did_you_mean
+from sleeper.jobs.export_store import RegisteredQueue, TakenUp
+
+_PRESENT = "attribute_exists(#item)"
+_ACTIVE = f"{_PRESENT} AND attribute_not_exists(#removed)"
+_BEHIND = "(#number < :number OR (#number = :number AND #bucket < :bucket))"
+
+
+@dataclass(frozen=True, slots=True)
+class Registrations:
+    """The registrations. One that is marked as removed does not exist for most methods."""
+
+    items: DynamoItems
+
+    def add(self, name: str, table_id: str) -> RegisteredQueue:
+        """Adds a queue, or returns the one of that name. ConflictError if another table has it."""
+        new: Item = {**registration_key(name), "tableId": table_id, "generation": 0}
+        with suppress(RefusedError):
+            self.items.put({**new, "number": 0, "bucket": 0}, "attribute_not_exists(#item)")
+        queue = self.find(name)
+        if queue.table_id != table_id:
+            raise ConflictError(f"export queue {name!r} already exists, of another table")
+        return queue
+
+    def find(self, name: str) -> RegisteredQueue:
+        """Returns the queue of that name. NotFoundError if there is none."""
+        item = self.items.get(registration_key(name))
+        if item is None or "removed" in item:
+            near = did_you_mean(name, [queue.name for queue in self.list()])
+            raise NotFoundError(f"export queue {name!r} does not exist{near}")
+        return _registered(item)
+
+    def find_generation(self, name: str, generation: int) -> RegisteredQueue:
+        """Returns the queue. NotFoundError if the one of that name has another generation."""
+        queue = self.find(name)
+        if queue.generation != generation:
+            raise NotFoundError(
+                f"export queue {name!r} of transaction {generation} does not exist any more"
+            )
+        return queue
+
+    def list(self) -> Sequence[RegisteredQueue]:
+        """Returns all queues, by name."""
+        items = self.items.query("#queue = :queue", {"queue": QUEUES})
+        return [_registered(item) for item in items if "removed" not in item]
+
+    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+        """Sets generation and position of a queue with generation 0."""
+        self.find(name)
+        change = "SET #generation = :generation, #number = :number, #bucket = :bucket"
+        condition = f"{_ACTIVE} AND #generation = :none"
+        values: Item = {"generation": generation, "none": 0, **_position(taken_up)}
+        with suppress(RefusedError):
+            self.items.update(registration_key(name), change, condition, values)
+
+    def advance(self, name: str, generation: int, to: TakenUp) -> None:
+        """Moves the position of a queue, never back."""
+        condition = f"{_ACTIVE} AND #generation = :generation AND {_BEHIND}"
+        values: Item = {"generation": generation, **_position(to)}
+        try:
+            change = "SET #number = :number, #bucket = :bucket"
+            self.items.update(registration_key(name), change, condition, values)
+        except RefusedError:
+            self.find_generation(name, generation)
+
+    def pause(self, name: str, paused: bool) -> None:
+        """Pauses or resumes a queue."""
+        self.find(name)
+        change, values = ("SET #paused = :yes", {"yes": 1}) if paused else ("REMOVE #paused", {})
+        with suppress(RefusedError):
+            self.items.update(registration_key(name), change, _ACTIVE, values)
+
+    def is_removed(self, name: str) -> bool:
+        """Returns whether a removal of the queue has begun and not ended."""
+        return "removed" in (self.items.get(registration_key(name)) or {})
+
+    def begin_removal(self, name: str) -> RegisteredQueue | None:
+        """Marks the registration as removed, and returns it. None if there is none."""
+        key = registration_key(name)
+        try:
+            return _registered(self.items.update(key, "SET #removed = :yes", _PRESENT, {"yes": 1}))
+        except RefusedError:
+            return None
+
+    def end_removal(self, name: str) -> None:
+        """Deletes the registration."""
+        self.items.delete([registration_key(name)])
+
+
+def _position(taken_up: TakenUp) -> Item:
+    return {"number": taken_up.number, "bucket": taken_up.bucket}
+
+
+def _registered(item: Item) -> RegisteredQueue:
+    taken_up = TakenUp(item["number"], item["bucket"])
+    return RegisteredQueue(
+        item["item"], item["tableId"], item["generation"], taken_up, "paused" in item
+    )
