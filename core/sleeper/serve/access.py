@@ -6,7 +6,6 @@ of another site opens.
 """
 
 import hmac
-import ipaddress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
+from sleeper.runs.hosts import is_loopback
 
 
 def identify_caller(request: Request) -> str:
@@ -101,13 +101,3 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host name denotes this machine only."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

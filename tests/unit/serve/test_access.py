@@ -4,7 +4,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
-from sleeper.serve.access import Access, check_token, is_loopback
+from sleeper.runs.hosts import is_loopback
+from sleeper.serve.access import Access, check_token
 
 TOKEN = "a-token-of-some-length"
 
