@@ -11,7 +11,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords, SendFrame
-from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueName, ResultsQueue
+from sleeper.jobs.queue import DeadLetters, ExternalQueue, MessageQueue, QueueName, ResultsQueue
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.jobs.tracker import JobTracker, TaskLauncher, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
@@ -94,7 +94,8 @@ class Tables:
 class Jobs:
     """Queues, trackers, tasks and platforms.
 
-    `queues` are the instance's queues, and `queue` opens one. `launcher` starts tasks and
+    `queues` are the instance's queues, and `queue` opens one. `external_queue` opens a queue of SQS
+    by its URL or name. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
     `export_store` has the waiting exports of export queues.
     Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
@@ -106,6 +107,7 @@ class Jobs:
     queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]
+    external_queue: Callable[[str], ExternalQueue]
     file_requests: Callable[[], FileRequests]
     launcher: Callable[[JobKind], TaskLauncher] | None
     spark_platform: Callable[[PlatformName], SparkPlatform] | None

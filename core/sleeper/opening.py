@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
+from sleeper.jobs.queue import ExternalQueue
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
@@ -20,7 +21,7 @@ def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
         return open_aws_instance(name.removeprefix(AWS_PREFIX))
     from sleeper.local.instance import open_local_instance
 
-    return open_local_instance(Path(name))
+    return open_local_instance(Path(name), open_external_queue=_open_sqs)
 
 
 def find_instance(where: str | os.PathLike[str] | None = None) -> Instance | None:
@@ -48,6 +49,13 @@ def create_instance(
     from sleeper.local.instance import create_local_instance
 
     return create_local_instance(Path(name), instance_id, values)
+
+
+def _open_sqs(name: str) -> ExternalQueue:
+    """Opens a queue of SQS with the credentials of AWS of this process."""
+    from sleeper.aws.external_queue import open_external_queue
+
+    return open_external_queue(name)
 
 
 def _instance_name(where: str | os.PathLike[str] | None) -> str:

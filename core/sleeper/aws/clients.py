@@ -50,11 +50,11 @@ def aws_client(service: str, endpoint: str | None = None) -> Any:
     return make_client(service, endpoint_url=configured or endpoint)
 
 
-def make_client(service: str, **settings: Any) -> Any:
-    """Makes a client that retries a request for `retries.retry_seconds`."""
+def make_client(service: str, config: Config | None = None, **settings: Any) -> Any:
+    """Makes a client that retries a request for `retries.retry_seconds`, or as the config says."""
     with _CREATION_LOCK, translate_errors(f"AWS {service}"), _enough_quota():
         # boto3 clients are safe for threads, but their creation is not.
-        return boto3.client(service, config=_config(), **settings)
+        return boto3.client(service, config=config or _config(), **settings)
 
 
 def partial_request_backoff() -> Backoff:

@@ -23,6 +23,7 @@ from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.export_store import DynamoExportStore
+from sleeper.aws.external_queue import open_external_queue
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
@@ -198,6 +199,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
             queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
             dead_letters=lambda name: _dead_letters(files, name),
+            external_queue=open_external_queue,
             file_requests=lambda: DynamoFileRequests(
                 dynamo, deployed_value(files.instance(), INGEST_BATCHER_TABLE)
             ),

@@ -5,7 +5,7 @@ when it becomes visible again. A message that was received too often becomes a *
 FIFO queue each message has a group, whose messages are delivered in order, one at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -20,6 +20,30 @@ class ResultsQueue(Protocol):
 
     def send_all(self, bodies: Sequence[str]) -> None:
         """Adds messages. Durable when it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message to send. On a FIFO queue it has a group and a deduplication id."""
+
+    body: str
+    group: str | None = None
+    deduplication_id: str | None = None
+
+
+class ExternalQueue(Protocol):
+    """A queue of another system."""
+
+    @property
+    def is_fifo(self) -> bool:
+        """Whether messages need a group and a deduplication id."""
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> Mapping[int, str]:
+        """Sends messages, those of a group in order. Durable when it returns.
+
+        Returns the reasons, by position, of those that the queue refused. After an error, some may
+        have been sent.
+        """
 
 
 class QueueName(Enum):

@@ -15,7 +15,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
-from sleeper.jobs.queue import WORK_QUEUES, QueueName, QueueSettings
+from sleeper.jobs.queue import WORK_QUEUES, ExternalQueue, QueueName, QueueSettings
 from sleeper.local.export_store import EXPORTS_FILE, LocalExportStore
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import (
@@ -84,8 +84,15 @@ def _default_id(folder_name: str) -> str:
     return "".join(letters).strip("-")[:20].strip("-") or "sleeper"
 
 
-def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
-    """Opens the instance of a folder. NotFoundError if it holds none."""
+def open_local_instance(
+    folder: Path,
+    clock: Clock = system_clock,
+    open_external_queue: Callable[[str], ExternalQueue] | None = None,
+) -> Instance:
+    """Opens the instance of a folder. NotFoundError if it holds none.
+
+    `open_external_queue` opens queues of SQS, which a local instance has none of.
+    """
     local = open_instance_folder(folder)
     database = local.database
     properties = local.properties()
@@ -131,6 +138,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             dead_letters=lambda name: LocalDeadLetters(
                 database, name.value, _queue_settings(name, local.properties()), clock
             ),
+            external_queue=open_external_queue or _no_external_queue,
             file_requests=functools.cache(lambda: LocalFileRequests(database)),
             launcher=None,
             spark_platform=None,
@@ -165,6 +173,10 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         clock=clock,
         close=close,
     )
+
+
+def _no_external_queue(name: str) -> ExternalQueue:
+    raise InvalidRequestError(f"queue {name}: this process has no client of SQS")
 
 
 def _recover(local: InstanceFolder, clock: Clock) -> int:
