@@ -3,14 +3,21 @@
 Every function raises NotFoundError if no queue has the name.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import DataError, InvalidRequestError
+from sleeper.export_queue.batches import merge_items
+from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.failures import ends_by_itself
+from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
+from sleeper.jobs.export_store import ExportStore
 
 BUCKETS_PER_TABLET_DEFAULT = 10
 
@@ -18,13 +25,11 @@ BUCKETS_PER_TABLET_DEFAULT = 10
 class QueueState(Enum):
     """The state of a queue.
 
-    - CREATING: its creation did not end; repeat it.
     - ACTIVE: it takes up and exports.
     - PAUSED: it takes up, and its exporter gets nothing.
     - FAILING: the last call of the exporter failed for at least one bucket.
     """
 
-    CREATING = "creating"
     ACTIVE = "active"
     PAUSED = "paused"
     FAILING = "failing"
@@ -84,17 +89,82 @@ class PeekedExports:
 
 def queue_status(instance: Instance, name: str) -> QueueStatus:
     """Returns the state of a queue."""
-    raise NotImplementedError
+    store = instance.jobs.export_store()
+    found = find_queue(instance, name)
+    queue = found.definition
+    statuses = store.buckets(name)
+    failing = [each for each in statuses if each.failures]
+    state = QueueState.FAILING if failing else QueueState.ACTIVE
+    counts = store.counts(name)
+    return QueueStatus(
+        name=name,
+        table=found.table.ref.name,
+        on=queue.source.value,
+        exporter=queue.exporter.text,
+        buckets=queue.buckets,
+        state=QueueState.PAUSED if found.registered.is_paused else state,
+        lag=found.lag,
+        pending=counts.pending,
+        pending_bytes=counts.bytes,
+        dead=counts.dead,
+        oldest_ms=min((each.oldest_ms for each in statuses), default=None),
+        failing=tuple(
+            FailingBucket(
+                each.bucket,
+                each.exports,
+                each.failures,
+                each.refusals,
+                not ends_by_itself(each),
+                each.error,
+                each.due_ms,
+            )
+            for each in failing
+        ),
+    )
 
 
 def peek(
     instance: Instance, name: str, bucket: int | None = None, limit: int = 20, dead: bool = False
-) -> Sequence[PeekedExports]:
+) -> list[PeekedExports]:
     """Returns the first exports that wait, or the oldest dead ones, and changes nothing.
 
-    At most `limit` rows in all; only those of one bucket if it is given.
+    At most `limit` rows in all; only those of one bucket if it is given. Items that are damaged
+    are left out.
     """
-    raise NotImplementedError
+    queue = find_queue(instance, name).definition
+    if bucket is not None and not 0 <= bucket < queue.buckets:
+        raise InvalidRequestError(
+            f"export queue {name!r} has no bucket {bucket} (expected 0 to {queue.buckets - 1})"
+        )
+    find = _dead_exports if dead else _waiting_exports
+    peeked: list[PeekedExports] = []
+    for each in find(instance.jobs.export_store(), queue, bucket, limit):
+        if limit <= 0:
+            break
+        peeked.append(replace(each, rows=each.rows.slice(0, limit)))
+        limit -= each.rows.num_rows
+    return peeked
+
+
+def _waiting_exports(
+    store: ExportStore, queue: ExportQueue, bucket: int | None, _limit: int
+) -> Iterator[PeekedExports]:
+    for status in store.buckets(queue.name):
+        if bucket is None or status.bucket == bucket:
+            items = store.read(queue.name, status.bucket, queue.buffer_bytes)
+            with suppress(DataError):
+                rows = merge_items(queue, [item.content for item in items])
+                yield PeekedExports(status.bucket, rows)
+
+
+def _dead_exports(
+    store: ExportStore, queue: ExportQueue, bucket: int | None, limit: int
+) -> Iterator[PeekedExports]:
+    for letter in store.dead_letters(queue.name, limit):
+        if bucket is None or letter.bucket == bucket:
+            with suppress(DataError):
+                rows = decode_rows(queue, letter.content)
+                yield PeekedExports(letter.bucket, rows, letter.error, letter.died_ms)
 
 
 def pause_queue(instance: Instance, name: str) -> None:

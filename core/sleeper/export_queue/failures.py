@@ -1,0 +1,78 @@
+"""Failures of exporters: their kinds, their texts and the time of the next call.
+
+A receiver that is away, and a call that does not return, are retried without limit. Every other
+error is a refusal.
+"""
+
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sleeper.errors import SleeperError, UnavailableError, is_transient
+from sleeper.export_queue.definition import SEQUENCE, ExportQueue
+from sleeper.jobs.export_store import BucketStatus
+
+_FIRST_SECONDS = 1.0
+_SECONDS_MAX = 60.0
+_TEXT_LENGTH_MAX = 2_000
+_AWAY = "receiver unavailable: "
+_NO_RETURN = "the exporter did not return within "
+
+
+class HungCallError(SleeperError):
+    """The exporter did not return in time. Its thread may run on for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"{_NO_RETURN}{seconds:g} s")
+
+
+def is_away(error: BaseException) -> bool:
+    """Returns whether the error means that the receiver is unavailable, for any exports."""
+    if isinstance(error, (UnavailableError, ConnectionError, TimeoutError)):
+        return True
+    # For example a full disk.
+    return isinstance(error, OSError) and is_transient(error)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Returns whether the receiver refused the exports."""
+    return not is_away(error) and not isinstance(error, HungCallError)
+
+
+def describe_failure(error: BaseException) -> str:
+    """Returns the error as text of limited length. Errors of other code have their type."""
+    text = str(error) if isinstance(error, SleeperError) else f"{type(error).__name__}: {error}"
+    if is_away(error):
+        text = f"{_AWAY}{text}"
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """Returns the beginning of a long text."""
+    return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}..."
+
+
+def describe_place(queue: ExportQueue, bucket: int, rows: pa.RecordBatch | None = None) -> str:
+    """Returns the queue, the bucket and the sequence numbers of the rows, for error messages."""
+    place = f"export queue {queue.name!r}, bucket {bucket}"
+    if rows is None or rows.num_rows == 0:
+        return place
+    first, last = pc.min_max(rows.column(SEQUENCE)).as_py().values()
+    numbers = f"sequence {first}" if first == last else f"sequences {first} to {last}"
+    return f"{place}, {numbers}"
+
+
+def ends_by_itself(status: BucketStatus) -> bool:
+    """Returns whether the bucket becomes empty without a change of the receiver.
+
+    A bucket whose exports were refused does, because they become dead letters.
+    """
+    is_retried_for_ever = _AWAY in status.error or _NO_RETURN in status.error
+    return not (status.failures and is_retried_for_ever)
+
+
+def next_call_ms(now_ms: int, failures: int) -> int:
+    """Returns the time of the call after so many failures: 1 s, doubling to 60 s, with jitter."""
+    seconds = min(_FIRST_SECONDS * 2 ** min(failures - 1, 16), _SECONDS_MAX)
+    return now_ms + int(1000 * seconds * random.uniform(0.5, 1))

@@ -1,0 +1,194 @@
+"""Drains the buckets of a queue with a few threads, each with an exporter of its own."""
+
+import logging
+import math
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from sleeper.errors import NotFoundError
+from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.drain import DrainReport, drain_bucket
+from sleeper.export_queue.failures import ends_by_itself
+from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.timed_exporter import TimedExporter
+from sleeper.instance import Instance
+from sleeper.jobs.export_store import BucketStatus
+
+logger = logging.getLogger(__name__)
+
+PARALLEL_DEFAULT = 4
+# How often the buckets are listed while calls run or failed buckets wait.
+_LIST_SECONDS = 0.2
+
+Until = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run: buckets to drain, and buckets that threads drain."""
+
+    report: DrainReport
+    due: deque[BucketStatus] = field(default_factory=deque)
+    running: dict[Future[DrainReport], int] = field(default_factory=dict)
+    listed_at: float = -math.inf
+
+    def may_list(self) -> bool:
+        """Returns whether to list the buckets: at once if no drain runs, else now and then."""
+        now = time.monotonic()
+        if self.running and now - self.listed_at < _LIST_SECONDS:
+            return False
+        self.listed_at = now
+        return True
+
+
+class QueueDrain:
+    """The threads and exporters of a queue, which are kept between runs.
+
+    `buckets` are all by default. Use it in a `with` block, which closes the exporters.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        queue: ExportQueue,
+        parallel: int = PARALLEL_DEFAULT,
+        buckets: Collection[int] | None = None,
+    ) -> None:
+        self.queue = queue
+        self._instance = instance
+        self._store = instance.jobs.export_store()
+        self._parallel = parallel
+        self._buckets = buckets
+        self._threads = ThreadPoolExecutor(parallel, f"drain of {queue.name}")
+        self._lock = threading.Lock()
+        self._idle: list[TimedExporter] = []
+        self._calls: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for exporter in self._idle:
+            exporter.close()
+
+    def seconds_of_oldest(self) -> float:
+        """Returns how long the longest drain of a bucket has been running; 0 if none runs."""
+        with self._lock:
+            started = min(self._calls.values(), default=None)
+        return 0.0 if started is None else time.monotonic() - started
+
+    def run(self, until: Until, waits: bool = False) -> DrainReport:
+        """Drains buckets until none is due, a call hung, or `until` is true.
+
+        `waits` goes on until no bucket has exports, except those whose receiver is away.
+        """
+        run = _Run(DrainReport())
+        try:
+            while self._step(run, until, waits):
+                pass
+        except NotFoundError:
+            # Its drains end too.
+            logger.info("export queue %s was deleted", self.queue.name)
+        return run.report
+
+    def _step(self, run: "_Run", until: Until, waits: bool) -> bool:
+        """Starts drains of due buckets, and waits for one to end. False if the run has ended."""
+        must_stop = run.report.hung > 0 or until()
+        if not run.due and not must_stop and run.may_list():
+            run.due.extend(self._due(run.running.values()))
+        while run.due and len(run.running) < self._parallel and not must_stop:
+            status = run.due.popleft()
+            future = self._threads.submit(self._drain, status, until)
+            run.running[future] = status.bucket
+        if run.running:
+            ended, _ = wait(run.running, _LIST_SECONDS, FIRST_COMPLETED)
+            for future in ended:
+                del run.running[future]
+                run.report.add(future.result())
+            return True
+        if must_stop or not (waits and self._has_unfinished()):
+            return False
+        time.sleep(_LIST_SECONDS)
+        return True
+
+    def _due(self, running: Collection[int]) -> list[BucketStatus]:
+        """Returns the buckets that can be drained now; none of a paused queue."""
+        if self._store.find(self.queue.name).is_paused:
+            return []
+        now_ms = self._instance.clock()
+        return [
+            each
+            for each in self._statuses()
+            if each.due_ms <= now_ms and not each.claimed_until_ms and each.bucket not in running
+        ]
+
+    def _has_unfinished(self) -> bool:
+        if self._store.find(self.queue.name).is_paused:
+            return False
+        return any(ends_by_itself(each) for each in self._statuses())
+
+    def _statuses(self) -> list[BucketStatus]:
+        found = self._store.buckets(self.queue.name)
+        return [each for each in found if self._buckets is None or each.bucket in self._buckets]
+
+    def _drain(self, status: BucketStatus, until: Until) -> DrainReport:
+        with self._exporter(status.bucket) as exporter:
+            return drain_bucket(
+                self._instance,
+                self.queue,
+                status.bucket,
+                exporter,
+                secrets.token_hex(12),
+                until,
+                status,
+            )
+
+    @contextmanager
+    def _exporter(self, bucket: int) -> Iterator[TimedExporter]:
+        """Yields an exporter that no other thread uses."""
+        with self._lock:
+            exporter = self._idle.pop() if self._idle else None
+            self._calls[bucket] = time.monotonic()
+        if exporter is None:
+            exporter = TimedExporter(self._instance, self.queue)
+        try:
+            yield exporter
+        finally:
+            with self._lock:
+                del self._calls[bucket]
+                if not exporter.is_hung:
+                    self._idle.append(exporter)
+
+
+def drain_queue(
+    instance: Instance,
+    name: str,
+    seconds_max: float | None = None,
+    buckets: Collection[int] | None = None,
+    parallel: int = PARALLEL_DEFAULT,
+) -> DrainReport:
+    """Drains a queue until it is empty, the time is over, or a call hung.
+
+    It calls failed buckets at once, and waits for refused exports until they are dead letters.
+    Exports remain if the receiver is away, another worker has them, or the queue is paused.
+    NotFoundError if there is no such queue.
+    """
+    queue = find_queue(instance, name).definition
+    instance.jobs.export_store().retry_now(name)
+    deadline = None if seconds_max is None else time.monotonic() + seconds_max
+    with QueueDrain(instance, queue, parallel, buckets) as drain:
+        return drain.run(lambda: deadline is not None and time.monotonic() > deadline, waits=True)
