@@ -173,6 +173,7 @@ QUERY_MESSAGE_SECONDS_MAX = declare("query.message.time.max.seconds", whole_numb
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "The cache size for key filters in a query process.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "The cache size for footers of data files in a query process.")
 DELETED_KEYS_CACHE_BYTES = declare("deleted.keys.cache.bytes", byte_count(0), 64 * _MIB, Group.QUERY, "The cache size for the keys of deletes in a process that reads data files.")
+EXPORT_QUEUE_WAITING_BYTES_MAX = declare("export.queue.waiting.bytes.max", byte_count(_MIB), _GIB, Group.ENGINE, "The maximum size of the exports of a queue that wait in its storage. Beyond it nothing more is taken up, and the log and the files of the table are kept until the exporter has caught up.")
 QUERY_CHECKSUMS_VERIFIED = declare("query.checksums.verified", FLAG, False, Group.QUERY, "Whether all queries and SQL statements verify the checksums of data files: of a local file once per process, of a file on S3 for each row group that is read. Compactions, bulk exports and queries that read whole local files always verify them.")
 SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "The cache size for key sketches in a process that splits partitions.")
 SERVE_QUERIES_MAX = declare("serve.queries.max", whole_number(1, 1024), 16, Group.QUERY, "The maximum number of concurrent queries of `sleeper serve`. Others are queued.")

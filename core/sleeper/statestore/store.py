@@ -11,7 +11,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database, translated_errors
-from sleeper.statestore.exports import LoggedExports, exports_of_entry
+from sleeper.statestore.exports import LoggedExport, LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter, catch_up
@@ -26,7 +26,10 @@ from sleeper.statestore.version import Version
 logger = logging.getLogger(__name__)
 
 _SNAPSHOTS_KEPT = 2
-_ENTRIES_PER_READ = 1_000
+# Exports of entries that are in memory at once. An entry may have megabytes of them.
+_ENTRIES_PER_STEP = 1_000
+_BYTES_PER_STEP = 8 * 1024**2
+_ENTRIES_PER_READ = 20
 
 R = TypeVar("R")
 
@@ -84,9 +87,17 @@ class StateStore:
 
         `after` is the end of an entry. NotFoundError if the log no longer has them.
         """
-        entries = self._log.read(after, _ENTRIES_PER_READ)
-        found = [each for entry in entries for each in exports_of_entry(entry)]
-        return LoggedExports(entries[-1].last_number if entries else after, tuple(found))
+        found: list[LoggedExport] = []
+        end, entries, size = after, 0, 0
+        while entries < _ENTRIES_PER_STEP and size < _BYTES_PER_STEP:
+            page = self._log.read(end, _ENTRIES_PER_READ)
+            for entry in page:
+                found += exports_of_entry(entry)
+                end, size = entry.last_number, size + len(entry.body)
+            entries += len(page)
+            if len(page) < _ENTRIES_PER_READ:
+                break
+        return LoggedExports(end, tuple(found))
 
     def commit_or_raise(self, transaction: Transaction) -> int | None:
         """Commits one transaction. StateMovedOnError with the reason if it is refused.

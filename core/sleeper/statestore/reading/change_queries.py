@@ -5,6 +5,7 @@ from functools import cache
 
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.region import Region
+from sleeper.statestore.fold_tables import range_columns
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import (
     data_file_columns,
@@ -12,6 +13,7 @@ from sleeper.statestore.rows import (
     region_from_columns,
     sidecars_from_column,
 )
+from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.statestore.transactions.restore import REPLACING_KINDS
 from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
 
@@ -35,6 +37,16 @@ class LoggedChange:
     def is_replacement(self) -> bool:
         """Whether the rows of the table became others, such as those of an older version."""
         return self.kind in REPLACING_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCompaction:
+    """A compaction of files in a region. `output` is None if no row remained."""
+
+    number: int
+    region: Region
+    inputs: tuple[DataFile, ...]
+    output: DataFile | None
 
 
 class ChangeQueries(VersionReader):
@@ -92,6 +104,33 @@ class ChangeQueries(VersionReader):
         )
         return [data_file_from_columns(row) for row in rows]
 
+    def compactions(self, start: int, end: int, limit: int) -> list[LoggedCompaction]:
+        """Returns the first compactions after `start`, up to `end`, in order."""
+        numbers = self.rows(
+            "SELECT number FROM history WHERE number > :start AND number <= :end"
+            " AND kind = :kind ORDER BY number LIMIT :limit",
+            start=start,
+            end=end,
+            kind=CommitCompaction.kind,
+            limit=limit,
+        )
+        if not numbers:
+            return []
+        first, last = numbers[0][0], numbers[-1][0]
+        found: dict[int, tuple[Region, list[DataFile], list[DataFile]]] = {}
+        for number, is_input, *columns in self.rows(
+            _compactions_sql(self.dimensions), first=first, last=last
+        ):
+            region = region_from_columns(columns[: 2 * self.dimensions])
+            file = data_file_from_columns(columns[2 * self.dimensions :])
+            _, inputs, outputs = found.setdefault(number, (region, [], []))
+            (inputs if is_input else outputs).append(file)
+        return [
+            LoggedCompaction(number, region, tuple(inputs), next(iter(outputs), None))
+            for (number,) in numbers
+            for region, inputs, outputs in [found[number]]
+        ]
+
     def deletes(self, number: int) -> tuple[list[Region], list[KeyFile]]:
         """Returns the regions and the files of keys whose rows the transaction deleted."""
         regions, files = [], []
@@ -105,6 +144,18 @@ class ChangeQueries(VersionReader):
                 sidecar_suffixes = sidecars_from_column(sidecars)
                 files.append(KeyFile(path, keys, size, region, sidecar_suffixes))
         return regions, files
+
+
+@cache
+def _compactions_sql(dimensions: int) -> str:
+    ranges, files = range_columns(dimensions), data_file_columns(dimensions)
+    of_file = "CROSS JOIN partitions p ON p.key = r.partition CROSS JOIN files f ON f.key = r.file"
+    return (
+        f"SELECT r.removed, 1, {ranges}, {files} FROM refs r {of_file}"
+        " WHERE r.removed BETWEEN :first AND :last UNION ALL"
+        f" SELECT r.added, 0, {ranges}, {files} FROM refs r {of_file}"
+        " WHERE r.added BETWEEN :first AND :last ORDER BY 1, 2"
+    )
 
 
 @cache

@@ -1,0 +1,165 @@
+"""The exports of a queue after its position, from the log or from the files of its table."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from sleeper.errors import DataError, StateMovedOnError
+from sleeper.export_queue.changed_keys import ChangedKeys
+from sleeper.export_queue.changed_rows import (
+    add_change,
+    add_compaction,
+    add_replacement,
+    add_version,
+)
+from sleeper.export_queue.columns import bind_columns
+from sleeper.export_queue.definition import ExportQueue, ExportSource
+from sleeper.export_queue.rows import rows_schema
+from sleeper.export_queue.table_reader import TableReader
+from sleeper.export_queue.version_hold import QueueHold
+from sleeper.instance import OpenTable
+from sleeper.jobs.export_store import TakenUp
+from sleeper.query.changes.plan import PlannedChange, plan_step
+
+_COMPACTIONS_PER_STEP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Exports, None for none, and the position of a queue that has them."""
+
+    rows: pa.RecordBatch | None
+    to: TakenUp
+
+
+@dataclass
+class QueueSource:
+    """The exports of one queue. `generation` is the number of the transaction that created it.
+
+    `problems` are what the queue's owner should know, each once.
+    """
+
+    table: OpenTable
+    queue: ExportQueue
+    generation: int
+
+    def __post_init__(self) -> None:
+        self.problems: dict[str, None] = {}
+        self.hold = QueueHold(self.table, self.queue.name)
+
+    def read(self, position: TakenUp, end: int) -> Iterator[Exports]:
+        """Yields the exports after the position, up to the transaction `end`, in order.
+
+        DataError if they cannot be exported without a change of the queue or table.
+        """
+        if self.queue.source is ExportSource.TRANSACTION:
+            yield from self._read_logged(position, end)
+            return
+        if self.queue.existing_rows and position.number < self.generation:
+            yield from self._read_existing(position)
+            position = TakenUp(self.generation)
+        is_compaction = self.queue.source is ExportSource.COMPACTION
+        yield from (self._read_compactions if is_compaction else self._read_changes)(position, end)
+
+    def _read_logged(self, position: TakenUp, end: int) -> Iterator[Exports]:
+        number = position.number
+        while number < end:
+            logged = self.table.state.read_exports(number)
+            for each in logged.exports:
+                for exports in each.queues:
+                    if (exports.queue, exports.generation) == (self.queue.name, self.generation):
+                        rows = self._decode(exports.rows, each.number)
+                        yield Exports(rows, TakenUp(number))
+            # Entries are taken up as a whole: the log is read after the end of one.
+            number = logged.end
+            yield Exports(None, TakenUp(number))
+
+    def _decode(self, content: bytes, number: int) -> pa.RecordBatch:
+        """Returns the rows that a transaction attached, with its number."""
+        target = rows_schema(self.queue)
+        try:
+            with pa.ipc.open_stream(content) as reader:
+                table = reader.read_all().combine_chunks()
+            columns = [table.column(field.name).combine_chunks() for field in list(target)[1:]]
+            sequence = pa.repeat(pa.scalar(number, pa.int64()), table.num_rows)
+            return pa.RecordBatch.from_arrays([sequence, *columns], schema=target)
+        except (pa.ArrowException, KeyError, OSError) as error:
+            raise DataError(
+                f"export queue {self.queue.name!r}: the exports of transaction {number} are "
+                f"damaged: {error}"
+            ) from error
+
+    def _read_existing(self, position: TakenUp) -> Iterator[Exports]:
+        number = self.generation
+        self.hold.keep(number)
+        reader = self._reader_at(number)
+        yield from self._keys(number, position, partial(add_version, reader, number))
+
+    def _read_changes(self, position: TakenUp, end: int) -> Iterator[Exports]:
+        number = position.number
+        self.hold.keep(number)
+        while number < end:
+            with self.table.state.reading(stale=True) as state:
+                step = plan_step(state, number, end)
+            for change in step.changes:
+                yield from self._read_change(change, number, position)
+            number = step.end
+            yield Exports(None, TakenUp(number))
+
+    def _read_change(
+        self, change: PlannedChange, before: int, position: TakenUp
+    ) -> Iterator[Exports]:
+        reader, number = self._reader_at(change.number), change.number
+        if not change.is_replacement:
+            add = partial(add_change, reader, self.table.instance, change)
+            yield from self._keys(number, position, add)
+        elif self.hold.keep(number):
+            former = self._find_former(number, before)
+            add = partial(add_replacement, reader, number, former)
+            yield from self._keys(number, position, add)
+
+    def _find_former(self, number: int, before: int) -> int | None:
+        """Returns the version with which the one of the number is compared, None for no rows."""
+        if not self.hold.is_needed:
+            return number - 1
+        try:
+            return self.hold.find_former(number, before)
+        except StateMovedOnError as error:
+            self.problems[f"keys that went before transaction {number} stay: {error}"] = None
+            return None
+
+    def _read_compactions(self, position: TakenUp, end: int) -> Iterator[Exports]:
+        number = position.number
+        while number < end:
+            with self.table.state.reading(stale=True) as state:
+                state.check_changes_after(number)
+                found = state.changes.compactions(number, end, _COMPACTIONS_PER_STEP)
+            for each in found:
+                reader = self._reader_at(each.number)
+                yield from self._keys(each.number, position, partial(add_compaction, reader, each))
+            number = found[-1].number if len(found) == _COMPACTIONS_PER_STEP else end
+            yield Exports(None, TakenUp(number))
+
+    def _reader_at(self, number: int) -> TableReader:
+        with self.table.state.reading(stale=True) as state:
+            created, schema = state.schema_at(self.generation), state.schema_at(number)
+        columns = bind_columns(self.queue, created, schema)
+        if columns.problem is not None:
+            self.problems[columns.problem] = None
+        return TableReader(self.table, columns)
+
+    def _keys(
+        self, number: int, position: TakenUp, add: Callable[[ChangedKeys], None]
+    ) -> Iterator[Exports]:
+        """Yields the exports of a transaction, those of a large one by ranges of buckets."""
+        before = TakenUp(number - 1)
+        first = position.bucket if position.number == before.number else 0
+        engine = self.table.instance.queries.engine().settings.engine
+        with ChangedKeys(self.queue, number, engine, first) as keys:
+            add(keys)
+            for part in keys.parts():
+                is_last = part.bucket == self.queue.buckets
+                to = TakenUp(number) if is_last else TakenUp(before.number, part.bucket)
+                yield Exports(part.rows, to)

@@ -1,0 +1,158 @@
+"""Takes up exports: moves them from a table's log or files into the storage of their queue.
+
+A step stores the exports of some transactions, or a part of those of a large one, and then advances
+the queue's position; after that the cursor in the log, so that the table may forget them. A process
+that dies in between repeats the step, which stores the same items again.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sleeper.errors import DataError
+from sleeper.export_queue.definition import ExportQueue, parse_definition
+from sleeper.export_queue.items import make_items
+from sleeper.export_queue.sources import QueueSource
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.export_store import ExportStore, NewItem, RegisteredQueue, TakenUp
+from sleeper.properties.instance import EXPORT_QUEUE_WAITING_BYTES_MAX
+from sleeper.statestore.reading.export_queries import StoredQueue
+from sleeper.statestore.transactions.export_queues import follower_of
+from sleeper.tables import find_table
+
+_STEP_BYTES = 8 * 1024**2
+_STEP_BATCHES_MAX = 1_000
+_ADD_BYTES = 8 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class TakeUpReport:
+    """What was taken up: `exports`, up to the transaction `number`.
+
+    `is_complete` means that nothing was left when it began. `problem` is why something was left,
+    or what the queue's owner should know; None if there is nothing.
+    """
+
+    exports: int
+    number: int
+    is_complete: bool
+    problem: str | None = None
+
+
+def first_position(queue: ExportQueue, stored: StoredQueue) -> TakenUp:
+    """Returns the position at which a new queue begins."""
+    return TakenUp(stored.generation - 1 if queue.existing_rows else stored.start)
+
+
+def take_up(instance: Instance, name: str, seconds_max: float | None = None) -> TakeUpReport:
+    """Takes up the exports of a queue that exist now, for at most about the seconds.
+
+    NotFoundError if there is no such queue, or its table is being deleted. Several processes may do
+    it at once. UnavailableError may leave a part, which the next call takes up.
+    """
+    store = instance.jobs.export_store()
+    registered = store.find(name)
+    table = OpenTable(instance, find_table(instance.tables.index, None, registered.table_id))
+    with table.state.reading() as state:
+        stored, newest = state.export_queues.find(name), state.number
+    if registered.generation != stored.generation:
+        problem = f"export queue {name!r}: its creation has not ended: create it again"
+        return TakeUpReport(0, registered.taken_up.number, False, problem)
+    if registered.taken_up >= TakenUp(newest):
+        _repair_cursor(table, registered)
+        return TakeUpReport(0, registered.taken_up.number, True)
+    queue = parse_definition(stored.definition)
+    source = QueueSource(table, queue, stored.generation)
+    return _TakeUp(store, registered, source, seconds_max).run(newest)
+
+
+def _repair_cursor(table: OpenTable, registered: RegisteredQueue) -> None:
+    """Advances the cursor of a process that died before it did."""
+    name, number = follower_of(registered.name), registered.taken_up.number
+    if any(each.name == name and each.position < number for each in table.state.followers()):
+        table.state.advance_follower(name, number)
+
+
+class _TakeUp:
+    """One run of `take_up`."""
+
+    def __init__(
+        self,
+        store: ExportStore,
+        registered: RegisteredQueue,
+        source: QueueSource,
+        seconds_max: float | None,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._name = registered.name
+        self._position = registered.taken_up
+        self._ends_at = None if seconds_max is None else time.monotonic() + seconds_max
+        properties = source.table.instance.properties()
+        self._waiting_bytes_max: int = properties.get(EXPORT_QUEUE_WAITING_BYTES_MAX)
+        self._exports = 0
+        self._rows: list[pa.RecordBatch] = []
+        self._to = self._position
+
+    def run(self, newest: int) -> TakeUpReport:
+        problem = None
+        try:
+            problem = self._take_up(newest)
+        except DataError as error:
+            problem = str(error)
+        problems = [*([problem] if problem else []), *self._source.problems]
+        number = self._position.number
+        return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)
+
+    def _take_up(self, newest: int) -> str | None:
+        """Returns why it ended before the newest transaction, if it did for a reason."""
+        for exports in self._source.read(self._position, newest):
+            if not self._rows and (waiting := self._find_overload()):
+                return waiting
+            self._to = exports.to
+            if exports.rows is not None and exports.rows.num_rows:
+                self._rows.append(exports.rows)
+            size = sum(rows.nbytes for rows in self._rows)
+            if size >= _STEP_BYTES or len(self._rows) >= _STEP_BATCHES_MAX:
+                self._store_step()
+                if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                    return None
+        self._store_step()
+        return None
+
+    def _find_overload(self) -> str | None:
+        waiting = self._store.counts(self._name).bytes
+        if waiting <= self._waiting_bytes_max:
+            return None
+        return (
+            f"export queue {self._name!r}: {waiting:,} bytes of exports wait: "
+            f"{EXPORT_QUEUE_WAITING_BYTES_MAX.name} allows {self._waiting_bytes_max:,}, so no more "
+            "are taken up"
+        )
+
+    def _store_step(self) -> None:
+        """Stores the rows and advances the position, and then the cursor in the log."""
+        if not self._rows and self._to == self._position:
+            return
+        added: list[NewItem] = []
+        for item in self._items():
+            added.append(item)
+            if sum(len(each.content) for each in added) >= _ADD_BYTES:
+                self._add(added, self._position)
+                added = []
+        self._add(added, self._to)
+        self._exports += sum(rows.num_rows for rows in self._rows)
+        self._rows = []
+        if self._to.number > self._position.number:
+            table = self._source.table
+            table.state.advance_follower(follower_of(self._name), self._to.number)
+            self._source.hold.release_before(self._to.number)
+        self._position = self._to
+
+    def _items(self) -> Iterator[NewItem]:
+        return make_items(self._source.queue, self._position.number, self._rows)
+
+    def _add(self, items: list[NewItem], to: TakenUp) -> None:
+        self._store.add(self._name, self._source.generation, items, to)

@@ -1,0 +1,78 @@
+"""Holds on the version of a snapshot table whose rows a queue exported last.
+
+Its keys are compared with those of the next version, so it must stay readable until then.
+"""
+
+from sleeper.errors import StateMovedOnError
+from sleeper.instance import OpenTable
+from sleeper.query.hold import release_hold, take_shared_hold
+from sleeper.statestore.store import StateStore
+
+_HOLD_SECONDS = 365 * 86_400
+
+
+class QueueHold:
+    """The holds of one queue, which has none on tables of another kind.
+
+    They are renewed when it takes up, and expire a year after that.
+    """
+
+    def __init__(self, table: OpenTable, queue: str) -> None:
+        self._table = table
+        self._owner = _owner(queue)
+        with table.state.reading(stale=True) as state:
+            self.is_needed = state.is_snapshot_table
+
+    def keep(self, number: int) -> bool:
+        """Keeps the rows of the number. False if they have expired."""
+        if not self.is_needed:
+            return True
+        store, clock = self._table.state, self._table.instance.clock
+        with store.reading(stale=True) as state:
+            if not state.snapshots.find_version(number):
+                return True
+        try:
+            take_shared_hold(store, number, _HOLD_SECONDS, clock, self._owner)
+        except StateMovedOnError:
+            return False
+        return True
+
+    def find_former(self, number: int, position: int) -> int | None:
+        """Returns a number at which the table has the rows that were exported before `number`.
+
+        None before the first version. `position` is the number up to which the queue has taken up.
+        StateMovedOnError if the version is not held and has expired.
+        """
+        with self._table.state.reading(stale=True) as state:
+            held = [h.version for h in state.collection.holds() if h.owner == self._owner]
+            former = [version for version in held if version < number]
+            if former:
+                return max(former)
+            if not state.snapshots.find_version(position):
+                return None
+        raise StateMovedOnError(f"the version of transaction {position} has expired")
+
+    def release_before(self, position: int) -> None:
+        """Releases versions before that of the position, and holds that were renewed since."""
+        if not self.is_needed:
+            return
+        with self._table.state.reading() as state:
+            current = state.snapshots.find_version(position)
+            held = [h for h in state.collection.holds() if h.owner == self._owner]
+        of_current = [h for h in held if current <= h.version <= position]
+        kept = max(of_current, key=lambda hold: hold.expiry_ms, default=None)
+        for hold in held:
+            if hold.version <= position and hold is not kept:
+                release_hold(self._table.state, hold.id)
+
+
+def release_holds(store: StateStore, queue: str) -> None:
+    """Releases all holds of a queue that is deleted. Does nothing on other tables."""
+    with store.reading() as state:
+        held = [hold.id for hold in state.collection.holds() if hold.owner == _owner(queue)]
+    for hold_id in held:
+        release_hold(store, hold_id)
+
+
+def _owner(queue: str) -> str:
+    return f"export queue {queue}"

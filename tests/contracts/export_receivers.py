@@ -1,0 +1,69 @@
+"""Receivers of exports that keep a state, as the suite of exporters sees them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.exporter import Exporter
+from sleeper.export_queue.exporters import open_exporter
+from sleeper.instance import Instance
+from tests.servers.postgres import Postgres
+
+Values = dict[str, Any]
+
+
+class Receiver(Protocol):
+    """A receiver with one queue. `stop` makes it refuse connections until `start`.
+
+    `keeps_tombstones` is false if it takes an export that is older than the end of its key.
+    """
+
+    instance: Instance
+    queue: ExportQueue
+    keeps_tombstones: bool
+
+    def rows(self) -> dict[str, Values]:
+        """Returns the values and the sequence by key, read without the exporter."""
+
+    def stop(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def open_receiver(receiver: Receiver) -> Exporter:
+    """Returns a new exporter, as another worker has."""
+    return open_exporter(receiver.instance, receiver.queue)
+
+
+@dataclass
+class PostgresReceiver:
+    """A table of a database of its own."""
+
+    instance: Instance
+    queue: ExportQueue
+    database: Postgres
+    administrator: Postgres
+    keeps_tombstones: bool = True
+
+    def rows(self) -> dict[str, Values]:
+        lines = self.database.run(
+            "SELECT json_build_object('name', name, 'word', word, 'amount', amount, "
+            "'data', encode(data, 'hex'), 'sequence', sequence) FROM counts"
+        )
+        found = {}
+        for row in map(json.loads, lines):
+            data = row["data"]
+            row["data"] = None if data is None else bytes.fromhex(data)
+            found[row.pop("name")] = row
+        return found
+
+    def stop(self) -> None:
+        name = self.database.name
+        self.administrator.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        self.administrator.run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+
+    def start(self) -> None:
+        self.administrator.run(f"ALTER DATABASE {self.database.name} ALLOW_CONNECTIONS true")
