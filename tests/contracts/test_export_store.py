@@ -173,12 +173,12 @@ def test_an_item_that_changes_after_it_was_read_is_not_lost(
     """A worker that dies leaves items, and the next takes up more from the same position."""
     store = export_store.port
     begin(store)
-    add(store, item(1, b"one"), to=8)
+    add(store, item(1, b"1 of 1"), to=8)
     before = ids(store)
-    add(store, item(1, b"one and two"), to=9)
+    add(store, item(1, b"2 of 2"), to=9)
     assert store.claim("q", 0, "w", 60)
     store.settle("q", 0, "w", before)
-    assert read(store) == [b"one and two"]
+    assert read(store) == [b"2 of 2"]
 
 
 def test_the_position_never_moves_back(export_store: Store[ExportStore]) -> None:

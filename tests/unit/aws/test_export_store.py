@@ -81,6 +81,21 @@ def test_a_process_that_dies_while_it_adds_leaves_items_that_another_completes(
     assert store.counts("q").pending == 9
 
 
+def test_a_slow_writer_does_not_move_the_position_back(
+    store: DynamoExportStore, tables: DynamoTables, open_store: Callable[..., DynamoExportStore]
+) -> None:
+    class OvertakenClient:
+        """Another writer moves the position before this one does."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "update_item":
+                store.add("q", 3, [], TakenUp(9))
+            return getattr(tables.client, name)
+
+    open_store(OvertakenClient()).add("q", 3, [], TakenUp(5))
+    assert store.find("q").taken_up == TakenUp(9)
+
+
 def test_a_process_that_dies_while_it_settles_loses_no_dead_letter(
     store: DynamoExportStore, tables: DynamoTables, open_store: Callable[..., DynamoExportStore]
 ) -> None:
