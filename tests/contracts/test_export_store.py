@@ -181,6 +181,16 @@ def test_an_item_that_changes_after_it_was_read_is_not_lost(
     assert read(store) == [b"2 of 2"]
 
 
+def test_items_are_also_added_behind_the_position(export_store: Store[ExportStore]) -> None:
+    """A large step adds several times and moves the position last, maybe after another worker."""
+    store = export_store.port
+    begin(store)
+    add(store, item(1), to=7)
+    add(store, item(2), to=3)
+    assert len(read(store)) == 2
+    assert store.find("q").taken_up == START
+
+
 def test_the_position_never_moves_back(export_store: Store[ExportStore]) -> None:
     store = export_store.port
     begin(store)

@@ -103,10 +103,8 @@ class DynamoExportStore:
         self._queues.pause(name, paused)
 
     def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
-        """See the port. If another writer has reached the position, all items are stored."""
+        """See the port."""
         queue = self._queues.find_generation(name, generation)
-        if queue.taken_up >= to:
-            return
         buckets, chosen = Buckets(self._items, QueueKeys.find(queue)), _by_bucket(items)
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(lambda bucket: self._add(buckets, bucket, chosen[bucket]), chosen))
