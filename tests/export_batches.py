@@ -25,6 +25,7 @@ def make_queue(
     keys: Mapping[str, FieldType] | None = None,
     values: Mapping[str, FieldType] | None = None,
     name: str = "counts",
+    timeout_seconds: int = 30,
     **settings: Any,
 ) -> ExportQueue:
     """Returns a queue, by default with a text key and values `word`, `amount` and `data`."""
@@ -39,6 +40,7 @@ def make_queue(
         _fields({"name": PrimitiveType.STRING} if keys is None else keys),
         _fields(chosen if values is None else values, nullable=True),
         ExporterSettings(exporter, **settings),
+        timeout_seconds=timeout_seconds,
     )
 
 

@@ -20,9 +20,9 @@ from sleeper.export_queue.exporters.sqs import SqsExporter
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.schema.model import Field, PrimitiveType
+from sleeper.schema.model import PrimitiveType
 from tests.contracts.sqs_queues import moto_server
-from tests.exports import make_batch, make_queue
+from tests.export_batches import make_batch, make_queue
 from tests.servers.failing_proxy import failing_proxy
 from tests.servers.http_receivers import LARGE_CHARACTERS, OpenSearch, Webhook, http_server
 from tests.servers.kafka import kafka
@@ -93,39 +93,42 @@ def stoppable(receiver: Receiver) -> Receiver:
 
 
 def test_each_export_of_a_batch_arrives_once_in_order_of_its_key(receiver: Receiver) -> None:
-    exports = [(f"k{n // 3:02}", {"v": f"v{n}", "n": n}, n) for n in range(75)]
+    exports = [(f"k{n // 3:02}", {"word": f"v{n}", "amount": n}, n) for n in range(75)]
 
-    receiver.exporter.export(make_batch(receiver.queue, *exports))
+    receiver.exporter.export(make_batch(receiver.queue, exports))
 
     arrived = receiver.arrived()
     assert len(arrived) == 75
     for key in {key for key, _, _ in exports}:
-        expected = [(key, {"b": None, **v}, n) for k, v, n in exports if k == key]
+        expected = [(key, {"data": None, **v}, n) for k, v, n in exports if k == key]
         assert [each for each in arrived if each[0] == key] == expected
 
 
 def test_values_arrive_as_their_json(receiver: Receiver) -> None:
-    value = {"v": 'é"\\\n\x00\uffff😀', "n": -(2**63), "b": b"\x00\xff"}
+    value = {"word": 'é"\\\n\x00\uffff😀', "amount": -(2**63), "data": b"\x00\xff"}
 
-    receiver.exporter.export(make_batch(receiver.queue, ("é", {}, 3), ("Ω \t/", value, 2**40)))
+    receiver.exporter.export(make_batch(receiver.queue, [("é", {}, 3), ("Ω \t/", value, 2**40)]))
 
     assert receiver.arrived() == [
-        ("é", {"v": None, "n": None, "b": None}, 3),
-        ("Ω \t/", {**value, "b": "AP8="}, 2**40),
+        ("é", {"word": None, "amount": None, "data": None}, 3),
+        ("Ω \t/", {**value, "data": "AP8="}, 2**40),
     ]
 
 
 def test_a_key_that_went_arrives_without_a_value(receiver: Receiver) -> None:
-    batch = make_batch(receiver.queue, ("a", {"v": "x"}, 4), ("a", None, 5))
+    batch = make_batch(receiver.queue, [("a", {"word": "x"}, 4), ("a", None, 5)])
 
     receiver.exporter.export(batch)
 
-    assert receiver.arrived() == [("a", {"v": "x", "n": None, "b": None}, 4), ("a", None, 5)]
+    assert receiver.arrived() == [
+        ("a", {"word": "x", "amount": None, "data": None}, 4),
+        ("a", None, 5),
+    ]
 
 
 def test_an_export_that_is_refused_leaves_the_others(receiver: Receiver) -> None:
-    large = {"v": "x" * (LARGE_CHARACTERS + 1)}
-    batch = make_batch(receiver.queue, ("a", {}, 1), ("b", large, 2), ("c", {}, 3))
+    large = {"word": "x" * (LARGE_CHARACTERS + 1)}
+    batch = make_batch(receiver.queue, [("a", {}, 1), ("b", large, 2), ("c", {}, 3)])
 
     with pytest.raises(RefusedExportsError) as raised:
         receiver.exporter.export(batch)
@@ -137,37 +140,40 @@ def test_an_export_that_is_refused_leaves_the_others(receiver: Receiver) -> None
 
 @pytest.mark.slow
 def test_a_large_value_arrives(receiver: Receiver) -> None:
-    value = {"v": "y" * 900_000}
+    value = {"word": "y" * 900_000}
 
-    receiver.exporter.export(make_batch(receiver.queue, ("a", value, 1), ("b", value, 2)))
+    receiver.exporter.export(make_batch(receiver.queue, [("a", value, 1), ("b", value, 2)]))
 
-    assert [value and len(value["v"]) for _, value, _ in receiver.arrived()] == [900_000] * 2
+    assert [value and len(value["word"]) for _, value, _ in receiver.arrived()] == [900_000] * 2
 
 
 @pytest.mark.slow
 def test_the_receiver_is_away_and_gets_the_batch_later(stoppable: Receiver) -> None:
-    batch = make_batch(stoppable.queue, ("a", {"v": "x"}, 1), ("b", None, 2))
+    batch = make_batch(stoppable.queue, [("a", {"word": "x"}, 1), ("b", None, 2)])
     with stoppable.stopped(), pytest.raises(UnavailableError):
         stoppable.exporter.export(batch)
 
     stoppable.exporter.export(batch)
 
-    assert stoppable.arrived() == [("a", {"v": "x", "n": None, "b": None}, 1), ("b", None, 2)]
+    assert stoppable.arrived() == [
+        ("a", {"word": "x", "amount": None, "data": None}, 1),
+        ("b", None, 2),
+    ]
 
 
 @pytest.mark.slow
 def test_an_exporter_that_has_sent_before_notices_that_the_receiver_went(
     stoppable: Receiver,
 ) -> None:
-    stoppable.exporter.export(make_batch(stoppable.queue, ("a", None, 1)))
+    stoppable.exporter.export(make_batch(stoppable.queue, [("a", None, 1)]))
 
     with stoppable.stopped(), pytest.raises(UnavailableError):
-        stoppable.exporter.export(make_batch(stoppable.queue, ("a", None, 2)))
+        stoppable.exporter.export(make_batch(stoppable.queue, [("a", None, 2)]))
 
 
 @pytest.mark.slow
 def test_a_repeated_batch_arrives_again_or_is_ignored(receiver: Receiver) -> None:
-    batch = make_batch(receiver.queue, ("a", {"v": "x"}, 1), ("a", {"v": "y"}, 2))
+    batch = make_batch(receiver.queue, [("a", {"word": "x"}, 1), ("a", {"word": "y"}, 2)])
 
     receiver.exporter.export(batch)
     receiver.exporter.export(batch)
@@ -178,15 +184,15 @@ def test_a_repeated_batch_arrives_again_or_is_ignored(receiver: Receiver) -> Non
 
 def test_keys_of_several_fields_arrive_as_a_list(opened: Instance) -> None:
     kept = Webhook()
-    keys = (Field("k", PrimitiveType.STRING), Field("n", PrimitiveType.LONG))
+    keys = {"k": PrimitiveType.STRING, "n": PrimitiveType.LONG}
     with http_server(kept.respond) as server:
-        queue = make_queue(f"webhook:{server.url}", keys=keys, values=())
+        queue = make_queue(f"webhook:{server.url}", keys=keys, values={})
         exporter = webhook.make(opened, queue)
-        exporter.export(make_batch(queue, (("a", 1), {}, 1)))
+        exporter.export(make_batch(queue, [(("a", 1), {}, 1)]))
         exporter.close()
 
     assert kept.exports == [
-        {"queue": "orders", "bucket": 7, "key": ["a", 1], "value": {}, "sequence": 1}
+        {"queue": "counts", "bucket": 0, "key": ["a", 1], "value": {}, "sequence": 1}
     ]
 
 
@@ -207,16 +213,20 @@ def _webhook(instance: Instance) -> Iterator[Receiver]:
 
 @contextlib.contextmanager
 def _opensearch(instance: Instance) -> Iterator[Receiver]:
-    index = OpenSearch("orders")
+    index = OpenSearch("counts")
 
     def arrived() -> list[Arrived]:
         return [
-            (key, None if body is None else {name: body[name] for name in "vnb"}, version)
+            (
+                key,
+                None if body is None else {name: body[name] for name in ("word", "amount", "data")},
+                version,
+            )
             for key, version, body in index.operations
         ]
 
     with _http(index.respond) as (url, stopped):
-        queue = make_queue(f"opensearch:{url}/orders", timeout_seconds=2)
+        queue = make_queue(f"opensearch:{url}/counts", timeout_seconds=2)
         exporter = opensearch.make(instance, queue)
         yield Receiver(queue, exporter, arrived, stopped, keeps_messages=False)
 
@@ -246,7 +256,7 @@ def _kafka(instance: Instance, folder: Path) -> Iterator[Receiver]:
         def arrived() -> list[Arrived]:
             found: list[Arrived] = []
             for each in server.messages(topic):
-                assert each.headers["queue"] == b"orders"
+                assert each.headers["queue"] == b"counts"
                 raw = json.loads(each.value or b'{"value": null}')
                 value = raw["value"] if each.value else None
                 assert value is None or raw["key"] == each.key.decode()
@@ -307,5 +317,5 @@ def _sorted(bodies: list[str]) -> list[Arrived]:
 
 
 def _arrived(exports: list[dict[str, Any]]) -> list[Arrived]:
-    assert all(each["queue"] == "orders" and each["bucket"] == 7 for each in exports)
+    assert all(each["queue"] == "counts" and each["bucket"] == 0 for each in exports)
     return [(each["key"], each["value"], each["sequence"]) for each in exports]

@@ -16,7 +16,7 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.exporters import webhook
 from sleeper.instance import Instance
-from tests.exports import make_batch, make_queue
+from tests.export_batches import make_batch, make_queue
 from tests.servers.http_receivers import Answer, HttpServer, Request, http_server, make_certificate
 
 SECRET = "s3cr3t-value"
@@ -54,10 +54,12 @@ def send(instance: Instance, server: Server, monkeypatch: pytest.MonkeyPatch) ->
 
         def run(password: str | None = None, **options: str) -> None:
             named = {name.replace("__", ".").replace("_", "-"): v for name, v in options.items()}
-            queue = make_queue(f"webhook:{server.http.url}/hook?token=t0k", password, named)
+            queue = make_queue(
+                f"webhook:{server.http.url}/hook?token=t0k", password=password, options=named
+            )
             exporter = webhook.make(instance, queue)
             stack.callback(exporter.close)
-            exporter.export(make_batch(queue, ("a", {}, 1), ("b", {}, 2), ("c", None, 3)))
+            exporter.export(make_batch(queue, [("a", {}, 1), ("b", {}, 2), ("c", None, 3)]))
 
         yield run
 
@@ -71,7 +73,7 @@ def test_the_body_has_the_queue_the_bucket_and_the_exports(send: Send, server: S
     assert request.headers["X-Tenant"] == "north"
     assert request.headers["Content-Type"] == "application/json"
     assert "Authorization" not in request.headers
-    assert (body["queue"], body["bucket"]) == ("orders", 7)
+    assert (body["queue"], body["bucket"]) == ("counts", 0)
     assert [(e["key"], e["sequence"]) for e in body["exports"]] == [("a", 1), ("b", 2), ("c", 3)]
     assert body["exports"][2]["value"] is None
 
@@ -162,7 +164,7 @@ def test_a_connection_that_the_server_closed_is_replaced(
     exporter = webhook.make(instance, queue)
     server.answers = [Answer(headers={"Connection": "close"}), Answer()]
     for _ in range(3):
-        exporter.export(make_batch(queue, ("a", {}, 1)))
+        exporter.export(make_batch(queue, [("a", {}, 1)]))
     exporter.close()
     assert (len(server.requests), server.http.connections) == (3, 2)
 
@@ -173,7 +175,7 @@ def test_a_receiver_that_does_not_answer_is_away(instance: Instance) -> None:
         queue = make_queue(f"webhook:http://127.0.0.1:{silent.getsockname()[1]}", timeout_seconds=1)
         exporter = webhook.make(instance, queue)
         with pytest.raises(UnavailableError, match="no answer in time"):
-            exporter.export(make_batch(queue, ("a", {}, 1)))
+            exporter.export(make_batch(queue, [("a", {}, 1)]))
 
 
 def test_only_certificates_of_known_authorities_are_trusted(
@@ -189,12 +191,12 @@ def test_only_certificates_of_known_authorities_are_trusted(
     with http_server(respond, certificate=certificate) as server:
         unknown = make_queue(f"webhook:{server.url}")
         with pytest.raises(UnavailableError, match=f"{server.url}: invalid certificate"):
-            webhook.make(instance, unknown).export(make_batch(unknown, ("a", {}, 1)))
+            webhook.make(instance, unknown).export(make_batch(unknown, [("a", {}, 1)]))
         assert not requests
 
         known = make_queue(f"webhook:{server.url}", options={"ca": str(certificate)})
         exporter = webhook.make(instance, known)
-        exporter.export(make_batch(known, ("a", {}, 1)))
+        exporter.export(make_batch(known, [("a", {}, 1)]))
         exporter.close()
     assert len(requests) == 1
 
@@ -215,7 +217,7 @@ def test_only_certificates_of_known_authorities_are_trusted(
 )
 def test_a_url_is_refused_without_showing_it(instance: Instance, url: str, problem: str) -> None:
     with pytest.raises(
-        InvalidRequestError, match=f"queue 'orders': exporter webhook: .*{problem}"
+        InvalidRequestError, match=f"queue 'counts': exporter webhook: .*{problem}"
     ) as e:
         webhook.check(instance, make_queue(f"webhook:{url}"))
     assert "pw" not in str(e.value).replace("password", "")
@@ -240,7 +242,9 @@ def test_options_are_refused(
     instance: Instance, options: dict[str, str], password: str | None, problem: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
-        webhook.check(instance, make_queue("webhook:https://h/x", password, options))
+        webhook.check(
+            instance, make_queue("webhook:https://h/x", password=password, options=options)
+        )
 
 
 def test_http_is_allowed_by_an_option(instance: Instance) -> None:
@@ -251,7 +255,7 @@ def test_a_secret_that_no_header_can_have_is_refused_without_showing_it(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK_SECRET", "a\nsecret")
-    queue = make_queue("webhook:https://h/x", "env:HOOK_SECRET")
+    queue = make_queue("webhook:https://h/x", password="env:HOOK_SECRET")
     with pytest.raises(InvalidRequestError, match="cannot be in a header") as raised:
         webhook.make(instance, queue)
     assert "secret" not in str(raised.value)

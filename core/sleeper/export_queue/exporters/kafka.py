@@ -6,6 +6,7 @@ compacted topic; with the option `tombstones=false` it is the JSON of the export
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -73,7 +74,10 @@ def check(_instance: Instance, queue: ExportQueue) -> None:
             f"{where}: option sasl.mechanism is {mechanism!r} "
             f"(expected one of {', '.join(_MECHANISMS)})"
         )
-    _make_producer(queue, None, lambda _error: None)
+    # The files are on the machine of the exporter.
+    plain = {name: value for name, value in options.items() if not name.endswith(".location")}
+    without_files = replace(queue, exporter=replace(queue.exporter, options=plain))
+    _make_producer(without_files, None, lambda _error: None)
 
 
 def make(instance: Instance, queue: ExportQueue) -> "KafkaExporter":
@@ -92,8 +96,8 @@ class KafkaExporter:
         self._topic = queue.exporter.target.rpartition("/")[2]
         self._where = f"{queue.exporter.kind}:{queue.exporter.target}"
         self._sends_tombstones = read_flag(queue, "tombstones", default=True)
-        self._producer: Producer | None = None
         self._connection_error = ""
+        self._producer: Producer | None = _make_producer(queue, password, self._note_error)
 
     def export(self, batch: ExportBatch) -> None:
         """See the protocol."""
