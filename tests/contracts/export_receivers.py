@@ -1,6 +1,8 @@
 """Receivers of exports that keep a state, as the suite of exporters sees them."""
 
+import base64
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,6 +10,8 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import Exporter
 from sleeper.export_queue.exporters import open_exporter
 from sleeper.instance import Instance
+from tests.export_batches import make_queue
+from tests.servers.http_receivers import OpenSearch, http_server
 from tests.servers.postgres import Postgres
 
 Values = dict[str, Any]
@@ -67,3 +71,32 @@ class PostgresReceiver:
 
     def start(self) -> None:
         self.administrator.run(f"ALTER DATABASE {self.database.name} ALLOW_CONNECTIONS true")
+
+
+class OpenSearchReceiver:
+    """An index of a server in this process."""
+
+    keeps_tombstones = True
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._index = OpenSearch("counts")
+        self._running = ExitStack()
+        self._port = 0
+        self.start()
+        self.queue = make_queue(f"opensearch:http://127.0.0.1:{self._port}/counts")
+
+    def rows(self) -> dict[str, Values]:
+        found = {}
+        for _, document in self._index.documents.values():
+            row = dict(document)
+            row["data"] = None if row["data"] is None else base64.b64decode(row["data"])
+            found[row.pop("name")] = row
+        return found
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def start(self) -> None:
+        server = http_server(self._index.respond, self._port)
+        self._port = self._running.enter_context(server).port

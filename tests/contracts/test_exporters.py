@@ -13,7 +13,12 @@ from sleeper.errors import UnavailableError
 from sleeper.export_queue.exporter import Exporter
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
-from tests.contracts.export_receivers import PostgresReceiver, Receiver, open_receiver
+from tests.contracts.export_receivers import (
+    OpenSearchReceiver,
+    PostgresReceiver,
+    Receiver,
+    open_receiver,
+)
 from tests.export_batches import Export, make_batch, make_queue
 from tests.servers.postgres import Postgres
 
@@ -30,7 +35,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture(params=["postgres", "opensearch"])
 def receiver(request: pytest.FixtureRequest) -> Receiver:
     found: Receiver = request.getfixturevalue(f"{request.param}_receiver")
     return found
@@ -46,6 +51,13 @@ def postgres_receiver(
     monkeypatch.setenv("RECEIVER_PASSWORD", postgres_database.password)
     queue = make_queue(f"{postgres_database.url}?table=counts", password="env:RECEIVER_PASSWORD")
     return PostgresReceiver(instance, queue, postgres_database, postgres_server)
+
+
+@pytest.fixture
+def opensearch_receiver(instance: Instance) -> Iterator[OpenSearchReceiver]:
+    opened = OpenSearchReceiver(instance)
+    yield opened
+    opened.stop()
 
 
 @pytest.fixture

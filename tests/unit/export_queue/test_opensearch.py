@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -98,16 +99,15 @@ def test_a_document_that_the_server_has_no_capacity_for_lets_the_batch_wait(
     assert set(index.documents) == {"a", "b"}
 
 
-def test_keys_that_cannot_be_ids_are_refused_alone(open_exporter: Open, index: OpenSearch) -> None:
-    with pytest.raises(RefusedExportsError) as raised:
-        send(open_exporter(), ("", {}, 1), ("a", {}, 1), ("ä" * 257, {}, 1), ("ä" * 256, {}, 1))
+def test_keys_that_cannot_be_ids_have_a_hash_as_their_id(
+    open_exporter: Open, index: OpenSearch
+) -> None:
+    keys = ["", "a", "ä" * 257, "ä" * 256]
+    send(open_exporter(), *((key, {}, 1) for key in keys))
 
-    expected = "bytes as an id (expected 1 to 512)"
-    assert raised.value.reasons == {
-        0: f"the key has 0 {expected}",
-        3: f"the key has 514 {expected}",
-    }
-    assert set(index.documents) == {"a", "ä" * 256}
+    hashes = {f"sha256:{sha256(key.encode()).hexdigest()}" for key in (keys[0], keys[2])}
+    assert set(index.documents) == {"a", "ä" * 256, *hashes}
+    assert {document["name"] for _, document in index.documents.values()} == set(keys)
 
 
 def test_a_batch_is_sent_in_requests_of_limited_size(

@@ -1,16 +1,17 @@
 """Writes exports into an index of OpenSearch: `opensearch:https://HOST[:PORT]/INDEX`.
 
-The id of a document is the text of its key, its members are keys, values and `sequence`. The
-version of a document is its sequence number with the version type `external`, so the server ignores
-an export that is older than its document. It remembers the version of a deleted document for
-the time of the index's setting `index.gc_deletes`, one minute by default. With the option
-`gone=mark`, a key that went leaves a document {"__gone": true, "sequence": ...} instead, which
-keeps its version.
+The id of a document is the text of its key, or `sha256:` and a hash if the text is empty or longer
+than 512 bytes. Its members are keys, values and `sequence`. Its version is its sequence number with
+the version type `external`, so the server ignores an export that is older than its document. It
+remembers the version of a deleted document for the time of the index's setting `index.gc_deletes`,
+one minute by default. With the option `gone=mark`, a key that went leaves a document
+{"__gone": true, "sequence": ...} instead, which keeps its version.
 """
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -85,12 +86,11 @@ class OpenSearchExporter:
 
     def export(self, batch: ExportBatch) -> None:
         """See the protocol."""
-        texts = key_texts(batch)
-        refused = _invalid_ids(texts)
-        lines = self._lines(batch, texts)
+        lines = self._lines(batch)
+        refused: dict[int, str] = {}
         deadline = self._client.deadline()
-        for positions in _requests(lines, refused):
-            body = "".join(lines[position] for position in positions).encode()
+        for positions in _requests(lines):
+            body = "".join(lines[positions.start : positions.stop]).encode()
             answer = self._client.post(self._path, body, self._headers, deadline)
             self._client.check(answer)
             refused.update(self._refusals(answer, positions))
@@ -101,7 +101,7 @@ class OpenSearchExporter:
         """See the protocol."""
         self._client.close()
 
-    def _lines(self, batch: ExportBatch, texts: pa.Array) -> list[str]:
+    def _lines(self, batch: ExportBatch) -> list[str]:
         """Returns the lines of each export: an action, and the document that it writes."""
         gone = batch.rows.column(GONE)
         sequence = batch.rows.column(SEQUENCE).cast(pa.string())
@@ -115,11 +115,11 @@ class OpenSearchExporter:
             documents = pc.if_else(gone, "", documents)
         ending = pc.if_else(pc.equal(documents, ""), "", "\n")
         version = (',"version":', sequence, ',"version_type":"external"}}\n')
-        parts = (action, json_values(texts), *version, documents, ending)
+        parts = (action, json_values(_ids(batch)), *version, documents, ending)
         lines: list[str] = pc.binary_join_element_wise(*parts, "").to_pylist()
         return lines
 
-    def _refusals(self, answer: HttpAnswer, positions: list[int]) -> dict[int, str]:
+    def _refusals(self, answer: HttpAnswer, positions: range) -> dict[int, str]:
         """Returns reasons of the refused documents. UnavailableError if the server is too busy."""
         try:
             raw = json.loads(answer.body)
@@ -150,28 +150,23 @@ def _reason(item: dict[str, Any]) -> str:
     return f"{error.get('type')}: {error.get('reason')}"
 
 
-def _invalid_ids(texts: pa.Array) -> dict[int, str]:
-    """Returns reasons of keys that cannot be ids: the server would refuse the whole request."""
-    sizes = pc.binary_length(texts.cast(pa.binary())).to_pylist()
-    return {
-        position: f"the key has {size:,} bytes as an id (expected 1 to {_ID_BYTES_MAX})"
-        for position, size in enumerate(sizes)
-        if not 1 <= size <= _ID_BYTES_MAX
-    }
+def _ids(batch: ExportBatch) -> pa.Array:
+    texts = key_texts(batch)
+    sizes = pc.binary_length(texts.cast(pa.binary()))
+    is_id = pc.and_(pc.greater(sizes, 0), pc.less_equal(sizes, _ID_BYTES_MAX))
+    if pc.all(is_id).as_py():
+        return texts
+    hashes = [f"sha256:{sha256(text.encode()).hexdigest()}" for text in texts.to_pylist()]
+    return pc.if_else(is_id, texts, pa.array(hashes))
 
 
-def _requests(lines: list[str], omitted: dict[int, str]) -> Iterator[list[int]]:
+def _requests(lines: Sequence[str]) -> Iterator[range]:
     """Yields the positions of the exports of each request."""
-    positions: list[int] = []
-    size = 0
+    start = size = 0
     for position, line in enumerate(lines):
-        if position in omitted:
-            continue
         line_bytes = len(line.encode())
-        if positions and size + line_bytes > _REQUEST_BYTES:
-            yield positions
-            positions, size = [], 0
-        positions.append(position)
+        if position > start and size + line_bytes > _REQUEST_BYTES:
+            yield range(start, position)
+            start, size = position, 0
         size += line_bytes
-    if positions:
-        yield positions
+    yield range(start, len(lines))
