@@ -1,4 +1,4 @@
-"""Background work of a local instance: schedules, and a pool of worker processes.
+"""Background work of a local instance: schedules, and pools of worker processes.
 
 The runner creates work (per table: compaction jobs, splits, collection, snapshots) and sends it to
 queues, which workers poll. It keeps no durable state in memory, so after a crash of the runner or a
@@ -9,13 +9,10 @@ receiver's process.
 import logging
 import math
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from sleeper.adapters.due import send_due_runs
@@ -47,105 +44,7 @@ from sleeper.stash.control import control_stashes
 from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
-
-_FIRST_PAUSE_SECONDS = 0.1
-_PAUSE_SECONDS_MAX = 5.0
-# A worker that dies so soon, without a message, does not start properly.
-_EARLY_SECONDS = 5.0
-_EARLY_DEATHS_MAX = 50
-_STOP_SECONDS = 30.0
-_TERMINATE_SECONDS = 10.0
-
-
-class WorkerPool:
-    """A number of worker processes of a local instance, which `keep_up` starts."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self._folder = folder
-        self._count = count
-        self._workers: list[_Worker] = []
-        self._early_deaths = 0
-        self._no_start_before = 0.0
-
-    def __len__(self) -> int:
-        return len(self._workers)
-
-    def keep_up(self, release_messages: Callable[[], int]) -> int:
-        """Replaces dead workers and returns their number.
-
-        Waits longer each time if workers keep dying at their start, and finally raises
-        UnavailableError. `release_messages` returns the messages of dead processes to their
-        queues, and returns their number. A worker that dies with a message counts as a failure of
-        the message, which becomes a dead letter if it repeats, and not as a failed start.
-        """
-        dead = [w for w in self._workers if w.process.poll() is not None]
-        released = release_messages() if dead else 0
-        self._workers = [w for w in self._workers if w not in dead]
-        for worker in dead:
-            worker.close_input()
-            if not released:
-                self._pause_after(worker)
-        if released:
-            self._early_deaths = 0
-        while len(self._workers) < self._count and time.monotonic() >= self._no_start_before:
-            self._workers.append(_start_worker(self._folder))
-        return len(dead)
-
-    def stop(self) -> None:
-        """Stops the workers. Their jobs have a limited time to finish."""
-        for worker in self._workers:
-            worker.close_input()
-        deadline = time.monotonic() + _STOP_SECONDS
-        for worker in self._workers:
-            worker.end(max(0.0, deadline - time.monotonic()))
-        self._workers.clear()
-
-    def _pause_after(self, worker: "_Worker") -> None:
-        now = time.monotonic()
-        self._early_deaths = self._early_deaths + 1 if now - worker.started < _EARLY_SECONDS else 0
-        if self._early_deaths >= _EARLY_DEATHS_MAX:
-            raise UnavailableError(
-                f"{self._early_deaths} workers died at their start, the last with status "
-                f"{worker.process.returncode}: see their standard error"
-            )
-        pause = _FIRST_PAUSE_SECONDS * 2**self._early_deaths if self._early_deaths else 0.0
-        self._no_start_before = now + min(pause, _PAUSE_SECONDS_MAX)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Worker:
-    """A worker process and its start time."""
-
-    process: subprocess.Popen[bytes]
-    started: float
-
-    def close_input(self) -> None:
-        """Closes its standard input, which ends it after its current job."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
-    def end(self, seconds: float) -> None:
-        """Waits, then terminates the process, which returns its job, and finally kills it."""
-        if self._has_ended(seconds):
-            return
-        self.process.terminate()
-        if not self._has_ended(_TERMINATE_SECONDS):
-            self.process.kill()
-            self.process.wait()
-
-    def _has_ended(self, seconds: float) -> bool:
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-
-def _start_worker(folder: Path) -> _Worker:
-    command = [sys.executable, "-P", "-m", "sleeper.workers.local_worker", str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    return _Worker(process, time.monotonic())
-
+from sleeper.workers.pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1

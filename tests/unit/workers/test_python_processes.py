@@ -8,7 +8,7 @@ import pytest
 from sleeper.local.instance import create_local_instance
 from sleeper.query.result import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
-from sleeper.workers.runner import WorkerPool
+from sleeper.workers.pool import WorkerPool
 
 _ROOT = Path(__file__).parents[3]
 _MODULE_RUN = re.compile(r'sys\.executable,\s*"-m"')

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.workers import runner
-from sleeper.workers.runner import WorkerPool
+from sleeper.workers import pool as pools
+from sleeper.workers.pool import WorkerPool
 
 
 def test_workers_that_die_at_their_start_are_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_EARLY_DEATHS_MAX", 2)
-    monkeypatch.setattr(runner, "_EARLY_SECONDS", 60.0)
+    monkeypatch.setattr(pools, "_EARLY_DEATHS_MAX", 2)
+    monkeypatch.setattr(pools, "_EARLY_SECONDS", 60.0)
     # There is no instance here, so each worker ends with an error.
     pool = WorkerPool(tmp_path / "nothing", 1)
     with pytest.raises(UnavailableError, match="2 workers died at their start"):
@@ -34,9 +34,9 @@ def keep_up_for(pool: WorkerPool, seconds: float) -> None:
 def test_workers_that_die_with_a_message_are_replaced_however_many_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_EARLY_DEATHS_MAX", 2)
-    monkeypatch.setattr(runner, "_EARLY_SECONDS", 60.0)
-    monkeypatch.setattr(runner, "_start_worker", dying_worker)
+    monkeypatch.setattr(pools, "_EARLY_DEATHS_MAX", 2)
+    monkeypatch.setattr(pools, "_EARLY_SECONDS", 60.0)
+    monkeypatch.setattr(pools, "_start_worker", dying_worker)
     pool = WorkerPool(tmp_path / "nothing", 1)
     deaths = 0
     deadline = time.monotonic() + 60.0
@@ -50,7 +50,7 @@ def test_workers_that_die_with_a_message_are_replaced_however_many_they_are(
     assert deaths == 3
 
 
-def dying_worker(_: Path) -> runner._Worker:
+def dying_worker(_: Path, __: str) -> pools._Worker:
     command = [sys.executable, "-S", "-c", "import os; os.abort()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
-    return runner._Worker(process, time.monotonic())
+    return pools._Worker(process, time.monotonic())
