@@ -32,7 +32,8 @@ from sleeper.stash.requests import remove_schedule, request_stash
 from sleeper.stash.run import StashResult, run_stash
 from sleeper.stash.schedules import schedule_stash
 from sleeper.statestore.version import parse_version
-from sleeper.workers.runner import RunStatus, run_instance
+from sleeper.workers.run_status import RunStatus
+from sleeper.workers.runner import run_instance
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":

@@ -16,7 +16,7 @@ from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
-    from sleeper.workers.runner import RunStatus
+    from sleeper.workers.run_status import RunStatus
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -141,6 +141,8 @@ def _describe_status(status: "RunStatus") -> str:
         for queue, waiting in status.waiting.items()
         if waiting or status.running.get(queue)
     ]
+    if status.exports:
+        queues.append(f"{pluralize(status.exports, 'export')} waiting")
     return "; ".join(queues) or "idle"
 
 
@@ -152,5 +154,7 @@ def _summarize_run(status: "RunStatus") -> str:
     ]
     if status.workers_died:
         parts.append(f"{pluralize(status.workers_died, 'worker')} died")
+    if status.exports:
+        parts.append(f"{pluralize(status.exports, 'export')} waiting")
     end = "no work left" if status.idle else "work may remain"
     return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"

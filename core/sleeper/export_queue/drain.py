@@ -16,10 +16,10 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.export_queue.failures import (
     HungCallError,
+    backoff_seconds,
     describe_failure,
     describe_place,
     is_refusal,
-    next_call_ms,
 )
 from sleeper.export_queue.isolation import (
     Budget,
@@ -213,7 +213,7 @@ class _Drain:
         self.report.hung += isinstance(error, HungCallError)
         text = f"{describe_place(self.queue, self.bucket, rows)}: {describe_failure(error)}"
         self._log_problem(text)
-        due_ms = next_call_ms(self.instance.clock(), self._failures)
+        due_ms = self.instance.clock() + int(1000 * backoff_seconds(self._failures))
         self.store.record_failure(
             self.queue.name, self.bucket, self.owner, text, is_refusal(error), due_ms
         )

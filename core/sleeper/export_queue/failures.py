@@ -5,13 +5,14 @@ error is a refusal.
 """
 
 import random
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from sleeper.errors import SleeperError, UnavailableError, is_transient
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.jobs.export_store import BucketStatus
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FIRST_SECONDS = 1.0
 _SECONDS_MAX = 60.0
@@ -53,14 +54,15 @@ def shorten(text: str) -> str:
     return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}..."
 
 
-def describe_place(queue: ExportQueue, bucket: int, rows: pa.RecordBatch | None = None) -> str:
+def describe_place(queue: ExportQueue, bucket: int, rows: "pa.RecordBatch | None" = None) -> str:
     """Returns the queue, the bucket and the sequence numbers of the rows, for error messages."""
     place = f"export queue {queue.name!r}, bucket {bucket}"
     if rows is None or rows.num_rows == 0:
         return place
-    first, last = pc.min_max(rows.column(SEQUENCE)).as_py().values()
-    numbers = f"sequence {first}" if first == last else f"sequences {first} to {last}"
-    return f"{place}, {numbers}"
+    numbers = rows.column(SEQUENCE).to_numpy()
+    first, last = numbers.min(), numbers.max()
+    sequences = f"sequence {first}" if first == last else f"sequences {first} to {last}"
+    return f"{place}, {sequences}"
 
 
 def ends_by_itself(status: BucketStatus) -> bool:
@@ -72,7 +74,7 @@ def ends_by_itself(status: BucketStatus) -> bool:
     return not (status.failures and is_retried_for_ever)
 
 
-def next_call_ms(now_ms: int, failures: int) -> int:
-    """Returns the time of the call after so many failures: 1 s, doubling to 60 s, with jitter."""
-    seconds = min(_FIRST_SECONDS * 2 ** min(failures - 1, 16), _SECONDS_MAX)
-    return now_ms + int(1000 * seconds * random.uniform(0.5, 1))
+def backoff_seconds(failures: int) -> float:
+    """Returns the wait after so many failures: 1 s, doubling to 60 s, with jitter."""
+    seconds = min(_FIRST_SECONDS * 2.0 ** min(failures - 1, 16), _SECONDS_MAX)
+    return seconds * random.uniform(0.5, 1)

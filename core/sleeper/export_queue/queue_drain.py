@@ -8,10 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue
@@ -52,7 +50,7 @@ class _Run:
 class QueueDrain:
     """The threads and exporters of a queue, which are kept between runs.
 
-    `buckets` are all by default. Use it in a `with` block, which closes the exporters.
+    `buckets` are all by default.
     """
 
     def __init__(
@@ -72,17 +70,12 @@ class QueueDrain:
         self._idle: list[TimedExporter] = []
         self._calls: dict[int, float] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the exporters. Threads end after their current call."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for exporter in self._idle:
+        with self._lock:
+            exporters, self._idle = self._idle, []
+        for exporter in exporters:
             exporter.close()
 
     def seconds_of_oldest(self) -> float:
@@ -190,5 +183,5 @@ def drain_queue(
     queue = find_queue(instance, name).definition
     instance.jobs.export_store().retry_now(name)
     deadline = None if seconds_max is None else time.monotonic() + seconds_max
-    with QueueDrain(instance, queue, parallel, buckets) as drain:
+    with closing(QueueDrain(instance, queue, parallel, buckets)) as drain:
         return drain.run(lambda: deadline is not None and time.monotonic() > deadline, waits=True)

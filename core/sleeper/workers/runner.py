@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from sleeper.adapters.due import send_due_runs
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
+from sleeper.export_queue.progress import ExportWatch, ExportWork
 from sleeper.garbage_collection.service import (
     finish_deletions,
     run_garbage_collection,
@@ -45,13 +46,16 @@ from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
 from sleeper.workers.pool import WorkerPool
+from sleeper.workers.run_status import Listener, RunStatus
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
 _PROBLEMS_MAX = 20
+_EXPORT_MODULE = "sleeper.workers.export_worker"
 _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "batches": (None, 5.0),
+    "exports": (None, 1.0),
     "adapters": (None, 5.0),
     "stashes": (None, 5.0),
     "deletions": (COLLECTION_PERIOD_MINUTES, 60.0),
@@ -62,29 +66,6 @@ _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "snapshot": (SNAPSHOT_PERIOD_MINUTES, 60.0),
 }
 """The property with each operation's period, if it is not fixed, and its unit in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The progress of a run of background work.
-
-    `waiting` and `running` count jobs by queue. `idle` is true if no work is left. `problems`
-    has the last 20 distinct warnings, as text.
-    """
-
-    waiting: dict[str, int] = field(default_factory=dict)
-    running: dict[str, int] = field(default_factory=dict)
-    workers: int = 0
-    workers_died: int = 0
-    compactions_created: int = 0
-    splits_sent: int = 0
-    files_collected: int = 0
-    seconds: float = 0.0
-    idle: bool = False
-    problems: tuple[str, ...] = ()
-
-
-Listener = Callable[[RunStatus], None]
 
 
 @dataclass(slots=True)
@@ -127,6 +108,10 @@ class _Runner:
         self._background = background
         self._listener = listener
         self._workers = WorkerPool(background.folder, workers)
+        # It ends itself if an exporter does not return, however often.
+        self._exporter = WorkerPool(background.folder, 1, _EXPORT_MODULE, gives_up=False)
+        self._exports = ExportWatch(instance)
+        self._export_work = ExportWork()
         self._tables: dict[TableId, _TableProgress] = {}
         self._done_at: dict[str, float] = {}
         self._is_first_round = True
@@ -155,11 +140,13 @@ class _Runner:
 
     def stop(self) -> None:
         """Stops the workers. Their jobs have a limited time to finish."""
+        self._exporter.stop()
         self._workers.stop()
 
     def _run_round(self, until_idle: bool) -> bool:
         """Returns whether no work is left."""
         self._keep_workers()
+        self._keep_exporter(until_idle)
         was_busy = self._is_busy()
         found_work = self._create_work(is_final=until_idle and not was_busy)
         return not was_busy and not found_work and not self._is_busy()
@@ -171,6 +158,18 @@ class _Runner:
         died = self._workers.keep_up(self._background.recover)
         self._update(workers_died=self._status.workers_died + died)
 
+    def _keep_exporter(self, until_idle: bool) -> None:
+        """Starts the process that exports, if there are queues or they have work."""
+        if self._is_due(self._done_at, "exports") or until_idle:
+            self._export_work = self._exports.look()
+            self._update(exports=self._export_work.pending)
+        work = self._export_work
+        if len(self._exporter) or (work.is_busy if until_idle else work.queues):
+            self._exporter.keep_up(lambda: 0)
+        if until_idle:
+            for problem in work.problems:
+                self._add_problem(problem)
+
     def _is_busy(self) -> bool:
         jobs = self._instance.jobs
         counts = {name.value: jobs.queue(name).counts() for name in jobs.queues}
@@ -178,7 +177,7 @@ class _Runner:
             waiting={name: c.visible + c.delayed for name, c in counts.items()},
             running={name: c.in_flight for name, c in counts.items()},
         )
-        return any(c.unfinished for c in counts.values())
+        return any(c.unfinished for c in counts.values()) or self._export_work.is_busy
 
     def _create_work(self, is_final: bool) -> bool:
         """Runs the operations that are due, or every one that may find work. True if one does."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sleeper.workers import runner
-from sleeper.workers.runner import RunStatus
+from sleeper.workers.run_status import RunStatus
 from tests.unit.cli.conftest import Sleeper
 
 BUSY = RunStatus(

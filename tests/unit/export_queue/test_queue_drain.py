@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 def test_all_buckets_are_drained(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         report = drain.run(lambda: False)
     assert (report.exports, report.calls, queue.pending) == (40, 4, 0)
     assert sorted(key for key, _, _ in exporter.exports) == sorted(KEYS)
@@ -59,7 +60,7 @@ def test_one_failing_bucket_does_not_stop_the_others(
             raise ValueError("poison")
 
     exporter.before = fail
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         drain.run(lambda: False)
     assert [each.bucket for each in queue.store.buckets("counts")] == [poison]
 
@@ -79,7 +80,7 @@ def test_a_drain_that_waits_ends_when_refused_exports_are_dead(
         return False
 
     exporter.before = fail
-    with QueueDrain(queue.instance, queue.queue, parallel=1) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, parallel=1)) as drain:
         report = drain.run(let_time_pass, waits=True)
     assert (report.exports, report.dead, queue.pending) == (39, 1, 0)
 
@@ -92,7 +93,7 @@ def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
 
     queue.add(*((key, 1, 1) for key in KEYS))
     exporter.before = fail
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         report = drain.run(lambda: False, waits=True)
     assert (report.calls, len(report.problems), queue.pending) == (4, 4, 40)
     assert exporter.closed >= 4, "a connection that failed is opened again"
@@ -100,7 +101,7 @@ def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
 
 def test_only_given_buckets_are_drained(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
-    with QueueDrain(queue.instance, queue.queue, buckets=[1, 3]) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, buckets=[1, 3])) as drain:
         drain.run(lambda: False)
     assert {queue.bucket_of(key) for key, _, _ in exporter.exports} == {1, 3}
     assert [each.bucket for each in queue.store.buckets("counts")] == [0, 2]
@@ -112,7 +113,7 @@ def test_two_workers_export_every_export_once(queue: StoredQueue, exporter: Reco
         queue.add(*((key, n, n + 1) for key in KEYS))
 
     def run() -> None:
-        with QueueDrain(queue.instance, queue.queue) as drain:
+        with closing(QueueDrain(queue.instance, queue.queue)) as drain:
             drain.run(lambda: queue.pending == 0, waits=True)
 
     workers = [threading.Thread(target=run) for _ in range(2)]
@@ -138,7 +139,7 @@ def test_a_call_that_does_not_return_frees_its_bucket_and_ends_the_run(
             released.wait()
 
     exporter.before = hang
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         report = drain.run(lambda: False, waits=True)
         (status,) = queue.store.buckets("counts")
     assert report.hung == 1
@@ -158,7 +159,7 @@ def test_an_exporter_that_cannot_be_opened_causes_no_dead_letters(
     queue.change(tries=1)
     queue.add(("a", 1, 1))
     for _ in range(3):
-        with QueueDrain(queue.instance, queue.queue) as drain:
+        with closing(QueueDrain(queue.instance, queue.queue)) as drain:
             report = drain.run(lambda: False)
         clock.pass_seconds(60)
     assert "cannot open the exporter: no exporter 'Mine'" in report.problems[0]
@@ -171,7 +172,7 @@ def test_an_exporter_that_exits_is_refused(queue: StoredQueue, exporter: Recorde
 
     exporter.before = leave
     queue.add(("a", 1, 1))
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         report = drain.run(lambda: False)
     assert report.problems[0].endswith("sequence 1: SystemExit: 3")
 
@@ -179,7 +180,7 @@ def test_an_exporter_that_exits_is_refused(queue: StoredQueue, exporter: Recorde
 def test_a_deleted_queue_ends_the_drain(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
     exporter.before = lambda _: queue.store.remove("counts")
-    with QueueDrain(queue.instance, queue.queue) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
         assert drain.run(lambda: False, waits=True).exports == 0
 
 
@@ -191,6 +192,6 @@ def test_a_store_that_fails_ends_the_drain_with_its_error(
 
     queue.add(("a", 1, 1))
     monkeypatch.setattr(queue.store, "settle", fail)
-    with QueueDrain(queue.instance, queue.queue) as drain, pytest.raises(UnavailableError):
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain, pytest.raises(UnavailableError):
         drain.run(lambda: False)
     assert exporter.exports == [("a", 1, 1)]

@@ -1,0 +1,86 @@
+"""Whether the queues of an instance have work left: for runs that end when there is none."""
+
+import time
+from dataclasses import dataclass, field
+
+from sleeper.errors import NotFoundError
+from sleeper.export_queue.failures import ends_by_itself
+from sleeper.export_queue.lookup import FoundQueue, find_queue
+from sleeper.instance import Instance
+from sleeper.jobs.export_store import TakenUp
+
+_STUCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExportWork:
+    """The work of an instance's queues.
+
+    `queues` is their number and `pending` that of exports that wait. `is_busy` means that a worker
+    will do some of it. `problems` say why exports remain otherwise.
+    """
+
+    queues: int = 0
+    pending: int = 0
+    is_busy: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class ExportWatch:
+    """Looks at the queues again and again, and finds those that cannot take up."""
+
+    instance: Instance
+    _moved_at: dict[str, tuple[TakenUp, float]] = field(default_factory=dict)
+    _stuck: dict[str, str] = field(default_factory=dict)
+
+    def look(self) -> ExportWork:
+        """Returns the work that is left. Paused queues have none."""
+        names = [queue.name for queue in self.instance.jobs.export_store().list()]
+        works = [self._look_at(name) for name in names]
+        return ExportWork(
+            len(names),
+            sum(work.pending for work in works),
+            any(work.is_busy for work in works),
+            tuple(problem for work in works for problem in work.problems),
+        )
+
+    def _look_at(self, name: str) -> ExportWork:
+        store = self.instance.jobs.export_store()
+        try:
+            found = find_queue(self.instance, name)
+            statuses = store.buckets(name)
+        except NotFoundError:
+            # It is being created or was deleted.
+            return ExportWork()
+        pending = sum(status.exports for status in statuses)
+        if found.registered.is_paused:
+            return ExportWork(1, pending)
+        waiting = [status for status in statuses if not ends_by_itself(status)]
+        problems = []
+        if waiting:
+            exports = sum(status.exports for status in waiting)
+            problems.append(f"{exports:,} exports wait: {waiting[0].error}")
+        stuck = self._find_stuck(found) if found.lag else None
+        if stuck is not None:
+            problems.append(f"export queue {name!r}: {stuck}")
+        is_busy = len(waiting) < len(statuses) or (found.lag > 0 and stuck is None)
+        return ExportWork(1, pending, is_busy, tuple(problems))
+
+    def _find_stuck(self, found: FoundQueue) -> str | None:
+        """Returns why the queue cannot take up, if it has not moved for some seconds."""
+        name, position = found.registered.name, found.registered.taken_up
+        now = time.monotonic()
+        known, since = self._moved_at.get(name, (None, now))
+        if position != known:
+            self._moved_at[name] = (position, now)
+            self._stuck.pop(name, None)
+        elif now - since > _STUCK_SECONDS and name not in self._stuck:
+            # It loads the engine, and is seldom needed. Another process may do it meanwhile.
+            from sleeper.export_queue.take_up import take_up
+
+            report = take_up(self.instance, name, seconds_max=0)
+            if report.problem is not None and not report.is_complete:
+                self._stuck[name] = report.problem
+            self._moved_at[name] = (position, now)
+        return self._stuck.get(name)
