@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sleeper.api import (
         ExportBatch,
+        ExportQueue,
         Instance,
         RefusedExportsError,
         Rowset,
@@ -27,6 +28,7 @@ DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
 __all__ = [
     "ExportBatch",
+    "ExportQueue",
     "Instance",
     "RefusedExportsError",
     "Rowset",

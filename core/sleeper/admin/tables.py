@@ -10,6 +10,7 @@ from sleeper.admin.code import check_iterator, check_strategy
 from sleeper.admin.properties import format_processing
 from sleeper.errors import (
     ConflictError,
+    DataError,
     InvalidRequestError,
     NotFoundError,
     classify_error,
@@ -190,8 +191,25 @@ def accept_time(instance: Instance, name: str) -> tuple[int, int]:
 
 
 def delete_table(instance: Instance, name: str) -> None:
-    """Deletes a table: it is inaccessible at once; garbage collection deletes its files."""
+    """Deletes a table: it is inaccessible at once; garbage collection deletes its files.
+
+    InvalidRequestError if it has export queues, whose exports might be lost.
+    """
+    _check_no_queues(instance, name)
     mark_table_deleting(instance.tables.index, name)
+
+
+def _check_no_queues(instance: Instance, name: str) -> None:
+    try:
+        with instance.table(name).state.reading() as state:
+            queues = [each.name for each in state.export_queues.all()]
+    except (NotFoundError, DataError):
+        return  # an unfinished clone, or a damaged table
+    if queues:
+        raise InvalidRequestError(
+            f"table {name!r} has export queues: {', '.join(queues)} (expected none: delete them "
+            "first with `sleeper export-queue delete`)"
+        )
 
 
 def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:
@@ -227,6 +245,7 @@ def delete_follower(instance: Instance, table_name: str, follower: str) -> None:
     store = instance.table(table_name).state
     if follower not in {f.name for f in store.followers()}:
         raise NotFoundError(f"table {table_name!r} has no follower {follower!r}")
+    check_follower_name(follower)
     store.commit_or_raise(DeleteFollower(follower))
 
 

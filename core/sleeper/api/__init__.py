@@ -15,6 +15,7 @@ the types of the schema. Every error is a subclass of `sleeper.errors.SleeperErr
 `docs/python-reference.md` is generated from the docstrings of this package.
 """
 
+from sleeper.api.export_queue import ExportQueue
 from sleeper.api.instance import Instance, create_instance, open_instance, restore_instance
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
@@ -25,6 +26,7 @@ from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, Sequ
 __all__ = [
     "Changes",
     "ExportBatch",
+    "ExportQueue",
     "Instance",
     "RefusedExportsError",
     "Rowset",

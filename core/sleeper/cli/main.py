@@ -15,6 +15,7 @@ from sleeper.cli import (
     bulk,
     changes,
     delete,
+    export_queue,
     holds,
     ingest,
     instance,
@@ -71,6 +72,7 @@ app.command("backup")(instance.backup)
 app.command("pause")(instance.pause)
 app.command("resume")(instance.resume)
 app.add_typer(adapter.adapters, name="adapter")
+app.add_typer(export_queue.export_queues, name="export-queue")
 app.add_typer(query.queries, name="queries")
 app.add_typer(instance.code, name="code")
 app.add_typer(maintenance.dead_letters, name="dead-letters")

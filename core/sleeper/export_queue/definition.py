@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member, camel_case
@@ -134,12 +134,6 @@ EXPORT_QUEUES: JsonCodec[ExportQueue] = JsonCodec(
 def parse_definition(text: str) -> ExportQueue:
     """Returns the definition of stored JSON. DataError if it is none."""
     return EXPORT_QUEUES.parse(text, "definition of an export queue", DataError)
-
-
-def fixed_members(queue: ExportQueue) -> Mapping[str, Any]:
-    """Returns what a new definition of the queue must not change, as JSON members."""
-    raw = EXPORT_QUEUES.to_json(queue)
-    return {name: raw[name] for name in ("name", "on", "keys", "values", "buckets")}
 
 
 def check_queue_name(name: str) -> str:

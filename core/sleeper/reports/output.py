@@ -30,6 +30,7 @@ class ReportKind(StrEnum):
     TASKS = "tasks"
     QUERIES = "queries"
     QUEUES = "queues"
+    EXPORT_QUEUES = "export-queues"
     DEAD_LETTERS = "dead-letters"
     ALL = "all"
 

@@ -8,12 +8,14 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
+from sleeper.reports.export_queues import gather_export_queues, list_export_queues
 from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partitions import list_partitions
 from sleeper.reports.queries import describe_queries, list_queries
 from sleeper.reports.snapshot_versions import gather_snapshot_versions
 from sleeper.reports.tables import (
+    ReportedTable,
     StateReport,
     TableReport,
     gather_state,
@@ -22,7 +24,6 @@ from sleeper.reports.tables import (
     list_tables,
 )
 from sleeper.runs.task import describe_loss as describe_task_loss
-from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableRef
 
@@ -58,7 +59,8 @@ def report_table(instance: Instance, name: str) -> TableReport:
     with table.state.reading() as state:
         is_snapshot_table = state.is_snapshot_table
     versions = gather_snapshot_versions(table) if is_snapshot_table else None
-    return gather_table(table.ref, table.state, table.properties(), versions)
+    queues = gather_export_queues(instance, table.ref.id)
+    return gather_table(table.ref, table.state, table.properties(), versions, queues)
 
 
 def report_state(instance: Instance, name: str) -> StateReport:
@@ -109,6 +111,8 @@ def _report_instance(
             return list_tasks(jobs.tasks, describe, limit=limit)
         case ReportKind.QUEUES:
             return list_queues(instance)
+        case ReportKind.EXPORT_QUEUES:
+            return list_export_queues(instance, table_id, limit)
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
@@ -127,9 +131,12 @@ def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
     return describe_task_loss(instance, now_ms, task)
 
 
-def _read_table(instance: Instance, ref: TableRef) -> tuple[Totals, str | None]:
-    with instance.tables.state(ref.id).reading() as state:
+def _read_table(instance: Instance, ref: TableRef) -> ReportedTable:
+    store = instance.tables.state(ref.id)
+    with store.reading() as state:
         totals, is_snapshot_table = state.files.totals(), state.is_snapshot_table
-    if not is_snapshot_table:
-        return totals, None
-    return totals, gather_snapshot_versions(OpenTable(instance, ref)).describe_absence()
+    absence = None
+    if is_snapshot_table:
+        absence = gather_snapshot_versions(OpenTable(instance, ref)).describe_absence()
+    lag = max((each.lag for each in store.followers() if each.is_export_queue), default=None)
+    return ReportedTable(ref, totals, absence=absence, export_lag=lag)

@@ -11,6 +11,7 @@ from sleeper.files import DataFile, FileReference
 from sleeper.partitions.json import key_value_to_json
 from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
 from sleeper.properties.values import TableProperties
+from sleeper.reports.export_queues import ReportedQueue, describe_queues
 from sleeper.reports.output import (
     Column,
     ColumnKind,
@@ -36,13 +37,15 @@ _OMITTED = (NAME.name, TABLE_ID.name, SCHEMA.name, ONLINE.name)
 class ReportedTable:
     """A table; `totals` is None if it is being deleted or its state is unreadable.
 
-    `absence` is why a snapshot table has no version to read.
+    `absence` is why a snapshot table has no version to read. `export_lag` is the largest lag of its
+    export queues, None if it has none.
     """
 
     table: TableRef
     totals: Totals | None = None
     is_unreadable: bool = False
     absence: str | None = None
+    export_lag: int | None = None
 
     @property
     def state(self) -> str:
@@ -67,6 +70,7 @@ _SIZE_COLUMNS = (
 _PARTITIONS = Column(
     "partitions", "Partitions", ColumnKind.COUNT, lambda each: each.read_total("partitions")
 )
+_EXPORT_LAG = Column("export_lag", "Export lag", ColumnKind.COUNT)
 _LEAVES = Column("leaves", "Leaves", ColumnKind.COUNT, lambda each: each.read_total("leaves"))
 
 
@@ -74,28 +78,28 @@ def list_tables(
     index: TableIndex,
     table_id: TableId | None = None,
     limit: int | None = None,
-    read_table: Callable[[TableRef], tuple[Totals, str | None]] | None = None,
+    read_table: Callable[[TableRef], ReportedTable] | None = None,
 ) -> Listing:
     """Lists active tables, then unfinished clones, then those that are being deleted.
 
     With `table_id`, only that table.
 
-    `read_table` returns the totals of an active table, and why a snapshot table has no version to
-    read. Logs a table whose state is lost, damaged or unavailable, and continues with the others.
+    `read_table` reads an active table. Logs a table whose state is lost, damaged or unavailable,
+    and continues with the others.
     """
     states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
     tables = [table for state in states for table in index.list(state)]
     selected = tuple(t for t in tables if table_id is None or t.id == table_id)
     shown = []
     for table in selected[:limit]:
-        totals, absence, is_unreadable = None, None, False
+        reported = ReportedTable(table)
         if read_table is not None and table.state is TableState.ACTIVE:
             try:
-                totals, absence = read_table(table)
+                reported = read_table(table)
             except SleeperError as error:
                 logger.warning("could not read table %s: %s", table.name, error)
-                is_unreadable = True
-        shown.append(ReportedTable(table, totals, is_unreadable, absence))
+                reported = ReportedTable(table, is_unreadable=True)
+        shown.append(reported)
     return describe_tables(shown, len(selected))
 
 
@@ -111,7 +115,7 @@ def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:
     return Listing.describe(
         "tables",
         ", ".join(parts),
-        (*_NAME_COLUMNS, Column("state", "State"), *_SIZE_COLUMNS, _LEAVES),
+        (*_NAME_COLUMNS, Column("state", "State"), *_SIZE_COLUMNS, _LEAVES, _EXPORT_LAG),
         tables,
         "; ".join([*notes, *([omission] if omission else [])]) or None,
     )
@@ -130,9 +134,10 @@ class TableReport:
     totals: Totals
     properties: PropertiesReport
     versions: SnapshotVersionsReport | None = None
+    queues: Sequence[ReportedQueue] = ()
 
-    def listings(self) -> tuple[Listing, Listing, Listing]:
-        """Returns listings of the table, of its fields and of its properties."""
+    def listings(self) -> tuple[Listing, ...]:
+        """Returns listings of the table, its fields, properties, and export queues, if any."""
         version = Column("version", "Version", ColumnKind.COUNT, lambda _: self.version)
         fields = [
             *(("row key", field) for field in self.schema.row_keys),
@@ -149,6 +154,7 @@ class TableReport:
             ),
             Listing.describe("schema", pluralize(len(fields), "field"), _FIELD_COLUMNS, fields),
             self.properties.listing(),
+            *([describe_queues(self.queues, len(self.queues))] if self.queues else []),
         )
 
 
@@ -165,6 +171,7 @@ def gather_table(
     store: StateStore,
     properties: TableProperties,
     versions: SnapshotVersionsReport | None = None,
+    queues: Sequence[ReportedQueue] = (),
 ) -> TableReport:
     """Reads a table at its newest version. `versions` are those of a snapshot table."""
     with store.reading() as state:
@@ -175,6 +182,7 @@ def gather_table(
             state.files.totals(),
             gather_table_properties(properties, table.name).only_set().without(_OMITTED),
             versions,
+            queues,
         )
 
 

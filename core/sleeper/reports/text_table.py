@@ -103,7 +103,7 @@ def _format_value(column: Column, value: Value) -> str:
         case ColumnKind.TIME:
             return iso_time(int(value))[:19].replace("T", " ")
         case ColumnKind.BYTES:
-            return _format_bytes(value)
+            return format_bytes(value)
         case ColumnKind.SECONDS:
             return f"{value:,.1f}"
         case _:
@@ -114,7 +114,8 @@ def _format_text(text: str) -> str:
     return format_cell(text, _CELL_WIDTH_MAX)
 
 
-def _format_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
+    """Returns the size with its unit, such as `1.5 MiB`."""
     power = 0
     while count >= 1024 and power < len(_BYTE_UNITS) - 1:
         count /= 1024

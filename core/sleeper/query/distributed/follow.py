@@ -23,7 +23,7 @@ from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query, check_query
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.holds import CreateFollower
+from sleeper.statestore.transactions.holds import CreateFollower, check_follower_name
 from sleeper.tables import TableId
 
 # Limits how often a polling reader reads the state while nothing is new.
@@ -53,6 +53,7 @@ class FollowerClaim:
     """A named follower, created on first use, which keeps its reader's position."""
 
     def __init__(self, store: StateStore, name: str) -> None:
+        check_follower_name(name)
         self._store = store
         self._name = name
         self._exists = False

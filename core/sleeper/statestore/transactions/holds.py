@@ -7,6 +7,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.snapshot_versions import find_expired_fault
+from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 from sleeper.statestore.transactions.transaction import (
     APPLY,
     Transaction,
@@ -115,11 +116,16 @@ _NAME_LENGTH_MAX = 200
 
 
 def check_follower_name(name: str) -> None:
-    """Raises InvalidRequestError if no follower can have the name."""
+    """Raises InvalidRequestError if no follower of users can have the name."""
     if not name.strip() or not name.isprintable() or len(name) > _NAME_LENGTH_MAX:
         raise InvalidRequestError(
             f"invalid follower name: {name[:40]!r} "
             f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
+        )
+    if name.startswith(FOLLOWER_PREFIX):
+        raise InvalidRequestError(
+            f"follower {name!r} is that of an export queue (expected another name, or "
+            f"`sleeper export-queue` with {name.removeprefix(FOLLOWER_PREFIX)})"
         )
 
 

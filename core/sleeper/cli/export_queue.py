@@ -1,0 +1,423 @@
+"""`sleeper export-queue`: queues of exports to other systems."""
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.arguments import OutputKind, OutputOption, complete_table, parse_settings
+from sleeper.cli.output import (
+    RowFormat,
+    instance_command,
+    listing_command,
+    note,
+    open_row_sink,
+    print_listings,
+    show_stages,
+)
+from sleeper.errors import InvalidRequestError
+from sleeper.export_queue.definition import (
+    BUCKETS_DEFAULT,
+    BUFFER_BYTES_DEFAULT,
+    TIMEOUT_SECONDS_DEFAULT,
+    TRIES_DEFAULT,
+)
+
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
+
+export_queues = typer.Typer(
+    help="Create, watch and repair export queues, which send changes to other systems.",
+    no_args_is_help=True,
+)
+
+
+def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the matching export queues of a local instance."""
+    from sleeper.opening import open_instance
+
+    where = context.find_root().params.get("where")
+    try:
+        if str(where or "").startswith("aws:"):  # too slow for a completion
+            return []
+        instance = open_instance(where)
+        try:
+            names = [each.name for each in instance.jobs.export_store().list()]
+        finally:
+            instance.close()
+    except Exception:  # a completion cannot report errors
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+QueueName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the export queue.", autocompletion=complete_queue),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="A[,B]",
+        help="Key fields of the exports: fields of the table that are never null. With --on "
+        "transaction also NAME:TYPE, such as id:LongType.",
+    ),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="C[,D]", help="Value fields of the exports, as --key. May be null."
+    ),
+]
+
+
+@export_queues.command("create")
+@instance_command
+def create(
+    instance: "Instance",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue, without ':'.")],
+    table: Annotated[
+        str,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Table whose changes are exported.",
+            autocompletion=complete_table,
+        ),
+    ],
+    exporter: Annotated[
+        str,
+        typer.Option(
+            "--exporter",
+            metavar="EXPORTER",
+            help="Receiver: table:OTHER, postgres://USER@HOST/DATABASE?table=T, "
+            "redis://HOST:6379/0?prefix=P, webhook:URL, kafka://BROKER/TOPIC, sqs:QUEUE, "
+            "opensearch:https://HOST:9200/INDEX, python:NAME of a wheel, or null:.",
+        ),
+    ],
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="transaction|ingest|snapshot|compaction",
+            help="Source of exports: transactions in Python that call export, changes of rows, "
+            "versions of a snapshot table, or files that compactions wrote.",
+        ),
+    ] = None,
+    key: Keys = None,
+    value: Values = None,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password",
+            metavar="REFERENCE",
+            help="Place from which workers read the receiver's password: env:NAME, file:PATH, or "
+            "secret:NAME-OR-ARN in AWS Secrets Manager.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of the exporter. Repeatable."),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            "--buckets",
+            metavar="N",
+            help=f"Buckets, each exported by one worker at a time. Default: {BUCKETS_DEFAULT}.",
+        ),
+    ] = None,
+    buffer_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--buffer-bytes",
+            metavar="N",
+            help=f"Largest size of a batch of exports. Default: {BUFFER_BYTES_DEFAULT}.",
+        ),
+    ] = None,
+    tries: Annotated[
+        int | None,
+        typer.Option(
+            "--tries",
+            metavar="N",
+            help="Calls after which exports that the receiver refuses become dead letters. "
+            f"Default: {TRIES_DEFAULT}.",
+        ),
+    ] = None,
+    timeout_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout-seconds",
+            metavar="N",
+            help=f"Longest duration of a call. Default: {TIMEOUT_SECONDS_DEFAULT}.",
+        ),
+    ] = None,
+    existing_rows: Annotated[
+        bool, typer.Option("--existing-rows", help="Export the rows that the table has now, too.")
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Give an existing queue another exporter and options."),
+    ] = False,
+) -> None:
+    """Create an export queue on a table.
+
+    An export is a key with values and a sequence number, that of its transaction. It leaves at
+    least once if the transaction is committed, and never otherwise. `sleeper run` exports, or the
+    functions of an AWS instance. The source, keys, values and number of buckets never change.
+
+    \b
+    Examples:
+      sleeper export-queue create copy --table flights --on ingest --key tailnum --value dest \\
+        --exporter table:destinations
+      sleeper export-queue create shop --table orders --on ingest --key id --value state,total \\
+        --exporter 'postgres://writer@db.example/shop?table=orders' --password env:SHOP_PASSWORD
+      sleeper export-queue create index --table counts --on transaction --key word \\
+        --value old:LongType,new:LongType --exporter python:index
+    """
+    from sleeper.export_queue.definition import ExporterSettings
+    from sleeper.export_queue.parsing import QueueOptions, split_names
+    from sleeper.export_queue.service import create_queue
+
+    queue = create_queue(
+        instance,
+        name,
+        table,
+        on,
+        [field for text in key or () for field in split_names(text)],
+        [field for text in value or () for field in split_names(text)],
+        ExporterSettings(exporter, password, parse_settings(option or ())),
+        QueueOptions(
+            buckets=buckets,
+            buffer_bytes=buffer_bytes,
+            tries=tries,
+            timeout_seconds=timeout_seconds,
+            existing_rows=existing_rows,
+        ),
+        replace,
+    )
+    done = "changed" if replace else "created"
+    note(f"{done} export queue {name}: {table} on {queue.source.value} -> {exporter}")
+
+
+@export_queues.command("list")
+@listing_command
+def list_all(instance: "Instance") -> "Iterable[Listing]":
+    """List the export queues.
+
+    The lag is the number of transactions that are not taken up. Exports are pending until the
+    receiver has them, and dead if it refused them too often.
+
+    \b
+    Examples:
+      sleeper export-queue list
+      sleeper export-queue list --output json
+    """
+    from sleeper.reports.export_queues import list_export_queues
+
+    return [list_export_queues(instance)]
+
+
+@export_queues.command("status")
+@instance_command
+def status(instance: "Instance", name: QueueName, output: OutputOption = OutputKind.TEXT) -> None:
+    """Show how far an export queue is, and the buckets whose last call failed.
+
+    \b
+    Examples:
+      sleeper export-queue status shop
+      sleeper export-queue status shop --output json | jq '.lag, .pending'
+    """
+    from sleeper.export_queue.control import queue_status
+    from sleeper.export_queue.report import describe_status
+
+    print_listings([describe_status(queue_status(instance, name))], output)
+
+
+@export_queues.command("peek")
+@instance_command
+def peek(
+    instance: "Instance",
+    name: QueueName,
+    bucket: Annotated[
+        int | None, typer.Option("--bucket", metavar="N", help="Only this bucket. Default: all.")
+    ] = None,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Dead letters, with the errors, instead of pending.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Largest number of exports.")
+    ] = 20,
+    row_format: Annotated[
+        RowFormat, typer.Option("--format", "-o", "--output", help="Format of the rows.")
+    ] = RowFormat.TABLE,
+) -> None:
+    """Print the first exports that wait, and change nothing.
+
+    A row has the bucket, the sequence number, whether the key went, the key and the values.
+
+    \b
+    Examples:
+      sleeper export-queue peek shop
+      sleeper export-queue peek shop --bucket 17 --format json
+      sleeper export-queue peek shop --dead
+    """
+    from sleeper.export_queue import control
+    from sleeper.export_queue.lookup import find_queue
+    from sleeper.export_queue.report import peeked_rows, peeked_schema
+    from sleeper.query.rows.output import ROW_OUTPUTS
+    from sleeper.reports.output import pluralize
+
+    schema = peeked_schema(find_queue(instance, name).definition, dead)
+    found = control.peek(instance, name, bucket, limit, dead)
+    with open_row_sink(row_format, None) as sink:
+        count = ROW_OUTPUTS[row_format](schema, peeked_rows(schema, found), sink)
+    note(f"{pluralize(count, 'dead export' if dead else 'pending export')}")
+
+
+@export_queues.command("drain")
+@instance_command
+def drain(
+    instance: "Instance",
+    name: QueueName,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds", min=0, metavar="N", help="Longest duration. Default: until it is empty."
+        ),
+    ] = None,
+) -> None:
+    """Take up and export what a queue has, in this process.
+
+    Calls failed buckets at once, whatever their waits are. Ends with status 1 if exports remain,
+    for example because the receiver is away or another worker has their bucket.
+
+    \b
+    Examples:
+      sleeper export-queue drain shop
+      sleeper export-queue drain shop --seconds 60
+    """
+    from sleeper.export_queue.control import queue_status
+    from sleeper.export_queue.drain_now import drain_now
+    from sleeper.reports.output import pluralize
+
+    start = time.monotonic()
+    with show_stages(f"export queue {name}") as on_stage:
+        done = drain_now(
+            instance, name, seconds, lambda count: on_stage(pluralize(count, "export"))
+        )
+    took = time.monotonic() - start
+    dead = f", {pluralize(done.dead, 'dead export')}" if done.dead else ""
+    note(f"{pluralize(done.exports, 'export')} of queue {name}{dead}, {took:.1f} s")
+    status = queue_status(instance, name)
+    if status.pending or status.lag:
+        problem = f": {done.problems[-1]}" if done.problems else ""
+        raise InvalidRequestError(
+            f"export queue {name!r}: {pluralize(status.pending, 'export')} and "
+            f"{pluralize(status.lag, 'transaction')} remain{problem}"
+        )
+
+
+@export_queues.command("pause")
+@instance_command
+def pause(instance: "Instance", name: QueueName) -> None:
+    """Pause a queue: its exporter gets no more exports. They wait, and none is lost.
+
+    \b
+    Example:
+      sleeper export-queue pause shop
+    """
+    from sleeper.export_queue.control import pause_queue
+
+    pause_queue(instance, name)
+    note(f"paused export queue {name}")
+
+
+@export_queues.command("resume")
+@instance_command
+def resume(instance: "Instance", name: QueueName) -> None:
+    """Resume a paused queue, and call failed buckets at once.
+
+    \b
+    Example:
+      sleeper export-queue resume shop
+    """
+    from sleeper.export_queue.control import resume_queue
+    from sleeper.reports.output import pluralize
+
+    due = resume_queue(instance, name)
+    failed = f", {pluralize(due, 'failed bucket')} due now" if due else ""
+    note(f"resumed export queue {name}{failed}")
+
+
+@export_queues.command("splits")
+@instance_command
+def splits(
+    instance: "Instance",
+    name: QueueName,
+    buckets_per_tablet: Annotated[
+        int, typer.Option("--buckets-per-tablet", min=1, metavar="N", help="Buckets between two.")
+    ] = 10,
+) -> None:
+    """Print recommended split points of a queue's storage, one per line: NAME:BUCKET.
+
+    The bucket is in hexadecimal, of equal width. For stores that keep a queue in ranges of rows.
+
+    \b
+    Example:
+      sleeper export-queue splits shop --buckets-per-tablet 17
+    """
+    from sleeper.export_queue.control import split_points
+    from sleeper.export_queue.lookup import find_queue
+
+    queue = find_queue(instance, name).definition
+    for point in split_points(name, queue.buckets, buckets_per_tablet):
+        typer.echo(point)
+
+
+@export_queues.command("redrive")
+@instance_command
+def redrive(instance: "Instance", name: QueueName) -> None:
+    """Make dead letters pending exports again, before newer exports of their buckets.
+
+    \b
+    Example:
+      sleeper export-queue redrive shop
+    """
+    from sleeper.export_queue import control
+    from sleeper.reports.output import pluralize
+
+    count = control.redrive(instance, name)
+    note(f"{pluralize(count, 'dead export')} of queue {name} pending again")
+
+
+@export_queues.command("delete")
+@instance_command
+def delete(
+    instance: "Instance",
+    name: QueueName,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Lose exports that wait or are not taken up.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Delete an export queue. The receiver keeps what it has.
+
+    A queue with exports is not deleted, unless --discard loses them. Asks for confirmation on a
+    terminal.
+
+    \b
+    Examples:
+      sleeper export-queue delete shop
+      sleeper export-queue delete shop --discard --yes
+    """
+    from sleeper.export_queue.service import delete_queue
+
+    if not yes and sys.stdin.isatty():
+        lost = " and its waiting exports" if discard else ""
+        typer.confirm(f"delete export queue {name}{lost}?", abort=True, err=True)
+    delete_queue(instance, name, discard)
+    note(f"deleted export queue {name}")

@@ -1,0 +1,41 @@
+"""Takes up and exports what a queue has, in this process."""
+
+import time
+from collections.abc import Callable
+
+from sleeper.export_queue.drain import DrainReport
+from sleeper.export_queue.queue_drain import drain_queue
+from sleeper.export_queue.take_up import take_up
+from sleeper.instance import Instance
+
+_ROUND_SECONDS = 2.0
+
+
+def drain_now(
+    instance: Instance,
+    name: str,
+    seconds_max: float | None = None,
+    on_exports: Callable[[int], object] = lambda _: None,
+) -> DrainReport:
+    """Exports what a queue has now, for at most about the seconds.
+
+    Calls failed buckets at once. Exports remain if the receiver is away, another worker has them,
+    the queue is paused or a call hung. `on_exports` receives the number of exports so far.
+    NotFoundError if there is no such queue.
+    """
+    report = DrainReport()
+    ends_at = None if seconds_max is None else time.monotonic() + seconds_max
+    while True:
+        left = _ROUND_SECONDS if ends_at is None else max(0.0, ends_at - time.monotonic())
+        taken = take_up(instance, name, min(left, _ROUND_SECONDS))
+        # All of it at the end, and before that what the limit of waiting exports requires.
+        seconds = (None if ends_at is None else left) if taken.is_complete else _ROUND_SECONDS
+        drained = drain_queue(instance, name, seconds)
+        report.add(drained)
+        on_exports(report.exports)
+        if taken.problem is not None:
+            report.problems.append(taken.problem)
+        is_stuck = taken.exports == 0 and drained.exports == 0
+        is_over = ends_at is not None and time.monotonic() >= ends_at
+        if taken.is_complete or drained.hung or is_stuck or is_over:
+            return report

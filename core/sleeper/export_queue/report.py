@@ -1,0 +1,101 @@
+"""Listings of export queues, and of exports."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sleeper.clock import iso_time
+from sleeper.export_queue.control import FailingBucket, PeekedExports, QueueStatus
+from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.rows import rows_schema
+from sleeper.reports.export_queues import QUEUE_COLUMNS
+from sleeper.reports.output import Column, Listing, Value, pluralize
+from sleeper.reports.text_table import format_bytes
+
+_FAILING_SHOWN = 10
+
+
+def list_statuses(statuses: Sequence[QueueStatus]) -> Listing:
+    """Lists queues with their exporters."""
+    summary = pluralize(len(statuses), "export queue")
+    return Listing.describe("export-queues", summary, _LIST_COLUMNS, statuses)
+
+
+def describe_status(status: QueueStatus) -> Listing:
+    """Describes one queue: a row, which text output shows as lines."""
+    summary = f"export queue {status.name} of table {status.table}: {status.state.value}"
+    rows = (tuple(column.read(status) for column in _STATUS_COLUMNS),)
+    return Listing("export-queue", summary, _STATUS_COLUMNS, rows, tuple(_draw(status)))
+
+
+def peeked_schema(queue: ExportQueue, dead: bool) -> pa.Schema:
+    """Returns the schema of `peeked_rows`."""
+    schema = rows_schema(queue).insert(0, pa.field("bucket", pa.int64()))
+    schema = schema.set(2, pa.field("gone", pa.bool_()))
+    return schema.append(pa.field("error", pa.string())) if dead else schema
+
+
+def peeked_rows(schema: pa.Schema, peeked: Sequence[PeekedExports]) -> Iterator[pa.RecordBatch]:
+    """Yields exports as rows with their buckets, and with the errors of dead letters."""
+    for each in peeked:
+        size = each.rows.num_rows
+        columns = [pa.repeat(pa.scalar(each.bucket, pa.int64()), size), *each.rows.columns]
+        if len(schema) > len(columns):
+            columns.append(pa.repeat(pa.scalar(each.error or "", pa.string()), size))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _state(status: QueueStatus) -> Value:
+    return status.state.value
+
+
+def _failing(status: QueueStatus) -> Value:
+    return [
+        {
+            "bucket": each.bucket,
+            "exports": each.exports,
+            "failures": each.failures,
+            "refusals": each.refusals,
+            "is_away": each.is_away,
+            "error": each.error,
+            "due": iso_time(each.due_ms),
+        }
+        for each in status.failing
+    ]
+
+
+def _draw(status: QueueStatus) -> Iterator[str]:
+    oldest = "" if status.oldest_ms is None else f", the oldest since {iso_time(status.oldest_ms)}"
+    dead = ": see `sleeper export-queue peek --dead`" if status.dead else ""
+    yield f"  on        {status.on}"
+    yield f"  exporter  {status.exporter}"
+    yield f"  buckets   {status.buckets:,}"
+    yield f"  lag       {pluralize(status.lag, 'transaction')} not taken up"
+    waiting = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
+    yield f"  pending   {waiting}{oldest}"
+    yield f"  dead      {pluralize(status.dead, 'export')}{dead}"
+    for each in status.failing[:_FAILING_SHOWN]:
+        yield f"  failing   {_describe_failure(each)}"
+    more = len(status.failing) - _FAILING_SHOWN
+    if more > 0:
+        yield f"            and {pluralize(more, 'more bucket')}: see --output json"
+
+
+def _describe_failure(each: FailingBucket) -> str:
+    reason = "the receiver is away" if each.is_away else pluralize(each.refusals, "refusal")
+    return (
+        f"bucket {each.bucket} with {pluralize(each.exports, 'export')}: {reason}, next call at "
+        f"{iso_time(each.due_ms)}: {each.error}"
+    )
+
+
+_EXPORTER = Column("exporter", "Exporter")
+_LIST_COLUMNS = tuple(
+    Column("state", "State", value=_state) if each.name == "state" else each
+    for each in (*QUEUE_COLUMNS, _EXPORTER)
+)
+_STATUS_COLUMNS = (
+    *_LIST_COLUMNS,
+    Column("buckets", "Buckets"),
+    Column("failing", "Failing", value=_failing),
+)

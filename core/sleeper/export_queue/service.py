@@ -1,0 +1,165 @@
+"""Creation, changes and deletion of export queues.
+
+A queue is registered in the storage of queues, which makes its name unique, then committed to the
+log of its table, and then begins. A repeated creation completes one that was interrupted.
+"""
+
+from collections.abc import Sequence
+
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.export_queue.control import queue_status
+from sleeper.export_queue.definition import (
+    EXPORT_QUEUES,
+    ExporterSettings,
+    ExportQueue,
+    check_queue_name,
+    parse_definition,
+)
+from sleeper.export_queue.exporters import check_exporter
+from sleeper.export_queue.parsing import (
+    QueueOptions,
+    check_same,
+    check_source,
+    define_queue,
+    replace_queue,
+)
+from sleeper.export_queue.take_up import first_position
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.export_store import TakenUp
+from sleeper.statestore.reading.export_queries import StoredQueue
+from sleeper.statestore.transactions.export_queues import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    follower_of,
+)
+from sleeper.tables import find_table
+
+
+def create_queue(
+    instance: Instance,
+    name: str,
+    table_name: str,
+    source: str | None,
+    keys: Sequence[str],
+    values: Sequence[str],
+    exporter: ExporterSettings,
+    options: QueueOptions | None = None,
+    replaces: bool = False,
+) -> ExportQueue:
+    """Creates a queue on a table, and returns its definition.
+
+    `source` is the name of an `ExportSource`. `keys` and `values` are names of fields of the table,
+    or for a queue on transactions also `NAME:TYPE`. With `replaces`, an existing queue gets another
+    exporter, and the options that are given; source, keys and values may be left out.
+
+    InvalidRequestError for arguments that are not valid, also if the queue exists and its source,
+    keys, values or number of buckets differ; ConflictError if the name is taken.
+    """
+    given = options or QueueOptions()
+    table = instance.table(table_name)
+    with table.state.reading() as state:
+        schema, is_snapshot_table = state.schema, state.is_snapshot_table
+        present = next((each for each in state.export_queues.all() if each.name == name), None)
+    _check_name(instance, table, name, present, replaces)
+    if present is not None and replaces:
+        earlier = parse_definition(present.definition)
+        queue = replace_queue(earlier, source, keys, values, exporter, given)
+    else:
+        queue = define_queue(name, schema, source, keys, values, exporter, given)
+        check_source(queue, table_name, is_snapshot_table)
+        if present is not None:
+            check_same(parse_definition(present.definition), queue)
+    check_exporter(instance, queue)
+    _commit(instance, table, queue, present)
+    return queue
+
+
+def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
+    """Deletes a queue with its dead letters.
+
+    InvalidRequestError if exports are waiting, or transactions are not taken up yet, unless
+    `discard` loses them.
+    """
+    store = instance.jobs.export_store()
+    registered = store.find(name)
+    try:
+        ref = find_table(instance.tables.index, None, registered.table_id)
+    except NotFoundError:
+        store.remove(name)  # the table is gone
+        return
+    state = OpenTable(instance, ref).state
+    with state.reading() as now:
+        is_present = any(each.name == name for each in now.export_queues.all())
+    if is_present and registered.generation and not discard:
+        status = queue_status(instance, name)
+        waiting = [
+            f"{number:,} {noun}"
+            for number, noun in (
+                (status.pending, "exports wait"),
+                (status.dead, "exports are dead letters"),
+                (status.lag, "transactions are not taken up"),
+            )
+            if number
+        ]
+        if waiting:
+            raise InvalidRequestError(
+                f"export queue {name!r} is not empty: {', '.join(waiting)} (expected none: export "
+                "them with `sleeper export-queue drain`, or lose them with --discard)"
+            )
+    state.commit_or_raise(DeleteExportQueue(name))
+    store.remove(name)
+
+
+def _check_name(
+    instance: Instance, table: OpenTable, name: str, present: StoredQueue | None, replaces: bool
+) -> None:
+    """Raises ConflictError if another queue has the name. Makes way for a new one.
+
+    The queue itself may be present: its creation was interrupted, or it gets another exporter.
+    """
+    check_queue_name(name)
+    store = instance.jobs.export_store()
+    registered = next((each for each in store.list() if each.name == name), None)
+    if registered is not None and registered.table_id != table.ref.id:
+        raise ConflictError(
+            f"export queue {name!r} exists on another table, with id {registered.table_id} "
+            "(expected a new name)"
+        )
+    is_complete = registered is not None and registered.generation > 0
+    if present is not None and is_complete and not replaces:
+        raise ConflictError(
+            f"export queue {name!r} already exists (replace it with --replace, or choose another "
+            "name)"
+        )
+    if present is None and is_complete:
+        store.remove(name)  # its deletion was interrupted
+
+
+def _commit(
+    instance: Instance, table: OpenTable, queue: ExportQueue, present: StoredQueue | None
+) -> None:
+    store, name = instance.jobs.export_store(), queue.name
+    table.check_active()
+    store.register(name, table.ref.id)
+    text = EXPORT_QUEUES.format(queue)
+    try:
+        if present is None:
+            table.state.commit_or_raise(CreateExportQueue(name, queue.source.value, text))
+        else:
+            table.state.commit_or_raise(ChangeExportQueue(name, present.generation, text))
+    except StateMovedOnError as error:
+        raise ConflictError(f"export queue {name!r} was changed meanwhile: {error}") from error
+    with table.state.reading() as state:
+        stored = state.export_queues.find(name)
+    store.begin(name, stored.generation, _find_start(table, queue, stored))
+
+
+def _find_start(table: OpenTable, queue: ExportQueue, stored: StoredQueue) -> TakenUp:
+    """Returns the position at which a queue begins, also one that lost its storage.
+
+    That is the cursor in the log if it has moved: what is before it may be gone.
+    """
+    follower = follower_of(queue.name)
+    position = max(each.position for each in table.state.followers() if each.name == follower)
+    return TakenUp(position) if position > stored.start else first_position(queue, stored)

@@ -1,0 +1,105 @@
+"""The report on export queues: what each has not taken up, and what waits for its exporter."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sleeper.errors import NotFoundError, SleeperError
+from sleeper.instance import Instance
+from sleeper.jobs.export_store import RegisteredQueue
+from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
+from sleeper.tables import TableId, find_table
+
+logger = logging.getLogger(__name__)
+
+QUEUE_COLUMNS = (
+    Column("name", "Queue"),
+    Column("table", "Table"),
+    Column("on", "On"),
+    Column("state", "State"),
+    Column("lag", "Lag", ColumnKind.COUNT),
+    Column("pending", "Pending", ColumnKind.COUNT),
+    Column("pending_bytes", "Bytes", ColumnKind.BYTES),
+    Column("dead", "Dead", ColumnKind.COUNT),
+    Column("oldest", "Oldest", ColumnKind.TIME, lambda each: each.oldest_ms),
+)
+"""Columns of objects with these attributes, and `oldest_ms`. `lag` is in transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedQueue:
+    """A queue; None is not known, because its creation has not ended or its table is unreadable."""
+
+    name: str
+    table: str | None
+    on: str | None
+    state: str
+    lag: int | None
+    pending: int
+    pending_bytes: int
+    dead: int
+    oldest_ms: int | None
+
+
+def list_export_queues(
+    instance: Instance, table_id: TableId | None = None, limit: int | None = None
+) -> Listing:
+    """Lists queues by name, with `table_id` those of one table."""
+    queues = gather_export_queues(instance, table_id)
+    return describe_queues(queues[:limit], len(queues))
+
+
+def describe_queues(queues: Sequence[ReportedQueue], total: int) -> Listing:
+    """Describes queues, of `total` that exist."""
+    omission = describe_omission(total, len(queues), "export queue")
+    summary = pluralize(total, "export queue")
+    return Listing.describe("export-queues", summary, QUEUE_COLUMNS, queues, omission)
+
+
+def gather_export_queues(
+    instance: Instance, table_id: TableId | None = None
+) -> Sequence[ReportedQueue]:
+    """Returns the queues, by name."""
+    queues = instance.jobs.export_store().list()
+    return [_gather(instance, each) for each in queues if table_id in (None, each.table_id)]
+
+
+def _gather(instance: Instance, queue: RegisteredQueue) -> ReportedQueue:
+    store = instance.jobs.export_store()
+    counts, buckets = store.counts(queue.name), store.buckets(queue.name)
+    table, source, lag = _read_table(instance, queue)
+    if not queue.generation or source is None:
+        state = "creating" if table is not None and not queue.generation else "unreadable"
+    elif queue.is_paused:
+        state = "paused"
+    else:
+        state = "failing" if any(each.failures for each in buckets) else "active"
+    return ReportedQueue(
+        queue.name,
+        table,
+        source,
+        state,
+        lag,
+        counts.pending,
+        counts.bytes,
+        counts.dead,
+        min((each.oldest_ms for each in buckets), default=None),
+    )
+
+
+def _read_table(
+    instance: Instance, queue: RegisteredQueue
+) -> tuple[str | None, str | None, int | None]:
+    """Returns the name of the table, the source and the lag of a queue."""
+    name = None
+    try:
+        table = find_table(instance.tables.index, None, queue.table_id)
+        name = table.name
+        with instance.tables.state(table.id).reading() as state:
+            stored = state.export_queues.find(queue.name)
+            return name, stored.source, max(0, state.number - queue.taken_up.number)
+    except NotFoundError:
+        return name, None, None
+    except SleeperError as error:
+        logger.warning("could not read the table of export queue %s: %s", queue.name, error)
+        return name, None, None
