@@ -154,7 +154,7 @@ def _summarize_run(status: "RunStatus") -> str:
     ]
     if status.workers_died:
         parts.append(f"{pluralize(status.workers_died, 'worker')} died")
-    if status.exports:
+    if status.exports and status.idle:
         parts.append(f"{pluralize(status.exports, 'export')} waiting")
     end = "no work left" if status.idle else "work may remain"
     return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"

@@ -36,8 +36,8 @@ from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
 
-_CLAIM_SECONDS = 15.0
-_RENEWAL_SECONDS = 5.0
+_CLAIM_SECONDS = 10.0
+_RENEWAL_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -206,20 +206,21 @@ class _Drain:
         self.report.exports += exports
         for letter in dead:
             self.report.dead += letter.exports
-            self._log_problem(f"{letter.error} (now a dead letter)")
+            self._add_problem(f"{letter.error} (now a dead letter)", logging.WARNING)
 
     def _record_failure(self, error: Exception, rows: pa.RecordBatch) -> None:
         self._failures += 1
         self.report.hung += isinstance(error, HungCallError)
         text = f"{describe_place(self.queue, self.bucket, rows)}: {describe_failure(error)}"
-        self._log_problem(text)
+        # A receiver may be away for days, for every bucket.
+        self._add_problem(text, logging.WARNING if self._failures == 1 else logging.INFO)
         due_ms = self.instance.clock() + int(1000 * backoff_seconds(self._failures))
         self.store.record_failure(
             self.queue.name, self.bucket, self.owner, text, is_refusal(error), due_ms
         )
 
-    def _log_problem(self, text: str) -> None:
-        logger.warning("%s", text)
+    def _add_problem(self, text: str, level: int) -> None:
+        logger.log(level, "%s", text)
         self.report.problems.append(text)
 
 

@@ -166,7 +166,7 @@ class _Runner:
         work = self._export_work
         if len(self._exporter) or (work.is_busy if until_idle else work.queues):
             self._exporter.keep_up(lambda: 0)
-        if until_idle:
+        if until_idle and not work.is_busy:
             for problem in work.problems:
                 self._add_problem(problem)
 
