@@ -14,6 +14,7 @@ from sleeper.statestore.deletes import forget_deletes
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import LOG_TABLE_PREFIX
 from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 
 
 def copy_state(database: Database, target: Path) -> int:
@@ -28,7 +29,8 @@ def copy_version(database: Database, target: Path, version: int, keeps_ids: bool
     """Writes the state of a version to a new file, without its log.
 
     `keeps_ids` keeps the ids of transactions up to the version, so that a repeated job is already
-    done. InvalidRequestError if the version is not readable.
+    done, and export queues, which begin at the version. InvalidRequestError if the version is not
+    readable.
     """
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
         _copy_tables(database, copy)
@@ -55,13 +57,24 @@ def _copy_tables(database: Database, copy: sqlite3.Connection) -> None:
 def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
     for statement in _CUT:
         copy.execute(statement, {"n": version})
-    if not keeps_ids:
-        copy.execute("DELETE FROM applied")
+    for statement in _KEPT_IF_ASKED if keeps_ids else _FORGOTTEN_OTHERWISE:
+        copy.execute(statement, {"n": version})
     fold = Fold(copy)
     forget_deletes(fold, -1, [])
     copy.execute("DELETE FROM key_files WHERE collecting IS NOT NULL")
 
 
+_KEPT_IF_ASKED = (
+    "DELETE FROM export_queues WHERE generation > :n",
+    "DELETE FROM followers WHERE name NOT IN"
+    f" (SELECT '{FOLLOWER_PREFIX}' || name FROM export_queues)",
+    "UPDATE followers SET start = :n",
+)
+_FORGOTTEN_OTHERWISE = (
+    "DELETE FROM applied",
+    "DELETE FROM followers",
+    "DELETE FROM export_queues",
+)
 _CUT = (
     "DELETE FROM schema_versions WHERE version > :n",
     "DELETE FROM processing_versions WHERE version > :n",
@@ -69,8 +82,6 @@ _CUT = (
     "DELETE FROM history WHERE number > :n",
     "DELETE FROM jobs",
     "DELETE FROM holds",
-    "DELETE FROM followers",
-    "DELETE FROM export_queues",
     # Clones of the source have nothing to do with the new table.
     "DELETE FROM pins",
     "DELETE FROM partitions WHERE added > :n",

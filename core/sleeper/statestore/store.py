@@ -155,7 +155,8 @@ class StateStore:
     def copy_version(self, version: int, target: Path, keeps_ids: bool = False) -> None:
         """Writes the state of a version to a new file: that of a table which begins there.
 
-        The file is the argument of `Tables.install`. `keeps_ids` keeps the ids of transactions.
+        The file is the argument of `Tables.install`. `keeps_ids` keeps the ids of transactions, and
+        export queues.
         InvalidRequestError if the version is not readable.
         """
         self._refresh()

@@ -215,6 +215,40 @@ def test_adapters_are_restored_unless_tables_are_chosen(
         assert AdapterStore(some._ports.storage.root).list() == ()
 
 
+def test_export_queues_are_restored_paused_at_the_version(
+    instance: Instance, place: Path, tmp_path: Path
+) -> None:
+    queue = instance.create_export_queue("out", "a", on="ingest", keys="k", values="v")
+    instance.table("a").ingest(rows_of(50))
+    backup = instance.backup(place)
+    assert queue.drain().exports == 1
+    restored(place, tmp_path / "new")
+    with sleeper.open_instance(tmp_path / "new") as new:
+        table, copy = new.table("a"), new.export_queue("out")
+        before = copy.status()
+        assert (before.state.value, before.pending, before.exporter) == ("paused", 0, "null:")
+        assert before.lag == table.version - backup.tables[0].number
+        table.ingest(rows_of(60, 61))
+        assert copy.drain().exports == 0
+        assert copy.status().pending == 2
+        copy.resume()
+        assert copy.drain().exports == 2
+
+
+def test_a_queue_of_the_same_name_prevents_a_restore(
+    instance: Instance, place: Path, tmp_path: Path
+) -> None:
+    instance.create_export_queue("out", "a", on="ingest", keys="k", values="v")
+    instance.backup(place)
+    with sleeper.create_instance(tmp_path / "new") as new:
+        new.create_table("other", SCHEMA)
+        other = new.create_export_queue("out", "other", on="ingest", keys="k")
+        with pytest.raises(ConflictError, match="'out' already exists, of another table"):
+            sleeper.restore_instance(place, tmp_path / "new")
+        other.delete(discard=True)
+    assert "a" in restored(place, tmp_path / "new")
+
+
 def test_an_adapter_that_is_deleted_during_a_backup_is_left_out(
     instance: Instance, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from sleeper.statestore.reading.delete_queries import find_deleted
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.transaction import Status
 from tests.tables.state_table import StateTable, read_tables
@@ -142,6 +143,23 @@ def test_ids_up_to_the_version_are_kept_on_request(
     # The file exists already. Only its job's id shows that it is the same job.
     repeated = Status.ALREADY_DONE if keeps_ids else Status.REFUSED
     assert [o.status for o in copy.commit(first, second)] == [repeated, Status.APPLIED]
+    copy.close()
+
+
+@pytest.mark.parametrize("keeps_ids", [False, True])
+def test_export_queues_are_kept_with_the_ids(
+    table: StateTable, tmp_path: Path, keeps_ids: bool
+) -> None:
+    table.commit(CreateExportQueue("early", "ingest", "{}"))
+    table.commit(CreateFollower("reader", 1))
+    version = table.number()
+    table.commit(CreateExportQueue("late", "ingest", "{}"))
+    copy = cut(table, version, tmp_path, keeps_ids)
+    with copy.reading() as state:
+        found = [(each.name, each.start) for each in state.export_queues.all()]
+        followers = [name for name, _, _ in state.collection.follower_starts()]
+    assert found == ([("early", version)] if keeps_ids else [])
+    assert followers == (["export-queue:early"] if keeps_ids else [])
     copy.close()
 
 
