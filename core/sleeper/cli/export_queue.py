@@ -359,8 +359,11 @@ def splits(
     instance: "Instance",
     name: QueueName,
     buckets_per_tablet: Annotated[
-        int, typer.Option("--buckets-per-tablet", min=1, metavar="N", help="Buckets between two.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            "--buckets-per-tablet", min=1, metavar="N", help="Buckets between two. Default: 10."
+        ),
+    ] = None,
 ) -> None:
     """Print recommended split points of a queue's storage, one per line: NAME:BUCKET.
 
@@ -370,11 +373,12 @@ def splits(
     Example:
       sleeper export-queue splits shop --buckets-per-tablet 17
     """
-    from sleeper.export_queue.control import split_points
+    from sleeper.export_queue.control import BUCKETS_PER_TABLET_DEFAULT, split_points
     from sleeper.export_queue.lookup import find_queue
 
     queue = find_queue(instance, name).definition
-    for point in split_points(name, queue.buckets, buckets_per_tablet):
+    width = buckets_per_tablet or BUCKETS_PER_TABLET_DEFAULT
+    for point in split_points(name, queue.buckets, width):
         typer.echo(point)
 
 

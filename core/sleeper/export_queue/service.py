@@ -24,6 +24,7 @@ from sleeper.export_queue.parsing import (
     replace_queue,
 )
 from sleeper.export_queue.take_up import first_position
+from sleeper.export_queue.version_hold import release_holds
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import TakenUp
 from sleeper.statestore.reading.export_queries import StoredQueue
@@ -108,6 +109,7 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
                 "them with `sleeper export-queue drain`, or lose them with --discard)"
             )
     state.commit_or_raise(DeleteExportQueue(name))
+    release_holds(state, name)
     store.remove(name)
 
 

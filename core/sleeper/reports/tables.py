@@ -70,7 +70,7 @@ _SIZE_COLUMNS = (
 _PARTITIONS = Column(
     "partitions", "Partitions", ColumnKind.COUNT, lambda each: each.read_total("partitions")
 )
-_EXPORT_LAG = Column("export_lag", "Export lag", ColumnKind.COUNT)
+_EXPORT_LAG = Column("export_lag", "Export lag", ColumnKind.COUNT, lambda each: each.export_lag)
 _LEAVES = Column("leaves", "Leaves", ColumnKind.COUNT, lambda each: each.read_total("leaves"))
 
 

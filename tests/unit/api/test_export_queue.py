@@ -1,0 +1,85 @@
+"""Export queues in Python."""
+
+import pyarrow as pa
+import pytest
+
+import sleeper
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "StringType"}],
+    "valueFields": [{"name": "n", "type": "LongType"}],
+}
+
+
+@pytest.fixture
+def table(instance: sleeper.Instance) -> sleeper.Table:
+    table = instance.create_table("counts", SCHEMA)
+    table.ingest(pa.table({"k": ["a", "b"], "n": [1, 2]}))
+    return table
+
+
+def test_exports_of_transactions_wait_and_are_exported(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    queue = instance.create_export_queue(
+        "out", "counts", on="transaction", keys="k", values=["old:LongType", "new:LongType"]
+    )
+    queue.pause()
+    with table.transaction() as transaction:
+        transaction.export("out", "a", (1, 2))
+        transaction.export("out", "b", None)
+    assert queue.drain().exports == 0
+    rows = [row for each in queue.peek() for row in each.rows.to_pylist()]
+    number = transaction.number
+    assert sorted(rows, key=lambda row: row["k"]) == [
+        {"sequence": number, "__gone": False, "k": "a", "old": 1, "new": 2},
+        {"sequence": number, "__gone": True, "k": "b", "old": None, "new": None},
+    ]
+    (status,) = instance.export_queues()
+    assert (status.name, status.pending, status.lag) == ("out", 2, 0)
+    with pytest.raises(InvalidRequestError, match="'out' is not empty: 2 exports wait"):
+        queue.delete()
+    assert queue.resume() == 0
+    assert instance.export_queue("out").drain().exports == 2
+    assert (queue.status().pending, queue.redrive()) == (0, 0)
+    queue.delete()
+    with pytest.raises(NotFoundError, match="'out' does not exist"):
+        instance.export_queue("out")
+    with pytest.raises(NotFoundError, match="'out' does not exist"):
+        queue.status()
+
+
+def test_existing_rows_are_exported_on_request(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    new = instance.create_export_queue("new", "counts", on="ingest", keys="k", values="n")
+    every = instance.create_export_queue(
+        "every", "counts", on="ingest", keys="k", values="n", existing_rows=True
+    )
+    table.ingest(pa.table({"k": ["c"], "n": [3]}))
+    assert (new.drain().exports, every.drain().exports) == (1, 3)
+
+
+def test_a_queue_of_a_deleted_and_created_name_is_a_new_one(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    for _ in range(2):
+        queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
+        table.ingest(pa.table({"k": ["c"], "n": [3]}))
+        with pytest.raises(ConflictError, match="'out' already exists"):
+            instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
+        queue.delete(discard=True)
+    assert instance.export_queues() == []
+
+
+def test_a_queue_that_lost_its_storage_continues_at_its_cursor(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
+    table.ingest(pa.table({"k": ["c"], "n": [3]}))
+    assert queue.drain().exports == 1
+    instance._ports.jobs.export_store().remove("out")
+    table.ingest(pa.table({"k": ["d"], "n": [4]}))
+    queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
+    assert queue.drain().exports == 1
