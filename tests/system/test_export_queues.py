@@ -21,12 +21,9 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.workers.runner import run_instance
 from tests.system.export_runs import Receiver, add_exporter, running, wait_until
 from tests.unit.export_queue.receiver import create_queue, define_queue
+from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
 pytestmark = pytest.mark.slow
-SCHEMA = (
-    '{"rowKeyFields": [{"name": "word", "type": "StringType"}],'
-    ' "valueFields": [{"name": "count", "type": "LongType"}]}'
-)
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
 
 @pytest.fixture
 def table(instance: Instance) -> sleeper.Table:
-    return sleeper.Instance(instance).create_table("words", SCHEMA)
+    return make_table_of_words(instance)
 
 
 @pytest.fixture
@@ -62,10 +59,6 @@ def make_queue(instance: Instance, table: sleeper.Table, tmp_path: Path) -> Call
     return make
 
 
-def rows(**counts: int) -> pa.Table:
-    return pa.table({"word": list(counts), "count": list(counts.values())})
-
-
 def many_rows(number: int) -> pa.Table:
     words = [f"word {n:05d}" for n in range(number)]
     return pa.table({"word": words, "count": list(range(number))})
@@ -77,7 +70,7 @@ def test_what_is_committed_is_exported_once_in_a_quiet_system(
     receiver = make_queue()
     with running(instance):
         for n in range(20):
-            table.ingest(rows(**{f"w{n}": n}))
+            table.ingest(rows_of(**{f"w{n}": n}))
         wait_until(lambda: len(receiver.exports()) >= 20)
         wait_until(lambda: queue_status(instance, "counts").pending == 0)
     in_order = sorted(receiver.exports(), key=lambda export: export[2])
@@ -90,16 +83,16 @@ def test_exports_of_transactions_that_fail_are_never_exported(
     instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
 ) -> None:
     receiver = make_queue(source=ExportSource.TRANSACTION)
-    table.ingest(rows(a=1))
+    table.ingest(rows_of(a=1))
     with running(instance):
         with suppress(ZeroDivisionError), table.transaction() as abandoned:
             abandoned.export("counts", "a", 1 // 0)
         loser = table.transaction()
         loser.query(keys=[["a"]]).to_arrow()
-        loser.ingest(rows(a=2))
+        loser.ingest(rows_of(a=2))
         loser.export("counts", "a", 2)
         with table.transaction() as winner:
-            winner.ingest(rows(a=3))
+            winner.ingest(rows_of(a=3))
             winner.export("counts", "a", 3)
         with pytest.raises(ConflictError):
             loser.commit()
@@ -142,7 +135,7 @@ def test_an_exporter_that_dies_gets_the_whole_batch_again(
 ) -> None:
     receiver = make_queue(buckets=1)
     receiver.set(fault)
-    table.ingest(rows(a=1, b=2, c=3, d=4, e=5))
+    table.ingest(rows_of(a=1, b=2, c=3, d=4, e=5))
     with running(instance):
         wait_until(lambda: not receiver.has(fault))
         wait_until(lambda: queue_status(instance, "counts").pending == 0)
@@ -157,7 +150,7 @@ def test_a_killed_worker_loses_nothing(
     receiver = make_queue(buckets=7)
     with running(instance) as run:
         for n in range(12):
-            table.ingest(rows(**{f"w{n % 5}": n, f"v{n}": n}))
+            table.ingest(rows_of(**{f"w{n % 5}": n, f"v{n}": n}))
             if n % 4 == 0:
                 run.kill_exporter()
         wait_until(lambda: queue_status(instance, "counts").lag == 0)
@@ -192,7 +185,7 @@ def test_nothing_that_a_queue_needs_is_collected_while_no_worker_runs(
 ) -> None:
     receiver = make_queue()
     for n in range(15):
-        table.ingest(rows(**{f"w{n}": n}))
+        table.ingest(rows_of(**{f"w{n}": n}))
     table.delete(keys=[["w3"]])
     ref = instance.table("words").ref
     late = replace(instance, clock=lambda: system_clock() + 30 * 24 * 3_600_000)
@@ -200,7 +193,7 @@ def test_nothing_that_a_queue_needs_is_collected_while_no_worker_runs(
     collect_table(late, "words")
     for _ in range(2):
         snapshot_table(late, ref, always=True)
-        table.ingest(rows(again=1))
+        table.ingest(rows_of(again=1))
     run_instance(instance, until_idle=True, workers=1)
     assert receiver.newest() == {f"w{n}": {"count": n} for n in range(15) if n != 3} | {
         "again": {"count": 1}
@@ -234,7 +227,7 @@ def test_an_exporter_that_hangs_does_not_stop_another_queue(
     bad.set("hang")
     with running(instance) as run:
         for n in range(10):
-            table.ingest(rows(**{f"w{n}": n}))
+            table.ingest(rows_of(**{f"w{n}": n}))
             wait_until(lambda n=n: len(good.exports()) > n, seconds=10)  # type: ignore[misc]
         first = run.exporters()
         wait_until(lambda: run.exporters() not in ([], first))
@@ -258,7 +251,7 @@ def test_a_queue_is_deleted_with_exports_in_it(
         wait_until(lambda: queue_status(instance, "counts").pending == 50)
         instance.jobs.export_store().remove("counts")
         other = make_queue("other")
-        table.ingest(rows(a=1))
+        table.ingest(rows_of(a=1))
         wait_until(lambda: len(other.exports()) == 1)
     with pytest.raises(NotFoundError):
         queue_status(instance, "counts")

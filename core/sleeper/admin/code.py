@@ -1,5 +1,6 @@
 """User code of an instance: its wheels, and checks of the names that they register."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -77,7 +78,7 @@ def remove_wheel(instance: Instance, name: str) -> str:
         if users:
             raise InvalidRequestError(
                 f"{point.kind.noun} {point.name!r} of {wheel.file_name} is in use by "
-                f"{', '.join(users)}: change the property first"
+                f"{', '.join(users)}: change {_holder(point.kind)} first"
             )
     registry.remove(wheel.file_name)
     return wheel.file_name
@@ -120,9 +121,9 @@ def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
 
 def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
     is_iterator = kind is CodeKind.ITERATOR
-    users: list[str] = []
-    if kind not in _DEFAULTS:
-        return users
+    if kind is CodeKind.EXPORTER:
+        return _find_queues(instance, name)
+    users = []
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
         users.append(f"property {_DEFAULTS[kind]} of the instance")
     for ref in instance.tables.index.list():
@@ -132,4 +133,18 @@ def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
         strategy = table.properties().get(COMPACTION_STRATEGY)
         if name == ((iterator and iterator.name) if is_iterator else strategy):
             users.append(f"table {ref.name}")
+    return users
+
+
+def _holder(kind: CodeKind) -> str:
+    return "its exporter" if kind is CodeKind.EXPORTER else "the property"
+
+
+def _find_queues(instance: Instance, exporter: str) -> list[str]:
+    users: list[str] = []
+    for ref in instance.tables.index.list():
+        with OpenTable(instance, ref).state.reading() as state:
+            queues = state.export_queues.all()
+        texts = {each.name: json.loads(each.definition)["exporter"]["text"] for each in queues}
+        users += [f"export queue {name}" for name in texts if texts[name] == f"python:{exporter}"]
     return users

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import sleeper
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue, ExportSource
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.rows import encode_rows, find_buckets, rows_schema
@@ -25,6 +26,11 @@ QUEUE = ExportQueue(
     ExporterSettings("null:"),
     buckets=4,
     tries=3,
+)
+
+WORDS = (
+    '{"rowKeyFields": [{"name": "word", "type": "StringType"}],'
+    ' "valueFields": [{"name": "count", "type": "LongType"}]}'
 )
 
 
@@ -108,3 +114,13 @@ class Recorder:
     @property
     def exports(self) -> list[Export]:
         return [export for batch in self.batches for export in batch]
+
+
+def make_table_of_words(instance: Instance) -> sleeper.Table:
+    """Creates a table with the fields of the queue."""
+    return sleeper.Instance(instance).create_table("words", WORDS)
+
+
+def rows_of(**counts: int) -> pa.Table:
+    """Returns rows of the table of words."""
+    return pa.table({"word": list(counts), "count": list(counts.values())})
