@@ -6,10 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sleeper.admin.tables import rename
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import Exporter
 from sleeper.export_queue.exporters import open_exporter
 from sleeper.instance import Instance
+from sleeper.query.request import Query
+from sleeper.query.service import open_query
 from tests.export_batches import make_queue
 from tests.servers.http_receivers import OpenSearch, http_server
 from tests.servers.postgres import Postgres
@@ -100,3 +103,24 @@ class OpenSearchReceiver:
     def start(self) -> None:
         server = http_server(self._index.respond, self._port)
         self._port = self._running.enter_context(server).port
+
+
+@dataclass
+class TableReceiver:
+    """A table of the instance. It is away when it has another name."""
+
+    instance: Instance
+    queue: ExportQueue
+    keeps_tombstones: bool
+
+    def rows(self) -> dict[str, Values]:
+        found = open_query(self.instance, "counts", Query()).read_all()
+        rows = {row.pop("name"): row for row in found.to_pylist()}
+        assert len(rows) == found.num_rows
+        return rows
+
+    def stop(self) -> None:
+        rename(self.instance, "counts", "renamed")
+
+    def start(self) -> None:
+        rename(self.instance, "renamed", "counts")

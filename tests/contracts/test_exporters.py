@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import UnavailableError
 from sleeper.export_queue.exporter import Exporter
+from sleeper.export_queue.exporters import check_exporter
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
+from sleeper.schema.model import Field, PrimitiveType, schema_to_json
 from tests.contracts.export_receivers import (
     OpenSearchReceiver,
     PostgresReceiver,
     Receiver,
+    TableReceiver,
     open_receiver,
 )
 from tests.export_batches import Export, make_batch, make_queue
@@ -35,7 +40,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-@pytest.fixture(params=["postgres", "opensearch"])
+@pytest.fixture(params=["table", "appended_table", "postgres", "opensearch"])
 def receiver(request: pytest.FixtureRequest) -> Receiver:
     found: Receiver = request.getfixturevalue(f"{request.param}_receiver")
     return found
@@ -58,6 +63,24 @@ def opensearch_receiver(instance: Instance) -> Iterator[OpenSearchReceiver]:
     opened = OpenSearchReceiver(instance)
     yield opened
     opened.stop()
+
+
+@pytest.fixture
+def table_receiver(instance: Instance) -> TableReceiver:
+    queue = make_queue("table:counts")
+    check_exporter(instance, queue)
+    return TableReceiver(instance, queue, keeps_tombstones=True)
+
+
+@pytest.fixture
+def appended_table_receiver(instance: Instance) -> TableReceiver:
+    """Exports to a table that shows all rows."""
+    queue = make_queue("table:counts")
+    sequence = Field("sequence", PrimitiveType.LONG)
+    schema = replace(queue.schema, values=(sequence, *queue.schema.values))
+    create_table(instance, "counts", schema_to_json(schema))
+    check_exporter(instance, queue)
+    return TableReceiver(instance, queue, keeps_tombstones=False)
 
 
 @pytest.fixture

@@ -77,13 +77,17 @@ def delete_rows(
 
 
 def write_delete(
-    table: OpenTable, regions: Sequence[Region], delete_id: str, request: str
+    table: OpenTable,
+    regions: Sequence[Region],
+    delete_id: str,
+    request: str,
+    region_bytes_max: int | None = None,
 ) -> DeleteRows:
     """Returns a delete of rows in the regions, which the caller commits.
 
-    More keys than the log should hold are written to a key file.
+    Keys that would take more bytes in the log, by default 64 KiB, are written to a key file.
     """
-    keys, others = _split_keys(table, regions)
+    keys, others = _split_keys(table, regions, region_bytes_max)
     if not keys:
         return DeleteRows(tuple(others), request=request, id=delete_id)
     with table.state.reading() as now:
@@ -94,10 +98,10 @@ def write_delete(
 
 
 def _split_keys(
-    table: OpenTable, regions: Sequence[Region]
+    table: OpenTable, regions: Sequence[Region], region_bytes_max: int | None = None
 ) -> tuple[Sequence[Key], Sequence[Region]]:
     """Returns the distinct keys to write to a key file, in order, and the other regions."""
-    if _estimate_bytes(regions) <= REGION_BYTES_MAX:
+    if _estimate_bytes(regions) <= (region_bytes_max or REGION_BYTES_MAX):
         return (), regions
     with table.state.reading() as state:
         schema = state.schema

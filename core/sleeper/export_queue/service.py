@@ -16,6 +16,7 @@ from sleeper.export_queue.definition import (
     parse_definition,
 )
 from sleeper.export_queue.exporters import check_exporter
+from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.parsing import (
     QueueOptions,
     check_same,
@@ -71,6 +72,7 @@ def create_queue(
         check_source(queue, table_name, is_snapshot_table)
         if present is not None:
             check_same(parse_definition(present.definition), queue)
+    check_no_cycle(instance, queue, table.ref)
     check_exporter(instance, queue)
     _commit(instance, table, queue, present)
     return queue

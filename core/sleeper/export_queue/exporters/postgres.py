@@ -26,7 +26,6 @@ from sleeper.errors import (
 )
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
-from sleeper.export_queue.exporters.newest import newest_rows
 from sleeper.export_queue.exporters.postgres_sql import (
     STAGING,
     ReceiverSql,
@@ -34,6 +33,7 @@ from sleeper.export_queue.exporters.postgres_sql import (
     parse_table_name,
     text_literal,
 )
+from sleeper.export_queue.exporters.selection import leave_out, newest_rows
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
 from sleeper.schema.model import PrimitiveType
@@ -69,16 +69,16 @@ class PostgresExporter:
 
     def export(self, batch: ExportBatch) -> None:
         """Upserts and deletes in one transaction. RefusedExportsError for text with NUL."""
-        rows, reasons = _without_nul(self._queue, batch.to_arrow())
-        newest = newest_rows(self._queue, rows)
+        refused = _find_nul(self._queue, batch.rows)
+        newest = newest_rows(self._queue, leave_out(batch.rows, refused))
         try:
             if newest.num_rows:
                 self._write(self._connected(), batch.bucket, newest)
         except BaseException:
             self.close()
             raise
-        if reasons:
-            raise RefusedExportsError(reasons)
+        if refused:
+            raise RefusedExportsError(refused)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -165,22 +165,17 @@ def _lock(connection: PostgresqlConnection, name: str) -> None:
         pass
 
 
-def _without_nul(queue: ExportQueue, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Returns the rows that PostgreSQL can store, and the positions and reasons of the others."""
-    reasons: dict[int, str] = {}
+def _find_nul(queue: ExportQueue, rows: pa.RecordBatch) -> dict[int, str]:
+    """Returns the positions of rows with text that PostgreSQL cannot store."""
+    refused: dict[int, str] = {}
     for field in queue.schema.fields:
         if field.type is not PrimitiveType.STRING:
             continue
-        column = rows.column(field.name)
-        has_nul = pc.fill_null(pc.match_substring(column, "\0"), False)
-        for position in pc.indices_nonzero(has_nul).to_pylist():
-            reasons.setdefault(
-                position, f"field {field.name!r} has a NUL character (expected text without it)"
-            )
-    if not reasons:
-        return rows, reasons
-    kept = [position for position in range(rows.num_rows) if position not in reasons]
-    return rows.take(pa.array(kept, pa.int64())), reasons
+        has_nul = pc.match_substring(rows.column(field.name), "\0")
+        for position in pc.indices_nonzero(pc.fill_null(has_nul, False)).to_pylist():
+            reason = f"field {field.name!r} has a NUL character (expected text without it)"
+            refused.setdefault(position, reason)
+    return refused
 
 
 def _parse(queue: ExportQueue) -> tuple[str, str | None, TableName]:

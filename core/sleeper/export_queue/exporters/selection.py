@@ -1,4 +1,6 @@
-"""The newest export of each key of a batch."""
+"""The rows of a batch that a receiver needs: the newest of each key, without refused ones."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -18,3 +20,12 @@ def newest_rows(queue: ExportQueue, rows: pa.RecordBatch) -> pa.RecordBatch:
         changes = pc.not_equal(column[:-1], column[1:])
         is_last[:-1] |= changes.to_numpy(zero_copy_only=False)
     return rows.filter(pa.array(is_last))
+
+
+def leave_out(rows: pa.RecordBatch, refused: Mapping[int, str]) -> pa.RecordBatch:
+    """Returns the rows without those at the positions."""
+    if not refused:
+        return rows
+    is_kept = np.ones(rows.num_rows, np.bool_)
+    is_kept[list(refused)] = False
+    return rows.filter(pa.array(is_kept))
