@@ -27,7 +27,7 @@ class FakeSqs:
         self.failures = list(failures)
         self.requests: list[list[dict[str, Any]]] = []
 
-    def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+    def send_message_batch(self, Entries: list[dict[str, Any]], **_: str) -> dict[str, Any]:
         self.requests.append(Entries)
         failing = self.failures.pop(0) if self.failures else {}
         failed = [
