@@ -34,6 +34,7 @@ NAMES = (
     "upserts",
     "snapshots",
     "stash",
+    "export-queue",
     "changes",
 )
 _ROOT = Path(__file__).resolve().parents[1]

@@ -11,6 +11,7 @@ from benchmarks import (
     changes,
     commits_dynamo,
     deletes,
+    export_queue_tasks,
     ingest,
     job_creation,
     purge,
@@ -186,3 +187,22 @@ def test_ingests_beside_a_stash_are_measured(
     monkeypatch.setattr(stash_tasks, "_INGESTS", 2)
     found = stash_tasks.ingest_beside(Watch(), home, out, turns=1)
     assert all(value > 0 for (value,) in found.values())
+
+
+def test_drains_commits_and_delays_of_exports_are_measured_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_queue_tasks, "_COMMITS_BEFORE", 0)
+    home = str(tmp_path / "home")
+    watch = Watch()
+    found = export_queue_tasks.drain(watch, home, 500, 16)
+    assert found["take_up_seconds"] > 0
+    assert watch.seconds > 0
+    commits = export_queue_tasks.commit(watch, home, 2)
+    assert all(commits[count]["p99_ms"] > 0 for count in ("0", "1", "100"))
+
+
+@pytest.mark.slow
+def test_the_delay_of_exports_is_measured(tmp_path: Path) -> None:
+    found = export_queue_tasks.follow(Watch(), str(tmp_path / "home"), 2)
+    assert 0 < found["p50_ms"] <= found["p99_ms"]
