@@ -26,6 +26,9 @@ from sleeper.export_queue.rows import rows_schema
 
 _RANK = "__rank"
 _ROW = "__row"
+MEMORY_BYTES = 32 * 1024**2
+"""The size of the rows in memory at once."""
+
 _CHUNK_BYTES = 4 * 1024**2
 _PARTS = 32
 _PLACE_BITS = 32
@@ -57,7 +60,7 @@ class KeyPart:
 class ChangedKeys:
     """Gathers the rows of one transaction, in table order for each rank. A context manager.
 
-    Keys of buckets below `first_bucket` are left out. `memory_bytes` bounds the rows in memory.
+    Keys of buckets below `first_bucket` are left out.
     """
 
     def __init__(
@@ -66,14 +69,12 @@ class ChangedKeys:
         sequence: int,
         engine: EngineSettings,
         first_bucket: int = 0,
-        memory_bytes: int = 32 * 1024**2,
     ) -> None:
         self._queue = queue
         self._sequence = sequence
-        self._memory_bytes = memory_bytes
         first, end = first_bucket << _PLACE_BITS, queue.buckets << _PLACE_BITS
         self._folder = engine.new_spill_path(f"exports-{id(self):x}-{sequence}")
-        self._rows = _Rows(queue, self._folder, first, end, memory_bytes)
+        self._rows = _Rows(queue, self._folder, first, end)
         self._chunk: list[pa.RecordBatch] = []
         self._chunk_bytes = 0
 
@@ -115,12 +116,9 @@ class ChangedKeys:
 class _Rows:
     """Rows of the keys from place `first` to before `end`: in memory, or in files by place."""
 
-    def __init__(
-        self, queue: ExportQueue, folder: Path, first: int, end: int, memory_bytes: int
-    ) -> None:
+    def __init__(self, queue: ExportQueue, folder: Path, first: int, end: int) -> None:
         self._queue = queue
         self._folder = folder / f"{first}-{end}"
-        self._memory_bytes = memory_bytes
         self._first, self._end = first, end
         self._kept: list[pa.Table] = []
         self._bytes = 0
@@ -137,7 +135,7 @@ class _Rows:
         self._kept.append(rows)
         self._bytes += rows.nbytes
         # Rows of a single place stay in memory: each key is once in every chunk.
-        if self._bytes > self._memory_bytes and self._end - self._first > 1:
+        if self._bytes > MEMORY_BYTES and self._end - self._first > 1:
             self._spill()
 
     def parts(self) -> Iterator[tuple[pa.Table, int]]:
@@ -149,8 +147,8 @@ class _Rows:
         for file in self._files:
             file.close()
         for file in self._files:
-            if file.bytes > self._memory_bytes:
-                part = _Rows(self._queue, self._folder, file.first, file.end, self._memory_bytes)
+            if file.bytes > MEMORY_BYTES:
+                part = _Rows(self._queue, self._folder, file.first, file.end)
                 for rows in file.read():
                     part.add(rows)
                 yield from part.parts()
@@ -165,8 +163,11 @@ class _Rows:
 
     def _spill(self) -> None:
         make_spill_folder(self._folder)
-        count = min(_PARTS, self._end - self._first)
-        ends = [self._first + (self._end - self._first) * n // count for n in range(count + 1)]
+        # Parts have whole buckets if there are several, so that each part advances the position.
+        unit = 1 << _PLACE_BITS if self._end - self._first > 1 << _PLACE_BITS else 1
+        units = (self._end - self._first) // unit
+        count = min(_PARTS, units)
+        ends = [self._first + units * n // count * unit for n in range(count + 1)]
         for first, end in pairwise(ends):
             self._files.append(_PartFile(self._folder / str(first), first, end))
         kept, self._kept = self._kept, []

@@ -93,7 +93,9 @@ class QueueSource:
 
     def _read_existing(self, position: TakenUp) -> Iterator[Exports]:
         number = self.generation
-        self.hold.keep(number)
+        if not self.hold.keep(number):
+            yield Exports(None, TakenUp(number))
+            return
         reader = self._reader_at(number)
         yield from self._keys(number, position, partial(add_version, reader, number))
 
@@ -127,6 +129,8 @@ class QueueSource:
         try:
             return self.hold.find_former(number, before)
         except StateMovedOnError as error:
+            if before <= self.generation:
+                return None  # nothing has been exported yet
             self.problems[f"keys that went before transaction {number} stay: {error}"] = None
             return None
 
@@ -163,3 +167,4 @@ class QueueSource:
                 is_last = part.bucket == self.queue.buckets
                 to = TakenUp(number) if is_last else TakenUp(before.number, part.bucket)
                 yield Exports(part.rows, to)
+        yield Exports(None, TakenUp(number))

@@ -102,6 +102,7 @@ class _TakeUp:
             problem = self._take_up(newest)
         except DataError as error:
             problem = str(error)
+            self._store_step()
         problems = [*([problem] if problem else []), *self._source.problems]
         number = self._position.number
         return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)
@@ -116,11 +117,16 @@ class _TakeUp:
                 self._rows.append(exports.rows)
             size = sum(rows.nbytes for rows in self._rows)
             if size >= _STEP_BYTES or len(self._rows) >= _STEP_BATCHES_MAX:
+                before = self._position
                 self._store_step()
-                if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                # The next call begins at the position, so it must have moved.
+                if self._is_late() and self._position > before:
                     return None
         self._store_step()
         return None
+
+    def _is_late(self) -> bool:
+        return self._ends_at is not None and time.monotonic() >= self._ends_at
 
     def _find_overload(self) -> str | None:
         waiting = self._store.counts(self._name).bytes

@@ -29,6 +29,8 @@ class QueueHold:
             return True
         store, clock = self._table.state, self._table.instance.clock
         with store.reading(stale=True) as state:
+            if number < state.horizon:
+                return False
             if not state.snapshots.find_version(number):
                 return True
         try:
@@ -48,7 +50,8 @@ class QueueHold:
             former = [version for version in held if version < number]
             if former:
                 return max(former)
-            if not state.snapshots.find_version(position):
+            # Expired versions are forgotten, but then the horizon is above them.
+            if position >= state.horizon and not state.snapshots.find_version(position):
                 return None
         raise StateMovedOnError(f"the version of transaction {position} has expired")
 
