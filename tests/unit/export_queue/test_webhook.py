@@ -194,7 +194,7 @@ def test_only_certificates_of_known_authorities_are_trusted(
             webhook.make(instance, unknown).export(make_batch(unknown, [("a", {}, 1)]))
         assert not requests
 
-        known = make_queue(f"webhook:{server.url}", options={"ca": str(certificate)})
+        known = make_queue(f"webhook:{server.url}", options={"ssl.ca.location": str(certificate)})
         exporter = webhook.make(instance, known)
         exporter.export(make_batch(known, [("a", {}, 1)]))
         exporter.close()
@@ -264,6 +264,8 @@ def test_a_secret_that_no_header_can_have_is_refused_without_showing_it(
 def test_a_file_of_certificates_that_is_missing_is_named(
     instance: Instance, tmp_path: Path
 ) -> None:
-    queue: ExportQueue = make_queue("webhook:https://h/x", options={"ca": str(tmp_path / "ca.pem")})
+    queue: ExportQueue = make_queue(
+        "webhook:https://h/x", options={"ssl.ca.location": str(tmp_path / "ca.pem")}
+    )
     with pytest.raises(InvalidRequestError, match=r"ca\.pem: no such file"):
         webhook.make(instance, queue)

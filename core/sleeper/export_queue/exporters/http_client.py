@@ -18,7 +18,8 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporters.options import exporter_name, read_flag, read_path
 from sleeper.runs.hosts import is_loopback
 
-HTTP_OPTIONS = frozenset({"insecure", "ca"})
+_CA_OPTION = "ssl.ca.location"
+HTTP_OPTIONS = frozenset({"insecure", _CA_OPTION})
 _CONNECT_SECONDS_MAX = 10.0
 _WAIT_SECONDS_MIN = 0.05
 # The drain ends the process of a call that takes longer than the queue's timeout.
@@ -225,7 +226,7 @@ def _remaining_seconds(deadline: float) -> float:
 
 
 def _tls_context(queue: ExportQueue) -> ssl.SSLContext:
-    path = read_path(queue, "ca")
+    path = read_path(queue, _CA_OPTION)
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
