@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sleeper.errors import NotFoundError, SleeperError
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import RegisteredQueue
+from sleeper.jobs.export_store import ExportStore, RegisteredQueue
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.tables import TableId, find_table
 
@@ -60,12 +60,15 @@ def gather_export_queues(
     instance: Instance, table_id: TableId | None = None
 ) -> Sequence[ReportedQueue]:
     """Returns the queues, by name."""
-    queues = instance.jobs.export_store().list()
-    return [_gather(instance, each) for each in queues if table_id in (None, each.table_id)]
+    try:
+        store = instance.jobs.export_store()
+    except InvalidRequestError:
+        return ()  # an instance on AWS without the part for export queues
+    queues = [each for each in store.list() if table_id in (None, each.table_id)]
+    return [_gather(instance, store, each) for each in queues]
 
 
-def _gather(instance: Instance, queue: RegisteredQueue) -> ReportedQueue:
-    store = instance.jobs.export_store()
+def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> ReportedQueue:
     counts, buckets = store.counts(queue.name), store.buckets(queue.name)
     table, source, lag = _read_table(instance, queue)
     if not queue.generation or source is None:
