@@ -129,11 +129,12 @@ clean: ## Delete .venv, caches, and the folders of the demo and the benchmarks
 		|| tools/add-package chromium 'the test of the page'
 	@touch $@
 
-# For the tests of adapters: databases, and their drivers for Spark.
+# For the tests of adapters and exporters: databases, and their drivers for Spark.
 .venv/.databases: .venv/.created tools/add-package
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null \
 		|| tools/add-package postgresql 'tests with PostgreSQL'
 	@command -v mariadbd >/dev/null || tools/add-package mariadb-server 'tests with MariaDB'
+	@command -v redis-server >/dev/null || tools/add-package redis-server 'tests with Redis'
 	@test -e /usr/share/java/postgresql.jar \
 		|| tools/add-package libpostgresql-jdbc-java 'tests of Spark with PostgreSQL'
 	@test -e /usr/share/java/mariadb-java-client.jar \

@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,8 @@ from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.mariadb import MariaDB, find_mariadb, mariadb
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.postgres import Postgres, find_postgres, postgres
+from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis import is_installed as is_redis_installed
 from tests.servers.seaweedfs import S3Server, seaweedfs
 from tests.spark.java import set_java_options
 
@@ -88,6 +91,15 @@ def postgres_server() -> Iterator[Postgres]:
 def postgres_database(postgres_server: Postgres) -> Postgres:
     """Returns an empty database of one test."""
     return postgres_server.make_database()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real Redis server of one test."""
+    if not is_redis_installed():
+        pytest.skip("Redis is not installed")
+    with redis_server(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

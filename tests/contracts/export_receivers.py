@@ -16,6 +16,7 @@ from sleeper.query.service import open_query
 from tests.export_batches import make_queue
 from tests.servers.http_receivers import OpenSearch, http_server
 from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 
 Values = dict[str, Any]
 
@@ -124,3 +125,32 @@ class TableReceiver:
 
     def start(self) -> None:
         rename(self.instance, "renamed", "counts")
+
+
+@dataclass
+class RedisReceiver:
+    """A server of one test."""
+
+    instance: Instance
+    queue: ExportQueue
+    server: RedisServer
+    keeps_tombstones: bool = True
+
+    def rows(self) -> dict[str, Values]:
+        found = {}
+        with self.server.client() as client:
+            for name in client.scan_iter("counts:*"):
+                stored: Values = client.hgetall(name)
+                row: Values = dict.fromkeys(("word", "amount", "data")) | stored
+                for number in ("amount", "sequence"):
+                    row[number] = None if row[number] is None else int(row[number])
+                row["data"] = None if row["data"] is None else base64.b64decode(row["data"])
+                found[name.removeprefix("counts:")] = row
+        return found
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    def start(self) -> None:
+        """Starts the server again, empty."""
+        self.server.start()

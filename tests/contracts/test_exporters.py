@@ -21,11 +21,13 @@ from tests.contracts.export_receivers import (
     OpenSearchReceiver,
     PostgresReceiver,
     Receiver,
+    RedisReceiver,
     TableReceiver,
     open_receiver,
 )
 from tests.export_batches import Export, make_batch, make_queue
 from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +42,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-@pytest.fixture(params=["table", "appended_table", "postgres", "opensearch"])
+@pytest.fixture(params=["table", "appended_table", "postgres", "redis", "opensearch"])
 def receiver(request: pytest.FixtureRequest) -> Receiver:
     found: Receiver = request.getfixturevalue(f"{request.param}_receiver")
     return found
@@ -56,6 +58,15 @@ def postgres_receiver(
     monkeypatch.setenv("RECEIVER_PASSWORD", postgres_database.password)
     queue = make_queue(f"{postgres_database.url}?table=counts", password="env:RECEIVER_PASSWORD")
     return PostgresReceiver(instance, queue, postgres_database, postgres_server)
+
+
+@pytest.fixture
+def redis_receiver(
+    instance: Instance, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> RedisReceiver:
+    monkeypatch.setenv("RECEIVER_PASSWORD", own_redis.password)
+    queue = make_queue(own_redis.url, password="env:RECEIVER_PASSWORD")
+    return RedisReceiver(instance, queue, own_redis)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_an_invalid_url_is_refused_with_the_queue_and_without_its_password(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=problem) as raised:
         check_exporter(instance, make_queue(text))
-    assert "export queue 'counts': exporter postgres" in str(raised.value)
+    assert "export queue 'counts': exporter postgres: " in str(raised.value)
     assert "word@" not in str(raised.value)
 
 

@@ -26,6 +26,7 @@ from sleeper.errors import (
 )
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
+from sleeper.export_queue.exporters.options import check_options, exporter_name
 from sleeper.export_queue.exporters.postgres_sql import (
     STAGING,
     ReceiverSql,
@@ -47,6 +48,7 @@ _REFUSALS = ("21", "22", "23", "44", "P0")
 
 def check(instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the URL, an option or the type of a value is invalid."""
+    check_options(queue, ())
     PostgresExporter(instance, queue)
 
 
@@ -183,7 +185,7 @@ def _parse(queue: ExportQueue) -> tuple[str, str | None, TableName]:
     settings = queue.exporter
     target = settings.target
     text = target if is_database_url(target) else settings.text
-    what = f"export queue {queue.name!r}: exporter postgres"
+    what = exporter_name(queue)
 
     def refuse(problem: str) -> InvalidRequestError:
         return InvalidRequestError(f"{what}: {problem} (expected {_EXPECTED})")
@@ -195,8 +197,6 @@ def _parse(queue: ExportQueue) -> tuple[str, str | None, TableName]:
     url = parse_database_url(plain)
     if url.kind is not DatabaseKind.POSTGRESQL:
         raise refuse(f"the URL is of {url.kind.value}")
-    if settings.options:
-        raise refuse(f"unknown option {next(iter(settings.options))!r}")
     tables = [value for name, value in url.parameters if name == "table"]
     if len(tables) != 1:
         raise refuse("the URL names no table" if not tables else "the URL names several tables")

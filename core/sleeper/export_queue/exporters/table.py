@@ -21,6 +21,7 @@ from sleeper.errors import (
 )
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
+from sleeper.export_queue.exporters.options import check_options, exporter_name
 from sleeper.export_queue.exporters.selection import leave_out, newest_rows
 from sleeper.export_queue.exporters.table_replacement import replace_older_rows
 from sleeper.export_queue.exporters.target_table import check_target, create_target
@@ -36,11 +37,9 @@ _OPERATION = "__operation"
 def check(instance: Instance, queue: ExportQueue) -> None:
     """Creates the table unless it exists. InvalidRequestError if it does not fit the queue."""
     settings = queue.exporter
-    if settings.options or settings.password:
-        given = next(iter(settings.options), "password")
-        raise InvalidRequestError(
-            f"export queue {queue.name!r}: exporter table has no option {given!r} (expected none)"
-        )
+    check_options(queue, ())
+    if settings.password is not None:
+        raise InvalidRequestError(f"{exporter_name(queue)}: a password is given (expected none)")
     create_target(instance, queue, settings.target)
     with instance.table(settings.target).state.reading() as state:
         check_target(queue, settings.target, state)
