@@ -139,6 +139,14 @@ def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues)
         queues.plain.send("a", deduplication_id="x")
 
 
+def test_messages_sent_together_have_deduplication_ids_too(queues: Queues) -> None:
+    queues.fifo.send_all(["a", "b"], ["g", "h"], ["x", "y"])
+    queues.fifo.send_all(["c", "d"], ["g", "h"], ["z", "y"])
+    assert queues.list_stored() == ["a", "b", "c"]
+    with pytest.raises(InvalidRequestError, match="takes no deduplication id"):
+        queues.plain.send_all(["a"], deduplication_ids=["x"])
+
+
 def test_the_same_body_is_two_messages_of_a_fifo_queue(queues: Queues) -> None:
     assert queues.fifo.send("a", group="g") != queues.fifo.send("a", group="g")
     queues.fifo.send_all(["a", "a"], ["g", "g"])

@@ -145,10 +145,7 @@ class SqsQueue:
     ) -> str:
         """See the port."""
         self._check_group(group is not None)
-        if deduplication_id is not None and not is_fifo(self.url):
-            raise InvalidRequestError(
-                f"queue {self.name!r} is not FIFO and takes no deduplication id"
-            )
+        self._check_deduplication(deduplication_id is not None)
         if delay_seconds and (is_fifo(self.url) or delay_seconds > _DELAY_SECONDS_MAX):
             most = 0 if is_fifo(self.url) else _DELAY_SECONDS_MAX
             raise InvalidRequestError(
@@ -161,14 +158,18 @@ class SqsQueue:
         with translate_errors(f"queue {self.name!r}"):
             return str(self.client.send_message(QueueUrl=self.url, **members)["MessageId"])
 
-    def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
+    def send_all(
+        self,
+        bodies: Sequence[str],
+        groups: Sequence[str] | None = None,
+        deduplication_ids: Sequence[str] | None = None,
+    ) -> None:
         """See the port. Each request sends ten."""
         self._check_group(groups is not None)
-        if groups is None:
-            messages = [Outgoing(body) for body in bodies]
-        else:
-            messages = [Outgoing(b, g) for b, g in zip(bodies, groups, strict=True)]
-        send_batches(self.client, self.name, self.url, messages)
+        self._check_deduplication(deduplication_ids is not None)
+        nothing = [None] * len(bodies)
+        members = zip(bodies, groups or nothing, deduplication_ids or nothing, strict=True)
+        send_batches(self.client, self.name, self.url, [Outgoing(*each) for each in members])
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
         """See the port. At most ten."""
@@ -216,6 +217,12 @@ class SqsQueue:
         if is_fifo(self.url) != is_given:
             needed = "needs a group" if is_fifo(self.url) else "is not FIFO and takes no group"
             raise InvalidRequestError(f"queue {self.name!r} {needed}")
+
+    def _check_deduplication(self, is_given: bool) -> None:
+        if is_given and not is_fifo(self.url):
+            raise InvalidRequestError(
+                f"queue {self.name!r} is not FIFO and takes no deduplication id"
+            )
 
     def _set_visibility(self, receipt: str, seconds: float) -> bool:
         """Returns False if the receipt does not hold its message any more."""

@@ -159,10 +159,15 @@ class MessageQueue(Protocol):
         InvalidRequestError then, and if the message is too large.
         """
 
-    def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
+    def send_all(
+        self,
+        bodies: Sequence[str],
+        groups: Sequence[str] | None = None,
+        deduplication_ids: Sequence[str] | None = None,
+    ) -> None:
         """Adds a message per body, on a FIFO queue with its group. Durable when it returns.
 
-        After an error, some may have been added.
+        Deduplication ids are those of `send`. After an error, some may have been added.
         """
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:

@@ -45,38 +45,24 @@ class LocalQueue:
     ) -> str:
         """See the port."""
         self._check_group(group is not None)
-        if deduplication_id is not None and not self.settings.fifo:
-            raise InvalidRequestError(
-                f"queue {self.name!r} is not FIFO and takes no deduplication id"
-            )
-        message_id = secrets.token_hex(12)
-        now = self.clock()
+        self._check_deduplication(deduplication_id is not None)
         with self.database.write() as transaction:
-            if deduplication_id is not None:
-                first = self._first_message_id(transaction, deduplication_id, message_id, now)
-                if first is not None:
-                    return first
-            transaction.execute(
-                "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (message_id, self.name, group, body, now, now + int(delay_seconds * 1000)),
-            )
-        return message_id
+            return self._add(transaction, body, group, deduplication_id, int(delay_seconds * 1000))
 
-    def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
+    def send_all(
+        self,
+        bodies: Sequence[str],
+        groups: Sequence[str] | None = None,
+        deduplication_ids: Sequence[str] | None = None,
+    ) -> None:
         """See the port. All messages are sent or none."""
         self._check_group(groups is not None)
-        now = self.clock()
-        chosen = [None] * len(bodies) if groups is None else groups
+        self._check_deduplication(deduplication_ids is not None)
+        nothing = [None] * len(bodies)
+        members = zip(bodies, groups or nothing, deduplication_ids or nothing, strict=True)
         with self.database.write() as transaction:
-            transaction.executemany(
-                "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (secrets.token_hex(12), self.name, group, body, now, now)
-                    for body, group in zip(bodies, chosen, strict=True)
-                ],
-            )
+            for body, group, deduplication_id in members:
+                self._add(transaction, body, group, deduplication_id)
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
         """See the port."""
@@ -141,6 +127,33 @@ class LocalQueue:
         if self.settings.fifo != is_given:
             needed = "needs a group" if self.settings.fifo else "is not FIFO and takes no group"
             raise InvalidRequestError(f"queue {self.name!r} {needed}")
+
+    def _check_deduplication(self, is_given: bool) -> None:
+        if is_given and not self.settings.fifo:
+            raise InvalidRequestError(
+                f"queue {self.name!r} is not FIFO and takes no deduplication id"
+            )
+
+    def _add(
+        self,
+        transaction: sqlite3.Connection,
+        body: str,
+        group: str | None,
+        deduplication_id: str | None,
+        delay_ms: int = 0,
+    ) -> str:
+        """Adds a message unless its deduplication id repeats; returns the id of the first one."""
+        message_id, now = secrets.token_hex(12), self.clock()
+        if deduplication_id is not None:
+            first = self._first_message_id(transaction, deduplication_id, message_id, now)
+            if first is not None:
+                return first
+        transaction.execute(
+            "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (message_id, self.name, group, body, now, now + delay_ms),
+        )
+        return message_id
 
     def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
         # A read without the write lock, so that idle receivers do not block writers.
