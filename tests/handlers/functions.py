@@ -15,8 +15,10 @@ from lambdas.commit_transactions.handler import handler as commit_transactions
 from lambdas.create_compaction_jobs.handler import handler as create_compaction_jobs
 from lambdas.create_ingest_batches.handler import handler as create_ingest_batches
 from lambdas.delete_rows.handler import handler as delete_rows
+from lambdas.drain_exports.handler import handler as drain_exports
 from lambdas.fan_out_tables.handler import handler as fan_out_tables
 from lambdas.find_partitions_to_split.handler import handler as find_partitions_to_split
+from lambdas.follow_exports.handler import handler as follow_exports
 from lambdas.handle_websocket.handler import handler as handle_websocket
 from lambdas.plan_query.handler import handler as plan_query
 from lambdas.receive_batch_files.handler import handler as receive_batch_files

@@ -40,6 +40,8 @@ IMAGES = {
     "lambdas.advance_stashes.handler",
     "lambdas.athena_metadata.handler",
     "lambdas.athena_records.handler",
+    "lambdas.drain_exports.handler",
+    "lambdas.follow_exports.handler",
     "lambdas.run_leaf_query.handler",
     "lambdas.serve_http.handler",
     "lambdas.split_partition.handler",

@@ -16,6 +16,7 @@ from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import parse_compaction_job
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.message import parse_delete_message, parse_deleted_regions
+from sleeper.export_queue.messages import parse_bucket_message
 from sleeper.jobs.file_requests import SUBMISSIONS
 from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.partitions.json import region_from_json
@@ -74,6 +75,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Adapter messages": parse_adapter_message,
     "Adapter definitions": lambda body: ADAPTERS.parse(body, "definition"),
     "Stash messages": parse_stash_message,
+    "Export queue messages": parse_bucket_message,
     "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),
@@ -104,7 +106,7 @@ def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
     buckets = [store for store in stores if isinstance(store, DeployedBucket)]
     tables = [store for store in stores if isinstance(store, DeployedTable)]
     assert len(buckets) == 7
-    assert len(tables) == 8
+    assert len(tables) == 9
     for bucket in buckets:
         assert f"| `sleeper-<clean id>-{bucket.name}-<account>` | `{bucket.place.name}`" in PAGE
     for table in tables:

@@ -42,6 +42,7 @@ class Group(Enum):
     BULK_EXPORT = "Bulk export"
     ADAPTERS = "Adapters"
     STASH = "Stash"
+    EXPORT_QUEUES = "Export queues"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

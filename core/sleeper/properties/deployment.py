@@ -111,6 +111,16 @@ STASH_TASKS_MAX = declare("stash.max.concurrent.tasks", whole_number(0, 10_000),
 STASH_TASK_CPU = declare("stash.task.cpu", whole_number(256, 16_384), 2048, Group.STASH, "CPU units of a stash task.", redeploy=True)
 STASH_TASK_MEMORY_MB = declare("stash.task.memory.mb", whole_number(512, 122_880), 4096, Group.STASH, "The memory of a stash task, in MiB.", redeploy=True)
 STASH_ALARM_HOURS = declare("stash.alarm.hours", _ALARM_HOURS, 0, Group.STASH, "On AWS, the number of hours without a completed stash that raises an alarm. 0: no alarm.", redeploy=True)
+
+EXPORT_FOLLOW_MEMORY_MB = declare("export.queue.follow.memory.mb", _MEMORY_MB, 2048, Group.EXPORT_QUEUES, "Memory of the lambda that takes up exports, in MiB.", redeploy=True)
+EXPORT_DRAIN_MEMORY_MB = declare("export.queue.drain.memory.mb", _MEMORY_MB, 1769, Group.EXPORT_QUEUES, "Memory of the lambda that gives exports to exporters, in MiB. 1769 MiB provide one vCPU.", redeploy=True)
+EXPORT_DRAIN_TIMEOUT_SECONDS = declare("export.queue.drain.timeout.seconds", whole_number(60, 900), 300, Group.EXPORT_QUEUES, "The timeout of the lambda that gives exports to exporters. Must exceed the timeout of a queue by 10 s. The buckets of one that is killed wait about this long.", redeploy=True)
+EXPORT_DRAINS_MAX = declare("export.queue.max.concurrent.drains", whole_number(2, 1_000), 10, Group.EXPORT_QUEUES, "The maximum number of concurrent lambdas that give exports to exporters, each with up to 5 connections to the receiver of a queue.", redeploy=True)
+EXPORT_SECRETS = declare("export.queue.secrets", STRING_LIST, (), Group.EXPORT_QUEUES, "The names or ARNs of the secrets in Secrets Manager that exporters may read on AWS.", redeploy=True)
+EXPORT_SQS_QUEUES = declare("export.queue.sqs.arns", STRING_LIST, (), Group.EXPORT_QUEUES, "The ARNs of the SQS queues that exporters may send to on AWS.", redeploy=True)
+EXPORT_SUBNETS = declare("export.queue.subnets", STRING_LIST, (), Group.EXPORT_QUEUES, "The subnets that exporters run in on AWS, from which receivers and the services of AWS can be reached. Default: no network of the account.", redeploy=True)
+EXPORT_SECURITY_GROUPS = declare("export.queue.security.groups", STRING_LIST, (), Group.EXPORT_QUEUES, "The security groups of exporters on AWS. Required with sleeper.export.queue.subnets.", redeploy=True)
+EXPORT_ALARM_MINUTES = declare("export.queue.alarm.minutes", whole_number(0, 7 * 24 * 60), 60, Group.EXPORT_QUEUES, "On AWS, the age of the oldest waiting export that raises an alarm, in minutes. 0: no alarm.", redeploy=True)
 # fmt: on
 
 SPARK_ON_SERVERLESS: dict[str, Property[Any]] = {

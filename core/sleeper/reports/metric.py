@@ -36,12 +36,24 @@ class Metric(Enum):
     TASKS_STARTED = "TasksStarted"
     STASHES_COMPLETED = "StashesCompleted"
     STASHES_FAILED = "StashesFailed"
+    EXPORTS_WAITING = "ExportsWaiting"
+    EXPORTS_DEAD = "ExportsDead"
+    OLDEST_EXPORT_SECONDS = "OldestExportSeconds"
+    EXPORT_QUEUE_PROBLEMS = "ExportQueueProblems"
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
 """Metrics per task kind."""
 STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED)
-"""Metrics of the kind `stash`. All others are per table."""
+"""Metrics of the kind `stash`."""
+EXPORT_QUEUE_KIND = "export-queue"
+EXPORT_METRICS = (
+    Metric.EXPORTS_WAITING,
+    Metric.EXPORTS_DEAD,
+    Metric.OLDEST_EXPORT_SECONDS,
+    Metric.EXPORT_QUEUE_PROBLEMS,
+)
+"""Metrics of the kind `export-queue`, of all queues together. All others are per table."""
 
 
 def gather_table_metrics(store: StateStore) -> dict[Metric, int]:

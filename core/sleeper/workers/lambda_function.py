@@ -18,7 +18,14 @@ from sleeper.instance import INSTANCE_VARIABLE, Instance
 from sleeper.jobs.event import JobKind
 from sleeper.opening import open_instance
 from sleeper.properties.instance import ID
-from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
+from sleeper.reports.metric import (
+    EXPORT_QUEUE_KIND,
+    INSTANCE,
+    NAMESPACE,
+    TABLE,
+    TASK_KIND,
+    Metric,
+)
 from sleeper.runs.remaining_time import lambda_context
 from sleeper.workers.json_logs import log_as_json
 
@@ -50,6 +57,11 @@ def put_metrics(instance: Instance, table: str, counts: Mapping[Metric, int]) ->
 def put_task_metrics(instance: Instance, kind: JobKind, counts: Mapping[Metric, int]) -> None:
     """Logs metrics of a kind of tasks in the embedded metric format of CloudWatch."""
     _put(instance, TASK_KIND, kind.value, counts)
+
+
+def put_export_metrics(instance: Instance, counts: Mapping[Metric, int]) -> None:
+    """Logs metrics of export queues in the embedded metric format of CloudWatch."""
+    _put(instance, TASK_KIND, EXPORT_QUEUE_KIND, counts)
 
 
 def _put(instance: Instance, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:

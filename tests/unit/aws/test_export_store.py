@@ -39,10 +39,10 @@ class DyingClient:
     """A client whose process dies at the n-th call of a method."""
 
     def __init__(self, client: Any, method: str, calls: int) -> None:
-        self._client, self._method, self._left = client, method, calls
+        self._client, self._deadly, self._left = client, method, calls
 
     def __getattr__(self, name: str) -> Any:
-        if name == self._method:
+        if name == self._deadly:
             self._left -= 1
             if self._left < 0:
                 raise UnavailableError("the process died")
