@@ -16,6 +16,7 @@ from sleeper.properties.deployed import (
     QUERY_ROLE,
 )
 from sleeper.properties.instance import OptionalStack
+from stacks.constructs.export_permissions import use_export_queues
 from stacks.constructs.permissions import (
     BIRTHMARK,
     COMMITS,
@@ -113,6 +114,7 @@ def _administer(of: Deployment) -> list[Permission]:
     return [
         *([*read_adapters(of), change_adapters(of), *read_secrets(of)] if adapters else []),
         *(administer_stashes(of) if of.has(OptionalStack.STASH) else []),
+        *(use_export_queues(of) if of.has(OptionalStack.EXPORT_QUEUES) else []),
         *change_instance_properties(of),
         *change_table_index(of),
         read_objects(of, DATA),

@@ -16,6 +16,8 @@ from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
 from sleeper.reports.metric import (
+    EXPORT_METRICS,
+    EXPORT_QUEUE_KIND,
     INSTANCE,
     NAMESPACE,
     STASH_METRICS,
@@ -84,6 +86,7 @@ class DashboardStack(cdk.NestedStack):
             charts.of_queues(),
             charts.of_functions(),
             charts.of_tasks(),
+            charts.of_export_queues(),
             [_title(_OF_TABLES)],
             *charts.of_tables(),
         ]
@@ -145,6 +148,19 @@ class _Charts:
         if self._deployment.has(OptionalStack.STASH):
             charts.append(("Stashes", [self._of_stashes(metric) for metric in STASH_METRICS]))
         return _beside(*charts)
+
+    def of_export_queues(self) -> list[cloudwatch.IWidget]:
+        if not self._deployment.has(OptionalStack.EXPORT_QUEUES):
+            return []
+        waiting, dead, oldest, problems = (
+            self._of_kinds([EXPORT_QUEUE_KIND], metric, "Maximum", label=metric.value)
+            for metric in EXPORT_METRICS
+        )
+        return _beside(
+            ("Exports", [*waiting, *dead]),
+            ("Age of the oldest export, seconds", oldest),
+            ("Problems of export queues", problems),
+        )
 
     def of_tables(self) -> list[list[cloudwatch.IWidget]]:
         deeds = [

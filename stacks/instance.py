@@ -31,6 +31,7 @@ from stacks.constructs.permissions import Permission, send_frames
 from stacks.dashboard import DashboardStack
 from stacks.deletion import DeletionStack
 from stacks.deployment import Deployment
+from stacks.export_queue import ExportQueueStack
 from stacks.garbage_collection import GarbageCollectionStack
 from stacks.http_api import HttpApiStack
 from stacks.ingest import IngestStack
@@ -75,7 +76,7 @@ class InstanceStack(cdk.Stack):
         alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
         network = NetworkStack(self, "Network", deployment=deployment)
         every: dict[str, Any] = {"deployment": deployment, "alarms": alarms}
-        StateStoreStack(self, "StateStore", **every)
+        state = StateStoreStack(self, "StateStore", **every)
         CommitterStack(self, "Committer", **every)
         DeletionStack(self, "Deletion", **every)
         self._add_ingest(deployment, every, network.cluster)
@@ -103,6 +104,8 @@ class InstanceStack(cdk.Stack):
             )
             policy = self.to_json_string(reading_policy(f"s3://{stash.bucket_name}"))
             cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
+        if state.log_stream is not None:
+            ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)

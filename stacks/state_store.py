@@ -5,7 +5,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
-from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
+from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES, OptionalStack
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
@@ -19,7 +19,10 @@ from stacks.deployment import Deployment
 
 
 class StateStoreStack(cdk.NestedStack):
-    """One DynamoDB table holds all logs; a schedule takes snapshots and trims logs."""
+    """One DynamoDB table holds all logs; a schedule takes snapshots and trims logs.
+
+    `log_stream` is the ARN of the stream of logs, which an instance with export queues has.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,9 @@ class StateStoreStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        make_table(self, "Log", deployment, TRANSACTION_LOG)
+        followed = deployment.has(OptionalStack.EXPORT_QUEUES)
+        log = make_table(self, "Log", deployment, TRANSACTION_LOG, has_stream=followed)
+        self.log_stream = log.table_stream_arn
         make_table(self, "JobTracker", deployment, JOB_TRACKER)
         make_table(self, "TaskTracker", deployment, TASK_TRACKER)
         PerTableOperation(

@@ -16,8 +16,12 @@ def make_table(
     construct_id: str,
     deployment: Deployment,
     table: DeployedTable,
+    has_stream: bool = False,
 ) -> dynamodb.Table:
-    """Returns a table that is billed per request, with the keys that its adapter declares."""
+    """Returns a table that is billed per request, with the keys that its adapter declares.
+
+    The events of its stream have the keys of changed items.
+    """
     made = dynamodb.Table(
         scope,
         construct_id,
@@ -29,6 +33,7 @@ def make_table(
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
             point_in_time_recovery_enabled=table.lasting
         ),
+        stream=dynamodb.StreamViewType.KEYS_ONLY if has_stream else None,
         time_to_live_attribute=TIME_TO_LIVE if table.expires else None,
         removal_policy=(deployment.removal_policy if table.lasting else cdk.RemovalPolicy.DESTROY),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
+from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     ATHENA_SPILL,
     BULK_EXPORT_RESULTS,
@@ -113,13 +114,13 @@ def track(of: Deployment) -> list[Permission]:
     return [*use_table(of, JOB_TRACKER, RECENT), *use_table(of, TASK_TRACKER, RECENT)]
 
 
-def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permission]:
+def use_table(of: Deployment, table: DeployedTable, index: Index | None = None) -> list[Permission]:
     """Allows reading and changing all items of a DynamoDB table, also by its index."""
     arn = of.table_arn(table)
-    return [
-        Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn]),
-        Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]),
-    ]
+    permissions = [Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn])]
+    if index is not None:
+        permissions.append(Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]))
+    return permissions
 
 
 def scan_index(of: Deployment, table: DeployedTable, index: Index) -> Permission:
@@ -222,8 +223,13 @@ def change_adapters(of: Deployment) -> Permission:
 
 
 def read_secrets(of: Deployment) -> list[Permission]:
-    """Allows reading the secrets that the instance's properties list, by name or ARN."""
-    secrets = of.get(ADAPTER_SECRETS)
+    """Allows reading the secrets of adapters."""
+    return read_listed_secrets(of, ADAPTER_SECRETS)
+
+
+def read_listed_secrets(of: Deployment, listed: Property[tuple[str, ...]]) -> list[Permission]:
+    """Allows reading the secrets that a property lists, by name or ARN."""
+    secrets = of.get(listed)
     if not secrets:
         return []
     arns = [each if each.startswith("arn:") else _secret_arn(of, each) for each in secrets]

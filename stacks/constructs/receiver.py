@@ -23,8 +23,8 @@ class Receiver:
     """`queue` is the key of the queue, and `code` the function that receives its messages.
 
     `permissions` are those beside receiving. `at_once_max` limits concurrent runs, and `batch` the
-    messages of one run. Unless a caller waits for the messages (`has_caller`), the function retries
-    requests until its timeout.
+    messages of one run. `visibility_seconds` is by default six times the timeout. Unless a caller
+    waits for the messages (`has_caller`), the function retries requests until its timeout.
     """
 
     queue: str
@@ -35,6 +35,7 @@ class Receiver:
     receives_max: int | None = None
     at_once_max: int | None = None
     batch: int = 10
+    visibility_seconds: int | None = None
     has_caller: bool = False
 
 
@@ -53,7 +54,7 @@ def make_receiver(
         deployment,
         receiver.queue,
         alarms=alarms,
-        visibility_seconds=_TIMES_TIMEOUT * timeout,
+        visibility_seconds=receiver.visibility_seconds or _TIMES_TIMEOUT * timeout,
         receives_max=receiver.receives_max,
     )
     function = make_function(

@@ -3,7 +3,7 @@
 import pytest
 
 from sleeper.properties.instance import OptionalStack
-from tests.infra.synthesis import PLATFORM_STACKS, SECRET, Synthesis, synthesise
+from tests.infra.synthesis import GROUP, PLATFORM_STACKS, RECEIVER, SECRET, Synthesis, synthesise
 
 
 @pytest.fixture(scope="session")
@@ -14,13 +14,16 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 @pytest.fixture(scope="session")
 def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """The templates of all platforms of bulk imports, of bulk export, adapters and stash."""
+    """The templates of all platforms of bulk imports, and of optional parts."""
     folder = tmp_path_factory.mktemp("platforms")
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
         f"sleeper.ingest.source.bucket=my-bucket\nsleeper.adapter.secrets=shop/reader,{SECRET}\n"
         "sleeper.adapter.security.groups=sg-1\n"
+        f"sleeper.export.queue.secrets=index/writer,{SECRET}\n"
+        f"sleeper.export.queue.sqs.arns={RECEIVER}\n"
+        f"sleeper.export.queue.subnets=subnet-1,subnet-2\nsleeper.export.queue.security.groups={GROUP}\n"
     )
     return synthesise(folder / "out", file)
 
@@ -32,10 +35,11 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
     stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
-    stacks += "AdapterStack,StashStack"
+    stacks += "AdapterStack,StashStack,ExportQueueStack"
     file.write_text(
         f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
         "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
+        "sleeper.export.queue.alarm.minutes=0\n"
         "sleeper.stash.bucket=our-stashes\nsleeper.stash.alarm.hours=26\n"
     )
     return synthesise(folder / "out", file)

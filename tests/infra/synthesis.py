@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "deploy" / "instance.properties"
 Resource = dict[str, Any]
 SECRET = "arn:aws:secretsmanager:eu-west-2:123456789012:secret:shop-AbCdEf"
+RECEIVER = "arn:aws:sqs:eu-west-2:123456789012:searches.fifo"
+GROUP = "sg-0123456789abcdef0"
 PLATFORM_STACKS = {
     "EmrServerless": "EmrServerlessBulkImportStack",
     "Emr": "EmrBulkImportStack",
@@ -23,6 +25,7 @@ PLATFORM_STACKS = {
     "BulkExport": "BulkExportStack",
     "Adapters": "AdapterStack",
     "Stash": "StashStack",
+    "ExportQueues": "ExportQueueStack",
 }
 
 

@@ -62,7 +62,13 @@ def test_the_roles_of_other_parts_read_no_secret(platforms: Synthesis) -> None:
         for where, statement in platforms.statements()
         if "secretsmanager:GetSecretValue" in as_list(statement["Action"])
     }
-    places = ("Adapters/TaskRole", "ClientRoles/Admin", "EmrServerless/Role", "Network/VpcSecrets")
+    places = (
+        "Adapters/TaskRole",
+        "ClientRoles/Admin",
+        "EmrServerless/Role",
+        "ExportQueues/DrainRole",
+        "Network/VpcSecrets",
+    )
     assert len(readers) == len(places)
     for place in places:
         assert any(reader.startswith(place) for reader in readers)

@@ -14,6 +14,8 @@ LAMBDA_BYTES_MAX = 250 * 1024**2
 OF_IMAGES = {
     "athena_metadata",
     "athena_records",
+    "drain_exports",
+    "follow_exports",
     "plan_query",
     "run_leaf_query",
     "serve_http",

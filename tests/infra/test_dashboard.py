@@ -11,9 +11,12 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Match, Template
 
+from sleeper.export_queue.follow import gather_export_metrics
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import (
+    EXPORT_METRICS,
+    EXPORT_QUEUE_KIND,
     NAMESPACE,
     STASH_METRICS,
     TASK_METRICS,
@@ -96,7 +99,8 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     kinds = {"ingest", "compaction", "bulk_export", "adapter", "stash"}
     of_tasks = {metric.value: kinds for metric in TASK_METRICS}
     of_stashes = {metric.value: {"stash"} for metric in STASH_METRICS}
-    assert plain(body, NAMESPACE) == of_tasks | of_stashes
+    of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in EXPORT_METRICS}
+    assert plain(body, NAMESPACE) == of_tasks | of_stashes | of_queues
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
@@ -105,7 +109,7 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     result = searched(body)
     assert {name for _, name, *_ in result} == {
-        m.value for m in Metric if m not in TASK_METRICS + STASH_METRICS
+        m.value for m in Metric if m not in TASK_METRICS + STASH_METRICS + EXPORT_METRICS
     }
     assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
@@ -121,7 +125,7 @@ def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path:
 
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
-    sources.append(inspect.getsource(gather_table_metrics))
+    sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics))
     names = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
     assert names == set(Metric.__members__)
 

@@ -1,0 +1,73 @@
+"""IAM statements for export queues: their storage, the stream of logs, and receivers."""
+
+from sleeper.properties.deployed import EXPORT_QUEUES, TABLE_DATA, TRANSACTION_LOG
+from sleeper.properties.deployment import EXPORT_SECRETS, EXPORT_SQS_QUEUES, EXPORT_SUBNETS
+from stacks.constructs.permissions import (
+    DATA,
+    Permission,
+    commit,
+    objects_in,
+    read_listed_secrets,
+    read_objects,
+    read_state,
+    track,
+    use_table,
+    write_objects,
+)
+from stacks.deployment import Deployment
+
+
+def use_export_queues(of: Deployment) -> list[Permission]:
+    """Allows reading and changing queues and their waiting exports."""
+    actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+    objects = objects_in(of, TABLE_DATA, "export-queues/*")
+    return [
+        *use_table(of, EXPORT_QUEUES),
+        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
+        Permission(actions, objects, "an object for each large content"),
+    ]
+
+
+def follow_logs(of: Deployment) -> list[Permission]:
+    """Allows reading the stream of the log table, and the rows of tables that have queues."""
+    stream = f"{of.table_arn(TRANSACTION_LOG)}/stream/*"
+    actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+    return [
+        *read_state(of),
+        # Cursors and holds are items and entries of the log.
+        *commit(of),
+        read_objects(of, DATA),
+        Permission(actions, [stream], "a stream is named after its creation"),
+        Permission(("dynamodb:ListStreams",), ["*"], "listing streams does not support resources"),
+    ]
+
+
+def export(of: Deployment) -> list[Permission]:
+    """Allows sending to receivers: tables of the instance, listed queues, those with a password."""
+    permissions = [
+        *read_state(of),
+        *commit(of),
+        *track(of),
+        read_objects(of, DATA),
+        write_objects(of, DATA),
+        *read_listed_secrets(of, EXPORT_SECRETS),
+    ]
+    queues = of.get(EXPORT_SQS_QUEUES)
+    if queues:
+        permissions.append(Permission(("sqs:GetQueueUrl", "sqs:SendMessage"), queues))
+    if of.get(EXPORT_SUBNETS):
+        permissions.append(_use_network())
+    return permissions
+
+
+def _use_network() -> Permission:
+    """Allows Lambda to connect a function to subnets."""
+    actions = (
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:CreateNetworkInterface",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSubnets",
+        "ec2:UnassignPrivateIpAddresses",
+    )
+    return Permission(actions, ["*"], "network interfaces of a function do not support resources")

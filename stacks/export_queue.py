@@ -1,0 +1,192 @@
+"""Export queues: their storage, the function that takes up exports, and the one that drains."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployed import EXPORT_QUEUES
+from sleeper.properties.deployment import (
+    EXPORT_ALARM_MINUTES,
+    EXPORT_DRAIN_MEMORY_MB,
+    EXPORT_DRAIN_TIMEOUT_SECONDS,
+    EXPORT_DRAINS_MAX,
+    EXPORT_FOLLOW_MEMORY_MB,
+    EXPORT_SECURITY_GROUPS,
+    EXPORT_SUBNETS,
+)
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX
+from sleeper.reports.metric import EXPORT_QUEUE_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
+from stacks.constructs.dynamo_table import make_table
+from stacks.constructs.export_permissions import export, follow_logs, use_export_queues
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.permissions import send
+from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+_FOLLOW, _DRAIN = "follow_exports", "drain_exports"
+_FOLLOW_TIMEOUT_SECONDS = 900
+_SCHEDULE_MINUTES = 1
+_EVENTS_PER_BATCH = 100
+# Later, the schedule has found the exports of an event.
+_EVENT_AGE_MAX = cdk.Duration.minutes(2)
+# The bucket of a function that died waits for its message.
+_VISIBILITY_MORE_SECONDS = 30
+_RECEIVES_MIN = 10
+_PROBLEM_MINUTES = 15
+
+
+class ExportQueueStack(cdk.NestedStack):
+    """The stream of the log table starts the first function, which sends buckets to the second.
+
+    A schedule also starts the first. `log_stream` is the ARN of the stream.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        log_stream: str,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        make_table(self, "Queues", deployment, EXPORT_QUEUES)
+        follow = make_function(
+            self,
+            "Follow",
+            deployment,
+            FunctionCode(_FOLLOW, in_image=True),
+            permissions=[
+                *follow_logs(deployment),
+                *use_export_queues(deployment),
+                send(deployment, "export_queue"),
+            ],
+            size=Size(
+                memory_mb=deployment.get(EXPORT_FOLLOW_MEMORY_MB),
+                timeout_seconds=_FOLLOW_TIMEOUT_SECONDS,
+            ),
+        )
+        _start_after_commits(follow, log_stream)
+        start_every(follow, deployment, _SCHEDULE_MINUTES, "follow-exports")
+        timeout_seconds = deployment.get(EXPORT_DRAIN_TIMEOUT_SECONDS)
+        drain = make_receiver(
+            self,
+            "Drain",
+            deployment,
+            Receiver(
+                queue="export_queue",
+                code=FunctionCode(_DRAIN, in_image=True),
+                permissions=[
+                    *export(deployment),
+                    *use_export_queues(deployment),
+                    send(deployment, "export_queue"),
+                ],
+                size=Size(
+                    memory_mb=deployment.get(EXPORT_DRAIN_MEMORY_MB),
+                    timeout_seconds=timeout_seconds,
+                ),
+                receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
+                at_once_max=deployment.get(EXPORT_DRAINS_MAX),
+                visibility_seconds=timeout_seconds + _VISIBILITY_MORE_SECONDS,
+            ),
+            alarms=alarms,
+        )
+        _connect(drain, deployment)
+        _add_alarms(self, deployment, alarms, follow, drain)
+
+
+def _start_after_commits(function: lambda_.Function, log_stream: str) -> None:
+    """Starts the function after new entries of logs, not after changes of heads and cursors."""
+    entries = {
+        "eventName": lambda_.FilterRule.is_equal("INSERT"),
+        "dynamodb": {"Keys": {"item": {"S": lambda_.FilterRule.begins_with("entry#")}}},
+    }
+    lambda_.EventSourceMapping(
+        function,
+        "Commits",
+        target=function,
+        event_source_arn=log_stream,
+        starting_position=lambda_.StartingPosition.LATEST,
+        batch_size=_EVENTS_PER_BATCH,
+        retry_attempts=0,
+        max_record_age=_EVENT_AGE_MAX,
+        filters=[lambda_.FilterCriteria.filter(entries)],
+    )
+
+
+def _connect(function: lambda_.Function, deployment: Deployment) -> None:
+    """Runs the function in the given subnets, from which receivers can be reached."""
+    subnets, groups = deployment.get(EXPORT_SUBNETS), deployment.get(EXPORT_SECURITY_GROUPS)
+    if not subnets:
+        return
+    if not groups:
+        raise InvalidRequestError(
+            f"property {EXPORT_SECURITY_GROUPS.name} is not set (expected security groups of the "
+            f"network of {EXPORT_SUBNETS.name})"
+        )
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
+    network = {"SubnetIds": list(subnets), "SecurityGroupIds": list(groups)}
+    resource.add_property_override("VpcConfig", network)
+
+
+def _add_alarms(
+    scope: Construct,
+    deployment: Deployment,
+    alarms: sns.ITopic,
+    follow: lambda_.Function,
+    drain: lambda_.Function,
+) -> None:
+    """Adds alarms on dead exports, on old ones, on exports not taken up, and on failing runs."""
+
+    def add(name: str, what: str, metric: cloudwatch.IMetric, threshold: int, minutes: int) -> None:
+        full_name = deployment.name(name)
+        alarm = cloudwatch.Alarm(
+            scope,
+            name.title().replace("-", ""),
+            alarm_name=full_name,
+            alarm_description=f"{what}: see `sleeper export-queue status`",
+            metric=metric,
+            threshold=threshold,
+            evaluation_periods=minutes,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(alarms))
+        deployment.alarms.append(full_name)
+
+    dead, oldest, problems = (
+        _metric(deployment, metric)
+        for metric in (
+            Metric.EXPORTS_DEAD,
+            Metric.OLDEST_EXPORT_SECONDS,
+            Metric.EXPORT_QUEUE_PROBLEMS,
+        )
+    )
+    add("exports-dead", "exports were refused and are dead letters", dead, 1, 1)
+    minutes = deployment.get(EXPORT_ALARM_MINUTES)
+    if minutes:
+        what = f"an export has waited for {minutes} minutes"
+        add("exports-late", what, oldest, 60 * minutes, 1)
+    what = f"exports of a queue were not taken up for {_PROBLEM_MINUTES} minutes"
+    add("exports-not-taken-up", what, problems, 1, _PROBLEM_MINUTES)
+    minute = cdk.Duration.minutes(1)
+    for function, name in ((follow, "follow-exports"), (drain, "drain-exports")):
+        errors = function.metric_errors(period=minute)
+        add(f"{name}-errors", f"function {name} fails", errors, 1, _PROBLEM_MINUTES)
+
+
+def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=metric.value,
+        dimensions_map={INSTANCE: deployment.id, TASK_KIND: EXPORT_QUEUE_KIND},
+        statistic="Maximum",
+        period=cdk.Duration.minutes(1),
+    )
