@@ -133,11 +133,8 @@ class _Drain:
     def run(self, status: BucketStatus) -> None:
         """Exports the items, those of one read together, until there is none."""
         self._failures, self._refusals = status.failures, status.refusals
-        is_empty = False
-        while not is_empty and not self._must_stop():
+        while not self._must_stop():
             items = self.store.read(self.queue.name, self.bucket, self.queue.buffer_bytes)
-            # Less than the size is all. Exports that come now are drained next.
-            is_empty = sum(len(item.content) for item in items) < self.queue.buffer_bytes
             if not items or not self._export(items):
                 return
 

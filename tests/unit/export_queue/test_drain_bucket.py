@@ -101,6 +101,16 @@ def test_an_export_larger_than_the_buffer_is_a_batch_of_its_own(queue: StoredQue
     assert [len(batch) for batch in exporter.batches] == [1, 1, 1]
 
 
+def test_a_bucket_is_read_in_parts_of_the_buffer_size(queue: StoredQueue) -> None:
+    for n in range(10):
+        queue.add(("a", n, n + 1), bucket=BUCKET)
+    size = status(queue).bytes // 10
+    queue.change(buffer_bytes=3 * size + size // 2)
+    exporter = Recorder()
+    assert drain(queue, exporter).exports == 10
+    assert [len(batch) for batch in exporter.batches] == [3, 3, 3, 1]
+
+
 def test_exports_are_kept_until_the_exporter_returned(queue: StoredQueue) -> None:
     queue.add(("a", 1, 1), bucket=BUCKET)
     pending = []
@@ -276,9 +286,10 @@ def test_redriven_exports_are_exported_before_newer_ones(
     drain(queue, Recorder(refuse("a")))
     queue.add(("a", 2, 2), bucket=BUCKET)
     assert queue.store.redrive("counts") == 1
+    queue.change(buffer_bytes=1)
     exporter = Recorder()
     drain_after_backoff(queue, exporter, clock)
-    assert exporter.batches == [[("a", 1, 1), ("a", 2, 2)]]
+    assert exporter.batches == [[("a", 1, 1)], [("a", 2, 2)]]
 
 
 def test_a_damaged_item_is_a_dead_letter_and_does_not_stop_its_bucket(
