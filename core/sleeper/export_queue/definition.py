@@ -117,11 +117,6 @@ class ExportQueue:
         values = tuple(Field(each.name, each.type, nullable=True) for each in self.values)
         return Schema(keys, values=values)
 
-    @property
-    def reads_files(self) -> bool:
-        """Whether its exports are read from the table's files, not from the log."""
-        return self.source is not ExportSource.TRANSACTION
-
 
 EXPORT_QUEUES: JsonCodec[ExportQueue] = JsonCodec(
     ExportQueue,

@@ -36,8 +36,8 @@ from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
 
-_CLAIM_SECONDS = 10.0
-_RENEWAL_SECONDS = 3.0
+CLAIM_SECONDS = 10.0
+RENEWAL_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -87,13 +87,13 @@ def drain_bucket(
             if not found:
                 return drain.report
             status = found[0]
-        if not store.claim(queue.name, bucket, owner, _CLAIM_SECONDS):
+        if not store.claim(queue.name, bucket, owner, CLAIM_SECONDS):
             return drain.report
         try:
             with Renewal(
                 f"renewal of the claim on bucket {bucket} of queue {queue.name}",
                 drain.renew_claim,
-                _RENEWAL_SECONDS,
+                RENEWAL_SECONDS,
                 ends_on=(StateMovedOnError, NotFoundError),
             ):
                 drain.run(status)
@@ -126,7 +126,7 @@ class _Drain:
 
     def renew_claim(self) -> None:
         """Extends the claim. StateMovedOnError if another worker has the bucket."""
-        if not self.store.claim(self.queue.name, self.bucket, self.owner, _CLAIM_SECONDS):
+        if not self.store.claim(self.queue.name, self.bucket, self.owner, CLAIM_SECONDS):
             place = describe_place(self.queue, self.bucket)
             raise StateMovedOnError(f"{place}: the claim has ended")
 

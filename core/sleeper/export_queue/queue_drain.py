@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.drain import DrainReport, drain_bucket
+from sleeper.export_queue.exporters import drains_together
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.timed_exporter import TimedExporter
+from sleeper.export_queue.together import TOGETHER_BYTES_MAX, DrainTogether
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus
 
@@ -35,7 +37,7 @@ class _Run:
 
     report: DrainReport
     due: deque[BucketStatus] = field(default_factory=deque)
-    running: dict[Future[DrainReport], int] = field(default_factory=dict)
+    running: dict[Future[DrainReport], list[BucketStatus]] = field(default_factory=dict)
     listed_at: float = -math.inf
 
     def may_list(self) -> bool:
@@ -64,6 +66,7 @@ class QueueDrain:
         self._instance = instance
         self._store = instance.jobs.export_store()
         self._parallel = parallel
+        self._is_together = drains_together(queue)
         self._buckets = buckets
         self._threads = ThreadPoolExecutor(parallel, f"drain of {queue.name}")
         self._lock = threading.Lock()
@@ -102,11 +105,12 @@ class QueueDrain:
         """Starts drains of due buckets, and waits for one to end. False if the run has ended."""
         must_stop = run.report.hung > 0 or until()
         if not run.due and not must_stop and run.may_list():
-            run.due.extend(self._due(run.running.values()))
+            running = {each.bucket for group in run.running.values() for each in group}
+            run.due.extend(self._due(running))
         while run.due and len(run.running) < self._parallel and not must_stop:
-            status = run.due.popleft()
-            future = self._threads.submit(self._drain, status, until)
-            run.running[future] = status.bucket
+            group = self._take_group(run.due)
+            future = self._threads.submit(self._drain, group, until)
+            run.running[future] = group
         if run.running:
             ended, _ = wait(run.running, _LIST_SECONDS, FIRST_COMPLETED)
             for future in ended:
@@ -117,6 +121,20 @@ class QueueDrain:
             return False
         time.sleep(_LIST_SECONDS)
         return True
+
+    def _take_group(self, due: deque[BucketStatus]) -> list[BucketStatus]:
+        """Takes the next buckets to drain together: one, unless the exporter combines them."""
+        group = [due.popleft()]
+        size = group[0].bytes
+        while (
+            self._is_together
+            and due
+            and not (group[-1].failures or due[0].failures)
+            and size + due[0].bytes <= TOGETHER_BYTES_MAX
+        ):
+            group.append(due.popleft())
+            size += group[-1].bytes
+        return group
 
     def _due(self, running: Collection[int]) -> list[BucketStatus]:
         """Returns the buckets that can be drained now; none of a paused queue."""
@@ -138,17 +156,25 @@ class QueueDrain:
         found = self._store.buckets(self.queue.name)
         return [each for each in found if self._buckets is None or each.bucket in self._buckets]
 
-    def _drain(self, status: BucketStatus, until: Until) -> DrainReport:
-        with self._exporter(status.bucket) as exporter:
-            return drain_bucket(
-                self._instance,
-                self.queue,
-                status.bucket,
-                exporter,
-                secrets.token_hex(12),
-                until,
-                status,
-            )
+    def _drain(self, group: list[BucketStatus], until: Until) -> DrainReport:
+        owner = secrets.token_hex(12)
+        with self._exporter(group[0].bucket) as exporter:
+            if len(group) > 1:
+                drain = DrainTogether(self._instance, self.queue, exporter, owner, until)
+                together = drain.run(group)
+                if together is not None:
+                    return together
+            report = DrainReport()
+            for status in group:
+                if exporter.is_hung or until():
+                    break
+                report.add(
+                    drain_bucket(
+                        self._instance, self.queue, status.bucket, exporter, owner, until, status
+                    )
+                )
+            report.hung = report.hung or int(exporter.is_hung)
+            return report
 
     @contextmanager
     def _exporter(self, bucket: int) -> Iterator[TimedExporter]:

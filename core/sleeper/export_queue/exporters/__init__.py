@@ -26,6 +26,9 @@ _MODULES = {
     "webhook": "webhook",
 }
 
+# Each call commits files to a table.
+_TOGETHER = frozenset({"table"})
+
 
 class _ExporterModule(Protocol):
     """What the module of an exporter has."""
@@ -44,6 +47,11 @@ def check_exporter(instance: Instance, queue: ExportQueue) -> None:
 def open_exporter(instance: Instance, queue: ExportQueue) -> Exporter:
     """Returns a new exporter of the queue. Errors as of `check_exporter`."""
     return _module(queue).make(instance, queue)
+
+
+def drains_together(queue: ExportQueue) -> bool:
+    """Returns whether a call for several buckets is much cheaper than one for each of them."""
+    return queue.exporter.kind in _TOGETHER
 
 
 def _module(queue: ExportQueue) -> _ExporterModule:
