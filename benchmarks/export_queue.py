@@ -52,7 +52,7 @@ def _measure_drains(settings: Settings, home: str, exports: int) -> list[Figure]
     return [
         figure(f"taken up, {_DEFAULT_BUCKETS} buckets", taken_up, "/s"),
         *(
-            figure(f"drained to null, {buckets} buckets", _rates(exports, results), "/s", Aim(5e4))
+            figure(f"drained to null, buckets: {buckets}", _rates(exports, results), "/s", Aim(5e4))
             for buckets, results in runs.items()
         ),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.exporter import Exporter, RefusedExportsError
 from sleeper.export_queue.exporters import opensearch
 from sleeper.instance import Instance
@@ -136,7 +136,7 @@ def test_another_answer_than_that_of_a_bulk_request_is_an_error(
     open_exporter: Open, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     monkeypatch.setattr(OpenSearch, "respond", lambda _self, _request: Answer(200, body))
-    with pytest.raises(DataError, match="/counts: the answer"):
+    with pytest.raises(UnavailableError, match="/counts: the answer"):
         send(open_exporter(), ("a", {}, 1))
 
 
@@ -152,16 +152,26 @@ def test_user_and_password_are_sent_and_not_shown(
         return Answer(403, f"no permissions for Basic {encoded}".encode())
 
     monkeypatch.setattr(OpenSearch, "respond", respond)
-    with pytest.raises(InvalidRequestError, match=r"status 403 .*permissions for Basic \*\*\*"):
+    with pytest.raises(UnavailableError, match=r"status 403 .*permissions for Basic \*\*\*"):
         send(open_exporter("env:SEARCH_PASSWORD", user="me"), ("a", {}, 1))
     assert seen == [f"Basic {encoded}"]
 
 
-def test_an_index_that_does_not_exist_is_named(
+def test_an_index_that_does_not_exist_is_named_and_waited_for(
     open_exporter: Open, monkeypatch: pytest.MonkeyPatch, index: OpenSearch
 ) -> None:
     index.index = "others"
-    with pytest.raises(InvalidRequestError, match=r"status 404 .*no such index"):
+    with pytest.raises(UnavailableError, match=r"status 404 .*no such index"):
+        send(open_exporter(), ("a", {}, 1))
+
+
+def test_exports_wait_while_the_server_blocks_the_index(
+    open_exporter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"type": "cluster_block_exception", "reason": "index read-only / allow delete"}
+    body = json.dumps({"items": [{"index": {"status": 403, "error": error}}]}).encode()
+    monkeypatch.setattr(OpenSearch, "respond", lambda _self, _request: Answer(200, body))
+    with pytest.raises(UnavailableError, match="status 403: cluster_block_exception: index"):
         send(open_exporter(), ("a", {}, 1))
 
 

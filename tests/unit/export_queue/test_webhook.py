@@ -98,21 +98,34 @@ def test_a_password_that_signs_is_not_sent(send: Send, server: Server) -> None:
     assert SECRET not in str(request.headers)
 
 
-@pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 503])
+@pytest.mark.parametrize("status", [301, 307, 401, 407, 408, 425, 429, 500, 503])
 def test_the_receiver_is_away_by_its_status(send: Send, server: Server, status: int) -> None:
     server.answers = [Answer(status, b"later", {"Retry-After": "17"})]
     with pytest.raises(UnavailableError, match=rf"status {status} .*\(retry after 17\): later"):
         send()
 
 
-@pytest.mark.parametrize("status", [301, 307, 400, 403, 404, 410, 413, 422])
+@pytest.mark.parametrize("status", [400, 403, 404, 410, 413, 422])
 def test_the_receiver_refuses_the_batch_by_its_status(
     send: Send, server: Server, status: int
 ) -> None:
-    with http_server(lambda _: pytest.fail("a redirect was followed")) as other:
-        server.answers = [Answer(status, b"wrong  tenant\n", {"Location": other.url})]
-        with pytest.raises(InvalidRequestError, match=f"status {status} .*: wrong tenant"):
+    server.answers = [Answer(status, b"wrong  tenant\n")]
+    with pytest.raises(InvalidRequestError, match=f"status {status} .*: wrong tenant"):
+        send()
+
+
+def test_a_redirect_is_not_followed(send: Send, server: Server) -> None:
+    followed: list[Request] = []
+
+    def respond(request: Request) -> Answer:
+        followed.append(request)
+        return Answer()
+
+    with http_server(respond) as other:
+        server.answers = [Answer(307, headers={"Location": other.url})]
+        with pytest.raises(UnavailableError, match="status 307"):
             send()
+    assert not followed
 
 
 @pytest.mark.parametrize("status", [200, 207, 422])
@@ -131,7 +144,7 @@ def test_refused_exports_without_a_valid_position_are_an_error(
     send: Send, server: Server, refused: object
 ) -> None:
     server.answers = [Answer(200, json.dumps({"refused": refused}).encode())]
-    with pytest.raises(InvalidRequestError, match=r"valid position \(expected 0 to 2\)"):
+    with pytest.raises(UnavailableError, match=r"valid position \(expected 0 to 2\)"):
         send()
 
 
@@ -167,6 +180,25 @@ def test_a_connection_that_the_server_closed_is_replaced(
         exporter.export(make_batch(queue, [("a", {}, 1)]))
     exporter.close()
     assert (len(server.requests), server.http.connections) == (3, 2)
+
+
+def test_a_connection_that_the_server_closed_without_notice_is_replaced(
+    instance: Instance,
+) -> None:
+    requests: list[Request] = []
+
+    def respond(request: Request) -> Answer:
+        requests.append(request)
+        return Answer()
+
+    with http_server(respond) as first:
+        queue = make_queue(f"webhook:{first.url}/")
+        exporter = webhook.make(instance, queue)
+        exporter.export(make_batch(queue, [("a", {}, 1)]))
+    with http_server(respond, first.port):
+        exporter.export(make_batch(queue, [("a", {}, 2)]))
+        exporter.close()
+    assert len(requests) == 2
 
 
 @pytest.mark.slow
@@ -207,6 +239,7 @@ def test_only_certificates_of_known_authorities_are_trusted(
         ("ftp://h/x", "invalid URL"),
         ("https:///x", "invalid URL"),
         ("https://h:port/x", "invalid URL"),
+        ("https://schön.example/x", "invalid URL"),
         ("https://me@h/x", "user or password"),
         ("https://me:pw@h/x", "user or password"),
         ("https://h/x#y", "fragment"),

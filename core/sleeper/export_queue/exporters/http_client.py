@@ -8,7 +8,7 @@ or a query may contain a secret, and never the secrets that requests contain.
 import http.client
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -27,8 +27,6 @@ _PART_OF_TIMEOUT = 0.8
 _ANSWER_BYTES_MAX = 16 * 1_048_576
 _PIECE_BYTES = 65_536
 _SHOWN_CHARACTERS = 200
-# 401 and 407 concern the credentials, not the exports.
-_AWAY = frozenset({401, 407, 408, 425, 429})
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
@@ -75,7 +73,7 @@ def parse_address(queue: ExportQueue) -> HttpAddress:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise InvalidRequestError(f"{where}: invalid URL (expected https://HOST/PATH)") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme not in ("http", "https") or not host or not host.isascii():
         raise InvalidRequestError(f"{where}: invalid URL (expected https://HOST/PATH)")
     if parts.username is not None or parts.password is not None:
         raise InvalidRequestError(
@@ -98,11 +96,19 @@ def parse_address(queue: ExportQueue) -> HttpAddress:
 class HttpClient:
     """Sends POST requests on a connection that it keeps. Not safe for threads.
 
-    `secrets` are texts that errors must not show.
+    `refusals` are the statuses of answers to exports that the server does not take. `secrets` are
+    texts that errors must not show.
     """
 
-    def __init__(self, queue: ExportQueue, address: HttpAddress, secrets: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        queue: ExportQueue,
+        address: HttpAddress,
+        refusals: Container[int],
+        secrets: tuple[str, ...],
+    ) -> None:
         self._address = address
+        self._refusals = refusals
         self._secrets = secrets
         self._tls = _tls_context(queue) if address.is_tls else None
         self._seconds = queue.timeout_seconds * _PART_OF_TIMEOUT
@@ -143,7 +149,7 @@ class HttpClient:
     def check(self, answer: HttpAnswer) -> None:
         """Raises an error unless the status is 2xx, with the beginning of the answer.
 
-        UnavailableError if a repetition may succeed, else InvalidRequestError.
+        InvalidRequestError if it refuses the exports, else UnavailableError.
         """
         if answer.is_success:
             return
@@ -151,9 +157,9 @@ class HttpClient:
         text = f"{self._address.shown}: status {answer.status} {answer.reason}{wait}"
         if shown := self.shorten(answer.body.decode(errors="replace")):
             text += f": {shown}"
-        if answer.status in _AWAY or answer.status >= 500:
-            raise UnavailableError(text)
-        raise InvalidRequestError(text)
+        if answer.status in self._refusals:
+            raise InvalidRequestError(text)
+        raise UnavailableError(text)
 
     def shorten(self, text: str) -> str:
         """Returns the beginning of a text of the server, on one line and without secrets."""

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.http_client import (
@@ -38,9 +38,11 @@ _ID_BYTES_MAX = 512
 # Below the limit of 10 MiB that small servers of Amazon OpenSearch Service have.
 _REQUEST_BYTES = 8 * 1_048_576
 _ANSWER_MEMBERS = "?filter_path=items.*.status,items.*.error.type,items.*.error.reason"
+# The statuses of requests and documents that the server does not take. After others, such as that
+# of an index that is missing or read-only, the exports wait.
+_REFUSALS = frozenset({400, 413})
 _NOT_FOUND = 404
 _NEWER = 409
-_BUSY = 429
 
 
 def check(_instance: Instance, queue: ExportQueue) -> None:
@@ -82,7 +84,7 @@ class OpenSearchExporter:
             encoded = base64.b64encode(pair.encode()).decode()
             self._headers["Authorization"] = f"Basic {encoded}"
             secrets = (password, encoded)
-        self._client = HttpClient(queue, address, secrets)
+        self._client = HttpClient(queue, address, _REFUSALS, secrets)
 
     def export(self, batch: ExportBatch) -> None:
         """See the protocol."""
@@ -120,15 +122,17 @@ class OpenSearchExporter:
         return lines
 
     def _refusals(self, answer: HttpAnswer, positions: range) -> dict[int, str]:
-        """Returns reasons of the refused documents. UnavailableError if the server is too busy."""
+        """Returns reasons of the refused documents. UnavailableError if others wait."""
         try:
             raw = json.loads(answer.body)
             items = [next(iter(each.values())) for each in raw["items"]]
             statuses = [int(each["status"]) for each in items]
         except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
-            raise DataError(f"{self._where}: the answer is not that of a bulk request") from error
+            raise UnavailableError(
+                f"{self._where}: the answer is not that of a bulk request"
+            ) from error
         if len(items) != len(positions):
-            raise DataError(
+            raise UnavailableError(
                 f"{self._where}: the answer has {len(items):,} items (expected {len(positions):,})"
             )
         reasons: dict[int, str] = {}
@@ -137,7 +141,7 @@ class OpenSearchExporter:
             if 200 <= status < 300 or status == _NEWER or is_missing:
                 continue
             reason = self._client.shorten(f"status {status}: {_reason(item)}")
-            if status == _BUSY or status >= 500:
+            if status not in _REFUSALS:
                 raise UnavailableError(f"{self._where}: {reason}")
             reasons[position] = reason
         return reasons

@@ -13,7 +13,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.http_client import (
@@ -38,6 +38,9 @@ _OPTIONS = HTTP_OPTIONS | {"sign", "password-header"}
 _NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _VALUE = r"[\x20-\x7e]{0,1000}"
 _UNPROCESSABLE = 422
+# These concern credentials and load, not the exports.
+_AWAY = frozenset({401, 407, 408, 425, 429})
+_REFUSALS = frozenset(range(400, 500)) - _AWAY
 # Headers of the request itself.
 _RESERVED = frozenset(
     {"connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"}
@@ -79,7 +82,9 @@ class WebhookExporter:
 
     def __init__(self, queue: ExportQueue, secret: str | None) -> None:
         self._address = parse_address(queue)
-        self._client = HttpClient(queue, self._address, () if secret is None else (secret,))
+        self._client = HttpClient(
+            queue, self._address, _REFUSALS, () if secret is None else (secret,)
+        )
         self._headers = {"Content-Type": "application/json", **_own_headers(queue)}
         self._signing_key: bytes | None = None
         if secret is None:
@@ -123,7 +128,7 @@ class WebhookExporter:
         for each in raw["refused"] if isinstance(raw["refused"], list) else [None]:
             position = each.get("position") if isinstance(each, dict) else None
             if each is None or type(position) is not int or not 0 <= position < exports:
-                raise InvalidRequestError(
+                raise UnavailableError(
                     f"{self._address.shown}: the answer has a refused export without a valid "
                     f"position (expected 0 to {exports - 1})"
                 )
