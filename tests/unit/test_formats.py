@@ -16,6 +16,7 @@ from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import parse_compaction_job
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.message import parse_delete_message, parse_deleted_regions
+from sleeper.export_queue.definition import parse_definition
 from sleeper.export_queue.messages import parse_bucket_message
 from sleeper.jobs.file_requests import SUBMISSIONS
 from sleeper.jobs.ingest_job import INGEST_JOBS
@@ -78,6 +79,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Export queue messages": parse_bucket_message,
     "Compaction messages": parse_compaction_job,
     "Commit messages": _commit,
+    "Export queues": parse_definition,
     "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),
 }
 
