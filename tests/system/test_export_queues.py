@@ -274,3 +274,20 @@ def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_away(
     assert problem.endswith("receiver unavailable: ConnectionError: the receiver is away")
     assert len(peek(instance, "away", limit=5)[0].rows) <= 5
     assert redrive(instance, "away") == 0
+
+
+def test_a_run_until_idle_ends_when_queues_of_other_tables_have_exported_too(
+    instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
+) -> None:
+    create = sleeper.Instance(instance).create_export_queue
+    settings = {"on": "ingest", "keys": "word", "values": "count"}
+    # Each queue exports into the table of the queue whose name is before its own.
+    create("q3", "words", exporter="table:second", **settings)
+    create("q2", "second", exporter="table:first", **settings)
+    receiver = make_queue("q1", on=sleeper.Instance(instance).table("first"), buckets=3)
+    table.ingest(many_rows(50))
+    run_instance(instance, until_idle=True, workers=1)
+    assert len(receiver.newest()) == 50
+    for name in ("q1", "q2", "q3"):
+        status = queue_status(instance, name)
+        assert (status.lag, status.pending, status.dead) == (0, 0, 0)

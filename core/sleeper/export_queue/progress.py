@@ -16,11 +16,12 @@ _STUCK_SECONDS = 5.0
 class ExportWork:
     """The work of an instance's queues.
 
-    `queues` is their number and `pending` that of exports that wait. `is_busy` means that a worker
-    will do some of it. `problems` say why exports remain otherwise.
+    `positions` are the newest transaction and the position of each queue, by name. `pending` is the
+    number of exports that wait. `is_busy` means that a worker will do some of it. `problems` say
+    why exports remain otherwise.
     """
 
-    queues: int = 0
+    positions: tuple[tuple[str, int, TakenUp], ...] = ()
     pending: int = 0
     is_busy: bool = False
     problems: tuple[str, ...] = ()
@@ -35,11 +36,15 @@ class ExportWatch:
     _stuck: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> ExportWork:
-        """Returns the work that is left. Paused queues have none."""
+        """Returns the work that is left. Paused queues have none.
+
+        Nothing is left if two looks after each other find the same and nothing busy: a queue may
+        export into the table of another one, at which this has looked before.
+        """
         names = [queue.name for queue in self.instance.jobs.export_store().list()]
         works = [self._look_at(name) for name in names]
         return ExportWork(
-            len(names),
+            tuple(position for work in works for position in work.positions),
             sum(work.pending for work in works),
             any(work.is_busy for work in works),
             tuple(problem for work in works for problem in work.problems),
@@ -53,9 +58,10 @@ class ExportWatch:
         except NotFoundError:
             # It is being created or was deleted.
             return ExportWork()
+        position = ((name, found.number, found.registered.taken_up),)
         pending = sum(status.exports for status in statuses)
         if found.registered.is_paused:
-            return ExportWork(1, pending)
+            return ExportWork(position, pending)
         waiting = [status for status in statuses if not ends_by_itself(status)]
         problems = []
         if waiting:
@@ -65,7 +71,7 @@ class ExportWatch:
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
         is_busy = len(waiting) < len(statuses) or (found.lag > 0 and stuck is None)
-        return ExportWork(1, pending, is_busy, tuple(problems))
+        return ExportWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, found: FoundQueue) -> str | None:
         """Returns why the queue cannot take up, if it has not moved for some seconds."""

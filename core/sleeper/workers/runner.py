@@ -108,7 +108,6 @@ class _Runner:
         self._background = background
         self._listener = listener
         self._workers = WorkerPool(background.folder, workers)
-        # It ends itself if an exporter does not return, however often.
         self._exporter = WorkerPool(background.folder, 1, _EXPORT_MODULE, gives_up=False)
         self._exports = ExportWatch(instance)
         self._export_work = ExportWork()
@@ -139,17 +138,18 @@ class _Runner:
             time.sleep(_TICK_SECONDS)
 
     def stop(self) -> None:
-        """Stops the workers. Their jobs have a limited time to finish."""
+        """Stops the workers, whose jobs have a limited time to finish."""
         self._exporter.stop()
         self._workers.stop()
 
     def _run_round(self, until_idle: bool) -> bool:
         """Returns whether no work is left."""
         self._keep_workers()
-        self._keep_exporter(until_idle)
-        was_busy = self._is_busy()
+        was_busy = self._are_exports_busy(until_idle) or self._is_busy()
         found_work = self._create_work(is_final=until_idle and not was_busy)
-        return not was_busy and not found_work and not self._is_busy()
+        is_busy = was_busy or found_work or self._is_busy()
+        # The work above may have committed transactions.
+        return not is_busy and not self._are_exports_busy(until_idle)
 
     def _keep_workers(self) -> None:
         if self._is_first_round:
@@ -158,17 +158,18 @@ class _Runner:
         died = self._workers.keep_up(self._background.recover)
         self._update(workers_died=self._status.workers_died + died)
 
-    def _keep_exporter(self, until_idle: bool) -> None:
+    def _are_exports_busy(self, until_idle: bool) -> bool:
         """Starts the process that exports, if there are queues or they have work."""
+        before = self._export_work
         if self._is_due(self._done_at, "exports") or until_idle:
             self._export_work = self._exports.look()
-            self._update(exports=self._export_work.pending)
         work = self._export_work
-        if len(self._exporter) or (work.is_busy if until_idle else work.queues):
+        self._update(exports=work.pending)
+        if len(self._exporter) or (work.is_busy if until_idle else work.positions):
             self._exporter.keep_up(lambda: 0)
-        if until_idle and not work.is_busy:
-            for problem in work.problems:
-                self._add_problem(problem)
+        for problem in work.problems if until_idle and not work.is_busy else ():
+            self._add_problem(problem)
+        return work.is_busy or work != before
 
     def _is_busy(self) -> bool:
         jobs = self._instance.jobs
@@ -177,7 +178,7 @@ class _Runner:
             waiting={name: c.visible + c.delayed for name, c in counts.items()},
             running={name: c.in_flight for name, c in counts.items()},
         )
-        return any(c.unfinished for c in counts.values()) or self._export_work.is_busy
+        return any(c.unfinished for c in counts.values())
 
     def _create_work(self, is_final: bool) -> bool:
         """Runs the operations that are due, or every one that may find work. True if one does."""

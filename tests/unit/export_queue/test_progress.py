@@ -46,7 +46,22 @@ def test_transactions_and_exports_are_work(instance: Instance, table: sleeper.Ta
     assert watch.look().is_busy
     take_up(instance, "q")
     work = watch.look()
-    assert (work.queues, work.pending, work.is_busy) == (1, 1, True)
+    assert (len(work.positions), work.pending, work.is_busy) == (1, 1, True)
+
+
+def test_a_transaction_between_two_looks_makes_them_differ(
+    instance: Instance, table: sleeper.Table
+) -> None:
+    watch = ExportWatch(instance)
+    before = watch.look()
+    assert watch.look() == before
+    table.ingest(rows_of(a=1))
+    take_up(instance, "q")
+    store = instance.jobs.export_store()
+    store.claim("q", 0, "me", 10)
+    store.settle("q", 0, "me", [item.id for item in store.read("q", 0, 1)])
+    assert not watch.look().is_busy
+    assert watch.look() != before
 
 
 def test_exports_that_were_refused_are_work(
