@@ -28,6 +28,7 @@ from tests.system.roles import credentials_of
 
 ROOT = Path(__file__).parents[2]
 _POLL_SECONDS = 0.5
+_STREAM_SECONDS = 0.25
 _END_SECONDS = 30
 
 
@@ -137,17 +138,41 @@ class Launcher:
                             receipt = message["ReceiptHandle"]
                             sqs.delete_message(QueueUrl=queue, ReceiptHandle=receipt)
 
+    def poll_stream(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
+        """Feeds a function with the newer events of a stream that its event source selects."""
+        streams, arn = self._client("dynamodbstreams"), source["EventSourceArn"]
+        shards = streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
+        positions = [
+            streams.get_shard_iterator(
+                StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="LATEST"
+            )["ShardIterator"]
+            for shard in shards
+        ]
+        with self.image_function(function) as process:
+            while not stop.wait(_STREAM_SECONDS):
+                for i, position in enumerate(positions):
+                    found = streams.get_records(ShardIterator=position)
+                    positions[i] = found["NextShardIterator"]
+                    chosen = [each for each in found["Records"] if is_selected(source, each)]
+                    if chosen:
+                        call(process, json.loads(json.dumps({"Records": chosen}, default=str)))
+
     @contextlib.contextmanager
-    def image_function(self, function: str) -> Iterator["subprocess.Popen[str]"]:
-        """Runs a function from an image until the context ends. `call` calls it."""
+    def image_function(
+        self, function: str, name: str | None = None
+    ) -> Iterator["subprocess.Popen[str]"]:
+        """Runs a function from an image until the context ends. `call` calls it.
+
+        A second process of a function has another name.
+        """
         variables = self.instance.function_environment(function)
         handler = variables["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
         command = [sys.executable, "-m", "tests.system.image_function", handler]
         role = self.instance.role_of_function(function)
         variables = {"AWS_LAMBDA_FUNCTION_NAME": function, **variables}
-        environment = self._environment(variables, function, role)
+        environment = self._environment(variables, name or function, role)
         with (
-            (self.folder / f"{function}.log").open("wb") as log,
+            (self.folder / f"{name or function}.log").open("wb") as log,
             subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -184,7 +209,9 @@ def launcher(
 
     threads = [threading.Thread(target=_noted, args=(running, look))]
     for function, source in _sources_of_images(instance.client("lambda")):
-        poll = partial(running.poll_queue, function, source, stop)
+        is_stream = ":dynamodb:" in source["EventSourceArn"]
+        poll_source = running.poll_stream if is_stream else running.poll_queue
+        poll = partial(poll_source, function, source, stop)
         threads.append(threading.Thread(target=_noted, args=(running, poll)))
     for thread in threads:
         thread.start()
@@ -220,6 +247,23 @@ def _sources_of_images(client: Any) -> list[tuple[str, Mapping[str, Any]]]:
                     client.update_event_source_mapping(UUID=source["UUID"], Enabled=False)
                     results.append((name, source))
     return results
+
+
+def is_selected(source: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Returns whether the filters of an event source select a record: by values and prefixes."""
+    filters = source.get("FilterCriteria", {}).get("Filters", [])
+    return not filters or any(_matches(json.loads(f["Pattern"]), record) for f in filters)
+
+
+def _matches(pattern: Any, value: Any) -> bool:
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(
+            _matches(each, value.get(name)) for name, each in pattern.items()
+        )
+    return any(
+        str(value).startswith(each["prefix"]) if isinstance(each, dict) else value == each
+        for each in pattern
+    )
 
 
 def _container(ecs: Any, definition: str) -> tuple[dict[str, Any], dict[str, str], list[str]]:
