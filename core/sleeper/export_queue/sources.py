@@ -1,12 +1,12 @@
 """The exports of a queue after its position, from the log or from the files of its table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
-from sleeper.errors import DataError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.changed_keys import ChangedKeys
 from sleeper.export_queue.changed_rows import (
     add_change,
@@ -49,12 +49,12 @@ class QueueSource:
         self.problems: dict[str, None] = {}
         self.hold = QueueHold(self.table, self.queue.name)
 
-    def read(self, position: TakenUp, end: int) -> Iterator[Exports]:
+    def read(self, position: TakenUp, end: int) -> Generator[Exports, None, None]:
         """Yields the exports after the position, up to the transaction `end`, in order.
 
         DataError if they cannot be exported without a change of the queue or table.
         """
-        if self.queue.source is ExportSource.TRANSACTION:
+        if not self.queue.reads_files:
             yield from self._read_logged(position, end)
             return
         if self.queue.existing_rows and position.number < self.generation:
@@ -66,7 +66,12 @@ class QueueSource:
     def _read_logged(self, position: TakenUp, end: int) -> Iterator[Exports]:
         number = position.number
         while number < end:
-            logged = self.table.state.read_exports(number)
+            try:
+                logged = self.table.state.read_exports(number)
+            except NotFoundError as error:
+                raise DataError(
+                    f"export queue {self.queue.name!r} lost exports: {error}"
+                ) from error
             for each in logged.exports:
                 for exports in each.queues:
                     if (exports.queue, exports.generation) == (self.queue.name, self.generation):

@@ -5,13 +5,14 @@ the queue's position; after that the cursor in the log, so that the table may fo
 that dies in between repeats the step, which stores the same items again.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sleeper.errors import DataError
+from sleeper.errors import DataError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.items import make_items
 from sleeper.export_queue.sources import QueueSource
@@ -24,6 +25,7 @@ from sleeper.tables import find_table
 
 _STEP_BYTES = 8 * 1024**2
 _STEP_BATCHES_MAX = 1_000
+_STEP_SECONDS = 0.5
 _ADD_BYTES = 8 * 1024**2
 
 
@@ -94,7 +96,9 @@ class _TakeUp:
         self._waiting_bytes_max: int = properties.get(EXPORT_QUEUE_WAITING_BYTES_MAX)
         self._exports = 0
         self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
         self._to = self._position
+        self._began_at = time.monotonic()
 
     def run(self, newest: int) -> TakeUpReport:
         problem = None
@@ -103,27 +107,37 @@ class _TakeUp:
         except DataError as error:
             problem = str(error)
             self._store_step()
+        except StateMovedOnError:
+            # Another process may have taken up the same transactions, so their files are collected.
+            if self._store.find(self._name).taken_up <= self._position:
+                raise
         problems = [*([problem] if problem else []), *self._source.problems]
         number = self._position.number
         return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)
 
     def _take_up(self, newest: int) -> str | None:
         """Returns why it ended before the newest transaction, if it did for a reason."""
-        for exports in self._source.read(self._position, newest):
-            if not self._rows and (waiting := self._find_overload()):
-                return waiting
-            self._to = exports.to
-            if exports.rows is not None and exports.rows.num_rows:
-                self._rows.append(exports.rows)
-            size = sum(rows.nbytes for rows in self._rows)
-            if size >= _STEP_BYTES or len(self._rows) >= _STEP_BATCHES_MAX:
-                before = self._position
-                self._store_step()
-                # The next call begins at the position, so it must have moved.
-                if self._is_late() and self._position > before:
-                    return None
+        with contextlib.closing(self._source.read(self._position, newest)) as found:
+            for exports in found:
+                if not self._rows and (waiting := self._find_overload()):
+                    return waiting
+                self._to = exports.to
+                if exports.rows is not None and exports.rows.num_rows:
+                    self._rows.append(exports.rows)
+                    self._bytes += exports.rows.nbytes
+                if self._is_step():
+                    before = self._position
+                    self._store_step()
+                    # The next call begins at the position, so it must have moved.
+                    if self._is_late() and self._position > before:
+                        return None
         self._store_step()
         return None
+
+    def _is_step(self) -> bool:
+        """Whether what was read is stored now: it is large enough, or has waited long enough."""
+        is_large = self._bytes >= _STEP_BYTES or len(self._rows) >= _STEP_BATCHES_MAX
+        return is_large or self._is_late() or time.monotonic() >= self._began_at + _STEP_SECONDS
 
     def _is_late(self) -> bool:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
@@ -150,7 +164,7 @@ class _TakeUp:
                 added = []
         self._add(added, self._to)
         self._exports += sum(rows.num_rows for rows in self._rows)
-        self._rows = []
+        self._rows, self._bytes, self._began_at = [], 0, time.monotonic()
         if self._to.number > self._position.number:
             table = self._source.table
             table.state.advance_follower(follower_of(self._name), self._to.number)

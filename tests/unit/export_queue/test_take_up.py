@@ -1,6 +1,8 @@
 """Taking up exports of the changes of a table."""
 
 import secrets
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from sleeper.export_queue.version_hold import release_holds
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.export_store import TakenUp
 from sleeper.local.export_store import LocalExportStore
+from sleeper.local.instance import open_local_instance
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.clock import FakeClock
@@ -23,6 +26,14 @@ from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 
 REMOVED = pa.schema([("key", pa.int64()), ("value", pa.string()), ("op", pa.string())])
+
+
+@pytest.fixture
+def instance(tmp_path: Path, clock: FakeClock) -> Iterator[sleeper.Instance]:
+    """An open instance of the Python API."""
+    sleeper.create_instance(tmp_path / "instance").close()
+    with sleeper.Instance(open_local_instance(tmp_path / "instance", clock)) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -97,6 +108,7 @@ def test_a_version_is_read_before_a_delete_although_the_queue_is_late(
     assert collect_table(instance._ports, "rows").files > 0
 
 
+@pytest.mark.slow
 def test_deletes_of_more_keys_than_are_looked_up_one_by_one(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:

@@ -4,7 +4,7 @@ Taking up dies in between at random, repeats steps, and spills to disk.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,52 +86,64 @@ class Subject:
     text: str = "text"
 
     def run(self, name: str, argument: Any) -> None:
-        getattr(self, f"do_{name}")(argument)
+        actions: dict[str, Callable[[Any], None]] = {
+            "ingest": self._ingest,
+            "remove": self._remove,
+            "delete_keys": self._delete_keys,
+            "delete_range": self._delete_range,
+            "restore": self._restore,
+            "compact": self._compact,
+            "collect": self._collect,
+            "rename": self._rename,
+            "take": self._take,
+            "crash": self._crash,
+        }
+        actions[name](argument)
 
-    def do_ingest(self, added: list[Row]) -> None:
+    def _ingest(self, added: list[Row]) -> None:
         self.table.ingest(self._arrow(added))
 
-    def do_remove(self, removed: list[Row]) -> None:
+    def _remove(self, removed: list[Row]) -> None:
         if "latest" not in self.kind:
             return
         operations = pa.array(["d"] * (len(removed) - 1) + ["u"])
         self.table.ingest(self._arrow(removed).append_column("op", operations), op_column="op")
 
-    def do_delete_keys(self, keys: list[int]) -> None:
+    def _delete_keys(self, keys: list[int]) -> None:
         if self.has_rows:
             self.table.delete(keys=[[key] for key in keys])
 
-    def do_delete_range(self, ends: tuple[int, int]) -> None:
+    def _delete_range(self, ends: tuple[int, int]) -> None:
         if self.has_rows:
             self.table.delete(ranges=[ends])
 
-    def do_restore(self, back: int) -> None:
+    def _restore(self, back: int) -> None:
         version = max(self.first, self.table.version - back)
         # It may have expired, or be before the first load.
         with suppress(InvalidRequestError):
             self.table.restore(version)
 
-    def do_compact(self, _: None) -> None:
+    def _compact(self, _: None) -> None:
         if self.kind != "snapshots":
             compact(self.instance)
 
-    def do_collect(self, _: None) -> None:
+    def _collect(self, _: None) -> None:
         self.clock.pass_minutes(1)
         if self.kind == "snapshots":
             self.table.expire_snapshots()
             self.clock.pass_minutes(1)
         collect_table(self.instance._ports, "rows")
 
-    def do_rename(self, _: None) -> None:
+    def _rename(self, _: None) -> None:
         name = "text" if self.text == "renamed" else "renamed"
         if self.kind != "snapshots":
             self.table.rename_field(self.text, name)
             self.text = name
 
-    def do_take(self, _: None) -> None:
+    def _take(self, _: None) -> None:
         self.receiver.take()
 
-    def do_crash(self, _: None) -> None:
+    def _crash(self, _: None) -> None:
         with dying_before_cursor():
             try:
                 self.receiver.take()
