@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.admin.properties import set_table_properties
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -25,10 +26,13 @@ from sleeper.export_queue.definition import (
     ExportQueue,
     ExportSource,
 )
+from sleeper.garbage_collection.service import collect_table
 from sleeper.opening import open_instance
+from sleeper.properties.table import COLLECTION_DELAY_MINUTES
 from sleeper.schema.model import DecimalType, Field, FieldType, ListType, MapType, PrimitiveType
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.export_queues import CreateExportQueue, DeleteExportQueue
+from tests.tables.opened import compact_fully
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -159,6 +163,37 @@ def test_a_change_of_other_rows_is_no_conflict(table: sleeper.Table) -> None:
         table.ingest(rows(b=1))
         transaction.ingest(rows(c=1))
     assert content(table) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_compaction_is_no_conflict(instance: sleeper.Instance, table: sleeper.Table) -> None:
+    for count in range(3):
+        table.ingest(rows(a=count))
+    with table.transaction() as transaction:
+        found = transaction.query(keys=[["a"]])
+        before = table.version
+        compact_fully(instance._ports, "counts")
+        assert table.version > before
+        assert len(found.to_arrow()) == 3
+        transaction.delete(keys=[["a"]])
+        transaction.ingest(rows(a=9))
+    assert content(table) == {"a": 9}
+
+
+def test_a_version_that_is_no_longer_readable_is_a_conflict(
+    instance: sleeper.Instance, table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sleeper.api.transaction._SECONDS_UNTIL_HOLD", 3_600)
+    set_table_properties(instance._ports, "counts", {COLLECTION_DELAY_MINUTES.name: "0"})
+    table.ingest(rows(a=1))
+    transaction = table.transaction()
+    transaction.query(keys=[["a"]])
+    table.ingest(rows(b=1))
+    table.ingest(rows(b=2))
+    compact_fully(instance._ports, "counts")
+    collect_table(instance._ports, "counts")
+    transaction.ingest(rows(a=2))
+    with pytest.raises(ConflictError, match="is no longer readable"):
+        transaction.commit()
 
 
 def test_a_read_of_the_whole_table_conflicts_with_any_change(table: sleeper.Table) -> None:
