@@ -39,6 +39,7 @@ class Counters:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         where = folder / "instance"
         instance = stack.enter_context(sleeper.create_instance(where))
+        self.instance = instance
         self.table = instance.create_table("counters", SCHEMA)
         ports = open_instance(str(where))
         stack.callback(ports.close)
@@ -57,6 +58,12 @@ class Counters:
 
     def counts(self) -> dict[int, int]:
         return {row["k"]: row["n"] for row in self.table.query().to_arrow().to_pylist()}
+
+    def copied(self) -> dict[int, int]:
+        """The counts in a table to which the changes of the rows are exported."""
+        self.instance.export_queue("copy").drain()
+        rows = self.instance.table("copy").query().to_arrow().to_pylist()
+        return {row["k"]: row["n"] for row in rows}
 
     def exported(self) -> dict[int, list[int]]:
         """The exported counts of each key, by sequence number."""
@@ -127,6 +134,10 @@ def test_concurrent_increments_are_all_counted(tmp_path: Path) -> None:
         def run(key: int) -> None:
             counters.table.transact(lambda transaction: counters.increment(transaction, key), 100)
 
+        counters.instance.create_export_queue(
+            "copy", "counters", on="ingest", keys="k", values="n", exporter="table:copy"
+        )
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(run, keys))
         check(counters, Counter(keys))
+        assert counters.copied() == counters.counts()
