@@ -54,7 +54,7 @@ class QueueSource:
 
         DataError if they cannot be exported without a change of the queue or table.
         """
-        if not self.queue.reads_files:
+        if self.queue.source is ExportSource.TRANSACTION:
             yield from self._read_logged(position, end)
             return
         if self.queue.existing_rows and position.number < self.generation:
