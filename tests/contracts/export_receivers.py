@@ -55,6 +55,8 @@ class PostgresReceiver:
     keeps_tombstones: bool = True
 
     def rows(self) -> dict[str, Values]:
+        if self.database.run("SELECT to_regclass('counts') IS NULL") == ["t"]:
+            return {}
         lines = self.database.run(
             "SELECT json_build_object('name', name, 'word', word, 'amount', amount, "
             "'data', encode(data, 'hex'), 'sequence', sequence) FROM counts"
@@ -152,5 +154,4 @@ class RedisReceiver:
         self.server.stop()
 
     def start(self) -> None:
-        """Starts the server again, empty."""
         self.server.start()

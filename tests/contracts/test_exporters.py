@@ -1,22 +1,26 @@
 """Exporters to receivers that keep a state: the newest export of each key stays."""
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import sleeper
 from sleeper.admin.tables import create_table
 from sleeper.errors import UnavailableError
+from sleeper.export_queue.control import queue_status
 from sleeper.export_queue.exporter import Exporter
 from sleeper.export_queue.exporters import check_exporter
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
-from sleeper.schema.model import Field, PrimitiveType, schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
 from tests.contracts.export_receivers import (
     OpenSearchReceiver,
     PostgresReceiver,
@@ -26,8 +30,10 @@ from tests.contracts.export_receivers import (
     open_receiver,
 )
 from tests.export_batches import Export, make_batch, make_queue
+from tests.seeds import choose_seed
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
+from tests.system.export_runs import running, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -256,3 +262,43 @@ def test_the_newest_export_wins_in_every_order_of_batches(
         if value is not None
     }
     assert {k: v for k, v in receiver.rows().items() if k.startswith(f"{prefix}/")} == expected
+
+
+def test_changes_of_a_table_arrive_by_a_worker_although_the_receiver_is_away_for_a_while(
+    receiver: Receiver,
+) -> None:
+    instance = sleeper.open_instance(receiver.instance.where)
+    names = ("word", "amount", "data")
+    fields = [replace(each, nullable=True) for each in receiver.queue.values]
+    schema = Schema(receiver.queue.keys, values=tuple(fields))
+    table = instance.create_table("source", schema, {"sleeper.table.rows": "latest"})
+    settings = receiver.queue.exporter
+    instance.create_export_queue(
+        "counts", "source", "ingest", "name", names, settings.text, settings.password, buckets=5
+    )
+    chosen = random.Random(choose_seed())
+
+    def change(amount: int) -> None:
+        keys = chosen.sample("abcdefgh", 3)
+        rows = [{"name": key, "amount": amount} for key in keys]
+        table.ingest(pa.Table.from_pylist(rows, schema=table.arrow_schema))
+        table.delete(keys=[[chosen.choice("abcdefgh")]])
+
+    def is_equal() -> bool:
+        rows = table.query().to_arrow().to_pylist()
+        found = {key: row["amount"] for key, row in receiver.rows().items()}
+        return found == {row["name"]: row["amount"] for row in rows}
+
+    with running(receiver.instance):
+        for amount in range(12):
+            change(amount)
+            if amount == 3:
+                wait_until(is_equal)
+                receiver.stop()
+            if amount == 8:
+                wait_until(lambda: bool(queue_status(receiver.instance, "counts").failing))
+                receiver.start()
+        wait_until(is_equal)
+        wait_until(lambda: queue_status(receiver.instance, "counts").pending == 0)
+    assert is_equal()
+    assert queue_status(receiver.instance, "counts").dead == 0

@@ -13,7 +13,7 @@ from tests.servers.process import free_ports, running
 
 @dataclass
 class RedisServer:
-    """A server without persistence, on a port of the loopback interface. It needs the password."""
+    """A server on a port of the loopback interface. It needs the password, and keeps its data."""
 
     folder: Path
     port: int
@@ -30,10 +30,11 @@ class RedisServer:
         return redis.Redis(port=self.port, password=self.password, decode_responses=True)
 
     def start(self) -> None:
-        """Starts the server, empty."""
+        """Starts the server."""
         program = shutil.which("redis-server") or "redis-server"
         command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        command += ["--appendonly", "no", "--dir", str(self.folder), "--requirepass", self.password]
+        command += ["--appendonly", "yes", "--appendfsync", "no", "--dir", str(self.folder)]
+        command += ["--requirepass", self.password]
         self._resources.enter_context(running(command, self.folder / "log", self._answers))
 
     def stop(self) -> None:

@@ -195,15 +195,21 @@ def _wait(work: Callable[[], R], cancel: Callable[[], object]) -> R:
     return done.result()
 
 
-def _connect(login: DatabaseLogin) -> Any:
+def load_driver(purpose: str, alternative: str = "") -> Any:
+    """Returns the driver's module. InvalidRequestError if it is not installed."""
     try:
-        import adbc_driver_manager
         from adbc_driver_postgresql import dbapi
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
-            f"{login.purpose} needs {error.name}: pip install '{DISTRIBUTION}[postgresql]'"
-            f"{login.alternative}"
+            f"{purpose} needs {error.name}: pip install '{DISTRIBUTION}[postgresql]'{alternative}"
         ) from error
+    return dbapi
+
+
+def _connect(login: DatabaseLogin) -> Any:
+    dbapi = load_driver(login.purpose, login.alternative)
+    import adbc_driver_manager
+
     try:
         return dbapi.connect(_connection_text(login), autocommit=True)
     except adbc_driver_manager.Error as error:

@@ -1,6 +1,7 @@
 """The exporter to PostgreSQL: its settings, the receiver's table, and errors of the server."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,14 @@ def test_a_value_without_a_column_type_is_refused(instance: Instance) -> None:
     queue = make_queue(f"{URL}?table=a", values={"tags": MapType(STRING, LONG)})
     with pytest.raises(InvalidRequestError, match="value 'tags' has type MapType"):
         check_exporter(instance, queue)
+
+
+def test_a_missing_driver_is_named_with_its_installation(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(InvalidRequestError, match=r"pip install 'sleeper-store\[postgresql\]'"):
+        check_exporter(instance, make_queue(f"{URL}?table=a"))
 
 
 class Server:

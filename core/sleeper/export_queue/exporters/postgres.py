@@ -10,7 +10,7 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.databases.postgresql import DatabaseLogin, PostgresqlConnection
+from sleeper.databases.postgresql import DatabaseLogin, PostgresqlConnection, load_driver
 from sleeper.databases.url import (
     DatabaseKind,
     DatabaseUrl,
@@ -39,6 +39,7 @@ from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
 from sleeper.schema.model import PrimitiveType
 
+_PURPOSE = "exporting to PostgreSQL"
 _PRUNE_SECONDS = 3_600
 _EXPECTED = "postgres://USER@HOST:PORT/DATABASE?table=NAME"
 # Classes of SQLSTATE that depend on the exported values: cardinality, data, constraints, errors
@@ -47,9 +48,10 @@ _REFUSALS = ("21", "22", "23", "44", "P0")
 
 
 def check(instance: Instance, queue: ExportQueue) -> None:
-    """Raises InvalidRequestError if the URL, an option or the type of a value is invalid."""
+    """Raises InvalidRequestError for an invalid URL, option or type of a value, or no driver."""
     check_options(queue, ())
     PostgresExporter(instance, queue)
+    load_driver(_PURPOSE)
 
 
 def make(instance: Instance, queue: ExportQueue) -> "PostgresExporter":
@@ -117,7 +119,7 @@ class PostgresExporter:
     def _connect(self) -> PostgresqlConnection:
         reference = self._queue.exporter.password
         password = None if reference is None else read_secret(self._instance, reference)
-        login = DatabaseLogin(self._url, self._user, password, "exporting to PostgreSQL")
+        login = DatabaseLogin(self._url, self._user, password, _PURPOSE)
         return PostgresqlConnection(login, self._make_error)
 
     def _prepare(self, connection: PostgresqlConnection) -> None:
