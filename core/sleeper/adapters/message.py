@@ -22,7 +22,7 @@ from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
 from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
-from sleeper.runs.secrets import SecretPlace, parse_secret
+from sleeper.runs.secrets import check_managed_secret
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHAT = "adapter message"
@@ -83,17 +83,7 @@ def check_workers(instance: Instance, adapter: Adapter) -> None:
     if isinstance(source, FilesSource):
         instance.storage.sources.check_message(source.paths)
     if isinstance(source, DatabaseSource) and source.password and instance.background is None:
-        secret = parse_secret(source.password)
-        if secret.place is not SecretPlace.SECRETS_MANAGER:
-            raise InvalidRequestError(
-                f"password {secret} is on this machine, and tasks read only Secrets Manager "
-                "(expected secret:NAME-OR-ARN)"
-            )
-        if secret.name not in instance.properties().get(ADAPTER_SECRETS):
-            raise InvalidRequestError(
-                f"{secret} is not a secret that tasks may read (expected it in "
-                f"{ADAPTER_SECRETS.name}, and a new deployment)"
-            )
+        check_managed_secret(instance, source.password, ADAPTER_SECRETS, "tasks")
 
 
 def send_run(instance: Instance, adapter: Adapter, run_id: str | None = None) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.export_queue.definition import check_queue_name
 from sleeper.export_queue.drain import DrainReport
+from sleeper.export_queue.function_checks import END_SECONDS
 from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.instance import Instance
@@ -30,8 +31,6 @@ from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 logger = logging.getLogger(__name__)
 
 _EXPORTERS = 5
-# The time to send messages again, after the last call of an exporter.
-_END_SECONDS = 10
 _MINUTE_MS = 60_000
 
 
@@ -113,7 +112,7 @@ class _Batch:
 
     def _drain(self, name: str, buckets: Collection[int]) -> DrainReport:
         queue = find_queue(self.instance, name).definition
-        needed_seconds = queue.timeout_seconds + _END_SECONDS
+        needed_seconds = queue.timeout_seconds + END_SECONDS
         if needed_seconds > self.seconds:
             raise InvalidRequestError(
                 f"export queue {name!r} has a timeout of {queue.timeout_seconds} s, and the "

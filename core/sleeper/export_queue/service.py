@@ -17,6 +17,7 @@ from sleeper.export_queue.definition import (
 )
 from sleeper.export_queue.exporters import check_exporter
 from sleeper.export_queue.exporters.target_table import check_no_cycle
+from sleeper.export_queue.function_checks import check_functions
 from sleeper.export_queue.parsing import (
     QueueOptions,
     check_same,
@@ -74,6 +75,7 @@ def create_queue(
             check_same(parse_definition(present.definition), queue)
     check_no_cycle(instance, queue, table.ref)
     check_exporter(instance, queue)
+    check_functions(instance, queue)
     _commit(instance, table, queue, present)
     return queue
 

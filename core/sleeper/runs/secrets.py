@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sleeper.errors import InvalidRequestError, describe_error
 from sleeper.instance import Instance
+from sleeper.properties.declaration import Property
 
 SECRET_FORMS = "env:NAME, file:PATH or secret:NAME-OR-ARN"
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -54,6 +55,26 @@ def parse_secret(text: str) -> SecretReference:
             "underscores)"
         )
     return reference
+
+
+def check_managed_secret(
+    instance: Instance, text: str, listed: Property[tuple[str, ...]], readers: str
+) -> None:
+    """Raises InvalidRequestError if workers on AWS could not read the secret.
+
+    They read those of Secrets Manager that the property lists. Errors name the readers.
+    """
+    secret = parse_secret(text)
+    if secret.place is not SecretPlace.SECRETS_MANAGER:
+        raise InvalidRequestError(
+            f"password {secret} is on this machine, and {readers} read only Secrets Manager "
+            "(expected secret:NAME-OR-ARN)"
+        )
+    if secret.name not in instance.properties().get(listed):
+        raise InvalidRequestError(
+            f"{secret} is not a secret that {readers} may read (expected it in {listed.name}, and "
+            "a new deployment)"
+        )
 
 
 def read_secret(instance: Instance, text: str) -> str:

@@ -1,6 +1,9 @@
 """What only the storage of export queues on DynamoDB does; the contract suite has the rest."""
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +52,42 @@ class DyingClient:
         return getattr(self._client, name)
 
 
+@contextmanager
+def written_units(client: Any) -> Iterator[Counter[str]]:
+    """Counts write request units by operation, for items of up to 1 KiB."""
+    units: Counter[str] = Counter()
+
+    def count(model: Any, params: Any, **_: Any) -> None:
+        name = model.name
+        if name == "TransactWriteItems":
+            units[name] += 2 * len(json.loads(params["body"])["TransactItems"])
+        elif name in ("PutItem", "UpdateItem", "DeleteItem"):
+            units[name] += 1
+
+    client.meta.events.register("before-call.dynamodb", count)
+    yield units
+    client.meta.events.unregister("before-call.dynamodb", count)
+
+
 def objects_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_bucket_costs_twelve_write_units_and_a_step_one(
+    store: DynamoExportStore, tables: DynamoTables
+) -> None:
+    """docs/export-queues-on-aws.md derives the cost from these."""
+    with written_units(tables.client) as units:
+        store.add("q", 3, [NewItem(n, "1", 100, b"x") for n in range(3)], TakenUp(4))
+        assert units == {"TransactWriteItems": 3 * 4, "UpdateItem": 1}
+        units.clear()
+        for bucket in range(3):
+            assert store.claim("q", bucket, "w", 60)
+            items = store.read("q", bucket, 1 << 20)
+            store.settle("q", bucket, "w", [each.id for each in items])
+            store.release("q", bucket, "w")
+        # Deletion with the counts of the bucket, and of its state; the claim and the oldest time.
+        assert units == {"TransactWriteItems": 3 * (4 + 2), "UpdateItem": 3 * 2}
 
 
 def test_large_contents_are_objects_that_are_deleted_with_their_items(
