@@ -23,6 +23,7 @@ from sleeper.datafiles.sidecars.key_filter import hash_rows
 from sleeper.errors import UnavailableError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.rows import rows_schema
+from sleeper.schema.model import NUMBER_COLUMN
 
 _RANK = "__rank"
 _ROW = "__row"
@@ -102,7 +103,7 @@ class ChangedKeys:
 
     def _add_chunk(self) -> None:
         if self._chunk:
-            self._rows.add(_last_of_ranks(self._queue, pa.Table.from_batches(self._chunk)))
+            self._rows.add(_last_of(self._queue, pa.Table.from_batches(self._chunk), _RANK))
             self._chunk, self._chunk_bytes = [], 0
 
     def _exports(self, table: pa.Table) -> pa.RecordBatch:
@@ -235,11 +236,23 @@ def _find_places(queue: ExportQueue, rows: pa.Table) -> Places:
     return buckets | (hashes >> np.uint64(_PLACE_BITS))
 
 
-def _last_of_ranks(queue: ExportQueue, rows: pa.Table) -> pa.Table:
-    """Returns the last row of each key and rank."""
-    keys = [each.name for each in queue.keys]
-    numbered = rows.select([*keys, _RANK]).append_column(_ROW, _count(rows))
-    last = numbered.group_by([*keys, _RANK], use_threads=False).aggregate([(_ROW, "max")])
+def numbered_exports(queue: ExportQueue, rows: pa.Table) -> pa.RecordBatch:
+    """Returns the exports of rows that several transactions added.
+
+    `rows` has the queue's columns and `__number`. The last row of a key and number is exported.
+    """
+    rows = _last_of(queue, rows, NUMBER_COLUMN).combine_chunks()
+    numbers = rows.column(NUMBER_COLUMN).combine_chunks()
+    gone = pa.repeat(pa.scalar(False), rows.num_rows)
+    columns = [column.combine_chunks() for column in rows.columns[:-1]]
+    return pa.RecordBatch.from_arrays([numbers, gone, *columns], schema=rows_schema(queue))
+
+
+def _last_of(queue: ExportQueue, rows: pa.Table, column: str) -> pa.Table:
+    """Returns the last row of each key and value of the column."""
+    keys = [*(each.name for each in queue.keys), column]
+    numbered = rows.select(keys).append_column(_ROW, _count(rows))
+    last = numbered.group_by(keys, use_threads=False).aggregate([(_ROW, "max")])
     if last.num_rows == rows.num_rows:
         return rows
     return rows.take(last.column(f"{_ROW}_max").sort())

@@ -1,13 +1,13 @@
 """The exports of a queue after its position, from the log or from the files of its table."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.export_queue.changed_keys import ChangedKeys
+from sleeper.export_queue.changed_keys import ChangedKeys, numbered_exports
 from sleeper.export_queue.changed_rows import (
     add_change,
     add_compaction,
@@ -24,6 +24,9 @@ from sleeper.jobs.export_store import TakenUp
 from sleeper.query.changes.plan import PlannedChange, plan_step
 
 _COMPACTIONS_PER_STEP = 100
+# More files are merged in several passes.
+_GROUP_FILES_MAX = 50
+_GROUP_BYTES_MAX = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,46 @@ class QueueSource:
         while number < end:
             with self.table.state.reading(stale=True) as state:
                 step = plan_step(state, number, end)
-            for change in step.changes:
-                yield from self._read_change(change, number, position)
+            for changes in self._group_ingests(step.changes, position):
+                if len(changes) > 1:
+                    yield self._read_ingests(changes)
+                else:
+                    yield from self._read_change(changes[0], number, position)
             number = step.end
             yield Exports(None, TakenUp(number))
+
+    def _group_ingests(
+        self, changes: Sequence[PlannedChange], position: TakenUp
+    ) -> Iterator[list[PlannedChange]]:
+        """Yields the changes in order, those of adjacent small ingests together."""
+        with self.table.state.reading(stale=True) as state:
+            schemas = [state.schema_at(change.number) for change in changes]
+        group: list[PlannedChange] = []
+        files = size = version = 0
+        for change, schema in zip(changes, schemas, strict=True):
+            scans = [scan for leaf in change.leaves for scan in leaf.scans]
+            more = sum(scan.file.bytes for scan in scans)
+            is_ingest = not (change.is_replacement or change.regions or change.key_files)
+            is_small = is_ingest and schema.latest is None and change.number > position.number + 1
+            fits = files + len(scans) <= _GROUP_FILES_MAX and size + more <= _GROUP_BYTES_MAX
+            if group and not (is_small and fits and version == schema.version):
+                yield group
+                group, files, size = [], 0, 0
+            if is_small and fits:
+                group.append(change)
+                files, size, version = files + len(scans), size + more, schema.version
+            else:
+                yield [change]
+        if group:
+            yield group
+
+    def _read_ingests(self, changes: Sequence[PlannedChange]) -> Exports:
+        """Returns the exports of small ingests, which takes as long as one of them alone."""
+        last = changes[-1].number
+        leaves = tuple(leaf for change in changes for leaf in change.leaves)
+        rows = list(self._reader_at(last).read_numbered(leaves, last))
+        exports = numbered_exports(self.queue, pa.Table.from_batches(rows)) if rows else None
+        return Exports(exports, TakenUp(last))
 
     def _read_change(
         self, change: PlannedChange, before: int, position: TakenUp

@@ -17,7 +17,7 @@ from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import read_rows
-from sleeper.schema.model import Field, Schema
+from sleeper.schema.model import NUMBER_COLUMN, Field, Schema
 
 _KEY_REGIONS_MAX = 1_000
 _HASHES_MAX = 8 * 1024**2
@@ -80,6 +80,27 @@ class TableReader:
             TimeLimit(),
             stored,
         )
+
+    def read_numbered(self, leaves: tuple[LeafPlan, ...], version: int) -> Iterator[pa.RecordBatch]:
+        """Yields the queue's columns of rows of ingests, with `__number`.
+
+        All leaves are merged at once, so they should be few. Not for tables of latest rows.
+        """
+        schema = self.columns.schema
+        leaf = LeafPlan((), tuple(scan for each in leaves for scan in each.scans))
+        instance = self._table.instance
+        for rows in read_rows(
+            QueryPlan(schema, version, (leaf,)),
+            Query(raw=True),
+            instance.storage.root,
+            instance.queries.engine(),
+            arrow_schema(with_hidden(schema, True, False)),
+            (),
+            TimeLimit(),
+            numbered=True,
+        ):
+            numbers = rows.column(NUMBER_COLUMN)
+            yield self.columns.select(rows).append_column(NUMBER_COLUMN, numbers)
 
 
 class KeySet:
