@@ -1,6 +1,5 @@
 """Cuts exports into items: those of one bucket, of a bounded size."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -8,22 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.rows import encode_rows, find_buckets, rows_schema
 from sleeper.jobs.export_store import NewItem
 
-_DIGEST_BYTES = 6
 
-
-def make_items(
-    queue: ExportQueue, start: int, exports: Sequence[pa.RecordBatch]
-) -> Iterator[NewItem]:
+def make_items(queue: ExportQueue, exports: Sequence[pa.RecordBatch]) -> Iterator[NewItem]:
     """Yields items of at most the queue's buffer size; a larger export is one alone.
 
-    `start` is the position after which the step began. Ids begin with it and the number of the
-    part, so that they ascend. They end with a digest of the content: items with one id are equal,
-    so a worker which repeats a step never replaces an item that is being exported by one that has
-    more exports.
+    `exports` are in order of their sequence. An id is the first and the last sequence of the item,
+    so the items of a bucket are in this order too, also those of several steps.
     """
     rows = pa.Table.from_batches(exports, schema=rows_schema(queue)).combine_chunks()
     if not rows.num_rows:
@@ -32,14 +25,14 @@ def make_items(
     order = np.argsort(buckets, kind="stable")
     rows = rows.take(pa.array(order)).combine_chunks().to_batches()[0]
     buckets = buckets[order]
+    sequences = rows.column(SEQUENCE).to_numpy()
     sizes = _row_bytes(rows)
     starts = np.flatnonzero(np.append([True], buckets[1:] != buckets[:-1]))
     ends = np.append(starts[1:], len(buckets))
     for first, end in zip(starts, ends, strict=True):
-        for part, (low, high) in enumerate(_cut(sizes, int(first), int(end), queue.buffer_bytes)):
+        for low, high in _cut(sizes, int(first), int(end), queue.buffer_bytes):
+            name = f"{sequences[low]:020d}-{sequences[high - 1]:020d}"
             content = encode_rows([rows.slice(low, high - low)])
-            digest = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-            name = f"{start:020d}-{part:06d}-{digest}"
             yield NewItem(int(buckets[low]), name, high - low, content)
 
 

@@ -172,7 +172,7 @@ class _TakeUp:
         self._position = self._to
 
     def _items(self) -> Iterator[NewItem]:
-        return make_items(self._source.queue, self._position.number, self._rows)
+        return make_items(self._source.queue, self._rows)
 
     def _add(self, items: list[NewItem], to: TakenUp) -> None:
         self._store.add(self._name, self._source.generation, items, to)

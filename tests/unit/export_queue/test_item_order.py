@@ -1,0 +1,45 @@
+"""Items of a bucket are in the order of their exports, also those of several steps."""
+
+import pytest
+
+from sleeper.export_queue import changed_keys, take_up
+from sleeper.export_queue.definition import ExportSource
+from sleeper.export_queue.rows import decode_rows
+from sleeper.instance import Instance
+from tests.unit.export_queue.receiver import create_queue, define_queue
+from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
+
+ROWS = 100
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores the exports of each transaction, and each part of a larger one, in its own step."""
+    monkeypatch.setattr(take_up, "_STEP_BYTES", 1)
+    monkeypatch.setattr(changed_keys, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(changed_keys, "_CHUNK_BYTES", 1)
+
+
+@pytest.mark.parametrize("source", [ExportSource.TRANSACTION, ExportSource.INGEST])
+def test_newer_exports_of_a_bucket_follow_older_ones(
+    instance: Instance, source: ExportSource
+) -> None:
+    table = make_table_of_words(instance)
+    queue = define_queue(table, "word", "count", source, buckets=2)
+    create_queue(instance, table.name, queue)
+    for n in range(5):
+        with table.transaction() as transaction:
+            transaction.ingest(rows_of(**{f"w{word}": n for word in range(20)}))
+            if source is ExportSource.TRANSACTION:
+                for word in range(20):
+                    transaction.export("q", f"w{word}", n)
+    assert take_up.take_up(instance, "q").exports == ROWS
+    found = []
+    for bucket in range(2):
+        items = instance.jobs.export_store().read("q", bucket, 2**40)
+        parts = [decode_rows(queue, item.content)["sequence"].to_pylist() for item in items]
+        sequences = [sequence for part in parts for sequence in part]
+        assert sequences == sorted(sequences)
+        found += sequences
+    assert len(found) == ROWS
+    assert len(set(found)) == 5
