@@ -15,8 +15,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.schema.model import DecimalType, Field, ListType, PrimitiveType, type_name
 
-STAGING = "sleeper_exports"
-"""The temporary table of a batch."""
+STAGING = "__sleeper_exports"
+"""The temporary table of a batch, which hides another table of its name."""
 TOMBSTONES_KEPT = "7 days"
 _NAME_BYTES_MAX = 63
 _GONE_SUFFIX = "_gone"
