@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.queue_drain import drain_queue
@@ -30,12 +31,16 @@ def drain_now(
         taken = take_up(instance, name, min(left, _ROUND_SECONDS))
         # All of it at the end, and before that what the limit of waiting exports requires.
         seconds = (None if ends_at is None else left) if taken.is_complete else _ROUND_SECONDS
-        drained = drain_queue(instance, name, seconds)
+        count_more = partial(_count, on_exports, report.exports)
+        drained = drain_queue(instance, name, seconds, on_exports=count_more)
         report.add(drained)
-        on_exports(report.exports)
         if taken.problem is not None:
             report.problems.append(taken.problem)
         is_stuck = taken.exports == 0 and drained.exports == 0
         is_over = ends_at is not None and time.monotonic() >= ends_at
         if taken.is_complete or drained.hung or is_stuck or is_over:
             return report
+
+
+def _count(on_exports: Callable[[int], object], before: int, count: int) -> None:
+    on_exports(before + count)

@@ -29,6 +29,7 @@ PARALLEL_DEFAULT = 4
 _LIST_SECONDS = 0.2
 
 Until = Callable[[], bool]
+OnExports = Callable[[int], object]
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class _Run:
     """A run: buckets to drain, and buckets that threads drain."""
 
     report: DrainReport
+    on_exports: OnExports
     due: deque[BucketStatus] = field(default_factory=deque)
     running: dict[Future[DrainReport], list[BucketStatus]] = field(default_factory=dict)
     listed_at: float = -math.inf
@@ -87,12 +89,15 @@ class QueueDrain:
             started = min(self._calls.values(), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
-    def run(self, until: Until, waits: bool = False) -> DrainReport:
+    def run(
+        self, until: Until, waits: bool = False, on_exports: OnExports = lambda _: None
+    ) -> DrainReport:
         """Drains buckets until none is due, a call hung, or `until` is true.
 
         `waits` goes on until no bucket has exports, except those whose receiver is away.
+        `on_exports` receives the number of exports so far.
         """
-        run = _Run(DrainReport())
+        run = _Run(DrainReport(), on_exports)
         try:
             while self._step(run, until, waits):
                 pass
@@ -116,6 +121,7 @@ class QueueDrain:
             for future in ended:
                 del run.running[future]
                 run.report.add(future.result())
+            run.on_exports(run.report.exports)
             return True
         if must_stop or not (waits and self._has_unfinished()):
             return False
@@ -199,6 +205,7 @@ def drain_queue(
     seconds_max: float | None = None,
     buckets: Collection[int] | None = None,
     parallel: int = PARALLEL_DEFAULT,
+    on_exports: OnExports = lambda _: None,
 ) -> DrainReport:
     """Drains a queue until it is empty, the time is over, or a call hung.
 
@@ -210,4 +217,6 @@ def drain_queue(
     instance.jobs.export_store().retry_now(name)
     deadline = None if seconds_max is None else time.monotonic() + seconds_max
     with closing(QueueDrain(instance, queue, parallel, buckets)) as drain:
-        return drain.run(lambda: deadline is not None and time.monotonic() > deadline, waits=True)
+        return drain.run(
+            lambda: deadline is not None and time.monotonic() > deadline, True, on_exports
+        )

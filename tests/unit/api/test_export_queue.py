@@ -5,6 +5,7 @@ import pytest
 
 import sleeper
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.export_queue.drain_now import drain_now
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -83,3 +84,15 @@ def test_a_queue_that_lost_its_storage_continues_at_its_cursor(
     table.ingest(pa.table({"k": ["d"], "n": [4]}))
     queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
     assert queue.drain().exports == 1
+
+
+def test_a_drain_tells_how_many_exports_have_left(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n", buckets=7)
+    table.ingest(pa.table({"k": [f"k{n}" for n in range(50)], "n": range(50)}))
+    counts: list[int] = []
+    report = drain_now(instance._ports, "out", on_exports=counts.append)
+    assert report.exports == 50
+    assert counts[-1] == 50
+    assert counts == sorted(counts)
