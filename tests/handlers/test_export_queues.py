@@ -17,7 +17,7 @@ from sleeper.export_queue.service import create_queue
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.tables import TableRef
 from sleeper.workers import lambda_function
-from tests.clock import FakeClock
+from tests.clock import DAY_MS, FakeClock
 from tests.handlers import functions
 from tests.handlers.conftest import (
     EVENTS,
@@ -252,6 +252,42 @@ def test_a_function_that_has_no_time_left_sends_its_buckets_again(
     assert waiting(aws) == 4
     aws.take(QUEUE, functions.drain_exports)
     assert sorted(receiver.keys) == list(range(20))
+
+
+def test_a_bucket_that_another_worker_has_causes_no_messages(
+    aws: Lambda, receiver: Receiver
+) -> None:
+    ref, store = make_queue(aws), aws.instance.jobs.export_store()
+    add_rows(aws.instance, "t", 7)
+    call_follow(aws, ref)
+    (status,) = store.buckets("q")
+    assert store.claim("q", status.bucket, "another", 60)
+    assert aws.take(QUEUE, functions.drain_exports) == 1
+    assert waiting(aws) == 0
+    assert receiver.keys == []
+
+
+def test_objects_of_died_processes_are_swept_once_a_day(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_queue(aws)
+    swept: list[str] = []
+
+    class Store:
+        def sweep(self, name: str) -> int:
+            swept.append(name)
+            return 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(aws.instance.jobs.export_store(), name)
+
+    clock = FakeClock(aws.instance.clock() // DAY_MS * DAY_MS - 60_000)
+    known = replace(with_ports(aws.instance, jobs={"export_store": Store}), clock=clock)
+    monkeypatch.setattr(lambda_function, "_opened", lambda _: known)
+    for expected in ([], ["q"], ["q"]):
+        aws.call(functions.follow_exports)
+        assert swept == expected
+        clock.pass_seconds(60)
 
 
 def test_a_queue_whose_timeout_the_function_cannot_keep_fails(

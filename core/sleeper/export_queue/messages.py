@@ -122,7 +122,8 @@ class _Batch:
         last_call_at = self.ends_at - needed_seconds
         with closing(QueueDrain(self.instance, queue, _EXPORTERS, buckets)) as drain:
             report = drain.run(lambda: time.monotonic() > last_call_at)
-        rest = _due_buckets(self.instance, name, buckets)
+        # The schedule sends those that another worker has.
+        rest = [s for s in _due_buckets(self.instance, name, buckets) if not s.claimed_until_ms]
         _send(self.instance, name, {each: secrets.token_hex(8) for each in rest})
         return report
 
