@@ -11,6 +11,7 @@ import pytest
 import sleeper
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.export_queue import changed_keys
+from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.rows import decode_rows
 from sleeper.export_queue.take_up import TakeUpReport, take_up
@@ -25,6 +26,7 @@ from tests.clock import FakeClock
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 
+TIME = {"name": "time", "type": "LongType"}
 REMOVED = pa.schema([("key", pa.int64()), ("value", pa.string()), ("op", pa.string())])
 
 
@@ -216,7 +218,6 @@ def test_items_are_not_larger_than_the_buffer(
     assert sum(each.num_rows for each in rows) == 40
     assert all(each.num_rows <= 9 for each in rows)
     assert [each.num_rows for each in rows if "w" * 2000 in each["value"].to_pylist()] == [1]
-    assert [item.id for item in items] == sorted(item.id for item in items) or len(items) > 1
 
 
 def test_nothing_is_taken_up_while_too_many_bytes_wait(
@@ -441,3 +442,68 @@ def test_exports_of_transactions_leave_with_their_number(
 
 def fail(_self: StateStore, _name: str, _to: int) -> None:
     raise UnavailableError("died")
+
+
+def test_small_ingests_that_are_read_together_keep_their_numbers(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    receiver = follow(instance, table, "value", "key")
+    ingest(table, k1="first")
+    numbers = [ingest(table, k1="a", k2="a", k60="b"), ingest(table, k3="a", k1="a")]
+    receiver.take()
+    expected = [
+        (numbers[0] - 1, ("first",), (1,)),
+        (numbers[0], ("a",), (2,)),
+        (numbers[0], ("b",), (60,)),
+        (numbers[1], ("a",), (3,)),
+    ]
+    assert sorted(receiver.exports) == expected
+
+
+def test_only_rows_that_a_table_of_latest_rows_shows_are_exported(
+    instance: sleeper.Instance,
+) -> None:
+    schema = {**KEY_AND_VALUE, "valueFields": [*KEY_AND_VALUE["valueFields"], TIME]}
+    properties = {"sleeper.table.rows": "latest", "sleeper.table.latest.by": "time"}
+    table = instance.create_table("rows", schema, properties)
+    receiver = follow(instance, table, "key", "value")
+    for time, value in [(5, "newest"), (3, "late"), (7, "newer")]:
+        table.ingest(pa.table({"key": [1], "value": [value], "time": [time]}))
+        receiver.take()
+        assert receiver.rows == {(1,): ("newer" if time == 7 else "newest",)}
+    table.delete(keys=[[1]])
+    receiver.take()
+    assert receiver.rows == {}
+
+
+def test_a_changed_value_in_a_key_makes_the_former_key_gone(instance: sleeper.Instance) -> None:
+    table = instance.create_table("rows", KEY_AND_VALUE, {"sleeper.table.rows": "latest"})
+    receiver = follow(instance, table, "value", "key")
+    ingest(table, k1="a", k2="a", k3="b")
+    receiver.take()
+    number = ingest(table, k2="c", k3="d")
+    receiver.exports.clear()
+    receiver.take()
+    assert sorted(receiver.exports, key=str) == [
+        (number, ("a",), (1,)),
+        (number, ("b",), None),
+        (number, ("c",), (2,)),
+        (number, ("d",), (3,)),
+    ]
+
+
+def test_rows_that_remain_are_exported_only_for_former_keys(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    queue = define_queue(table, "key", "value")
+    rows = pa.RecordBatch.from_pylist(
+        [{"key": n, "value": "x"} for n in (1, 2, 3)], schema=table.arrow_schema
+    )
+    engine = instance._ports.queries.engine().settings.engine
+    with ChangedKeys(queue, 9, engine) as keys:
+        keys.add(Rank.REMAINING, rows)
+        keys.add(Rank.FORMER, rows.slice(1, 1))
+        keys.add(Rank.NEW, rows.slice(2))
+        (part,) = keys.parts()
+    assert part.rows["key"].to_pylist() == [2, 3]
+    assert part.bucket == queue.buckets
