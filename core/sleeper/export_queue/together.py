@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from sleeper.errors import NotFoundError
+from sleeper.errors import DataError, NotFoundError
 from sleeper.export_queue.batches import merge_items
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.drain import CLAIM_SECONDS, RENEWAL_SECONDS, DrainReport
@@ -61,11 +61,7 @@ class DrainTogether:
             except NotFoundError:
                 logger.info("export queue %s was deleted", name)
                 return DrainReport()
-            except HungCallError as error:
-                return self._record_hung(error)
-            except Exception as error:
-                # The code of an exporter raises anything. Calls for single buckets report it.
-                logger.info("export queue %s: %d buckets together: %s", name, len(buckets), error)
+            except DataError:
                 return None
 
     def _renew_claims(self) -> None:
@@ -73,14 +69,22 @@ class DrainTogether:
         for bucket in self._items:
             store.claim(self.queue.name, bucket, self.owner, CLAIM_SECONDS)
 
-    def _export(self) -> DrainReport:
+    def _export(self) -> DrainReport | None:
         store, report = self.instance.jobs.export_store(), DrainReport()
         contents = [item.content for items in self._items.values() for item in items]
         if not contents:
             return report
         rows = merge_items(self.queue, contents)
         report.calls += 1
-        self.exporter.export(ExportBatch(self.queue, min(self._items), rows))
+        try:
+            self.exporter.export(ExportBatch(self.queue, min(self._items), rows))
+        except HungCallError as error:
+            return self._record_hung(error)
+        except Exception as error:
+            # The code of an exporter raises anything. Calls for single buckets report it.
+            count = len(self._items)
+            logger.info("export queue %s: %d buckets together: %s", self.queue.name, count, error)
+            return None
         for bucket, items in self._items.items():
             store.settle(self.queue.name, bucket, self.owner, [item.id for item in items])
             report.exports += sum(item.exports for item in items)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.errors import NotFoundError
 from sleeper.export_queue import timed_exporter
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.drain import DrainReport
@@ -61,6 +62,18 @@ def test_a_failed_call_is_repeated_for_single_buckets(
     assert (status.bucket, status.refusals) == (queue.bucket_of("key 0"), 1)
     assert report.exports + queue.pending == 41
     assert len(report.problems) == 1
+
+
+def test_an_exporter_that_finds_no_table_is_no_deleted_queue(
+    queue: StoredQueue, exporter: Recorder
+) -> None:
+    def fail(_: Sequence[Export]) -> None:
+        raise NotFoundError("no table other")
+
+    exporter.before = fail
+    report = drain(queue)
+    assert len(report.problems) == 4
+    assert all(status.refusals == 1 for status in queue.store.buckets("counts"))
 
 
 def test_a_damaged_item_does_not_stop_other_buckets(queue: StoredQueue, exporter: Recorder) -> None:

@@ -99,7 +99,7 @@ def test_a_call_that_does_not_return_ends_it_without_interrupting_other_calls(
     exporters: dict[str, Recorder],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(export_worker, "_SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(export_worker, "_SHORT_SECONDS", 0.01)
     released, slow = threading.Event(), threading.Event()
 
     def hang(_: Sequence[Export]) -> None:
