@@ -44,14 +44,15 @@ RENEWAL_SECONDS = 3.0
 class DrainReport:
     """What drains did.
 
-    `exports` were exported in `calls` of the exporter, and `dead` became dead letters.
-    `problems` are errors of failed calls. `hung` counts calls that did not return: the process
-    should end when its other work is done.
+    `exports` were exported in `calls` of the exporter, and `dead` became dead letters. `failed`
+    counts failures that the storage has, whose errors are in `problems`. `hung` counts calls that
+    did not return: the process should end when its other work is done.
     """
 
     exports: int = 0
     calls: int = 0
     dead: int = 0
+    failed: int = 0
     hung: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -60,6 +61,7 @@ class DrainReport:
         self.exports += other.exports
         self.calls += other.calls
         self.dead += other.dead
+        self.failed += other.failed
         self.hung += other.hung
         self.problems += other.problems
 
@@ -207,10 +209,11 @@ class _Drain:
 
     def _record_failure(self, error: Exception, rows: pa.RecordBatch) -> None:
         self._failures += 1
+        self.report.failed += 1
         self.report.hung += isinstance(error, HungCallError)
         text = f"{describe_place(self.queue, self.bucket, rows)}: {describe_failure(error)}"
-        # A receiver may be away for days, for every bucket.
-        self._add_problem(text, logging.WARNING if self._failures == 1 else logging.INFO)
+        # A receiver may be away for days, for every bucket, so the drain of the queue warns once.
+        self._add_problem(text, logging.INFO)
         due_ms = self.instance.clock() + int(1000 * backoff_seconds(self._failures))
         self.store.record_failure(
             self.queue.name, self.bucket, self.owner, text, is_refusal(error), due_ms

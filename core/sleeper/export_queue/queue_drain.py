@@ -73,6 +73,7 @@ class QueueDrain:
         self._threads = ThreadPoolExecutor(parallel, f"drain of {queue.name}")
         self._lock = threading.Lock()
         self._idle: list[TimedExporter] = []
+        self._is_failing = False
         self._calls: dict[int, float] = {}
 
     def close(self) -> None:
@@ -120,6 +121,7 @@ class QueueDrain:
             ended, _ = wait(run.running, _LIST_SECONDS, FIRST_COMPLETED)
             for future in ended:
                 del run.running[future]
+                self._log_failure(future.result())
                 run.report.add(future.result())
             run.on_exports(run.report.exports)
             return True
@@ -127,6 +129,13 @@ class QueueDrain:
             return False
         time.sleep(_LIST_SECONDS)
         return True
+
+    def _log_failure(self, report: DrainReport) -> None:
+        """Warns of the first failed call after a success, not of each bucket."""
+        if report.failed and not self._is_failing:
+            logger.warning("%s", report.problems[-1])
+        if report.calls:
+            self._is_failing = report.failed > 0
 
     def _take_group(self, due: deque[BucketStatus]) -> list[BucketStatus]:
         """Takes the next buckets to drain together: one, unless the exporter combines them."""

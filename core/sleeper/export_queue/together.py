@@ -94,7 +94,8 @@ class DrainTogether:
         """Counts a failure of each bucket, so that the next process drains them one by one."""
         store, queue = self.instance.jobs.export_store(), self.queue
         due_ms = self.instance.clock() + int(backoff_seconds(1) * 1000)
+        problems = []
         for bucket in self._items:
-            text = f"{describe_place(queue, bucket)}: {describe_failure(error)}"
-            store.record_failure(queue.name, bucket, self.owner, text, False, due_ms)
-        return DrainReport(calls=1, hung=1)
+            problems.append(f"{describe_place(queue, bucket)}: {describe_failure(error)}")
+            store.record_failure(queue.name, bucket, self.owner, problems[-1], False, due_ms)
+        return DrainReport(calls=1, failed=1, hung=1, problems=problems[-1:])

@@ -1,5 +1,6 @@
 """Drains of all buckets of a queue by several threads."""
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -83,6 +84,26 @@ def test_a_drain_that_waits_ends_when_refused_exports_are_dead(
     with closing(QueueDrain(queue.instance, queue.queue, parallel=1)) as drain:
         report = drain.run(let_time_pass, waits=True)
     assert (report.exports, report.dead, queue.pending) == (39, 1, 0)
+
+
+def test_a_receiver_that_is_away_is_one_warning_until_a_call_succeeds(
+    queue: StoredQueue, exporter: Recorder, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Sequence[Export]) -> None:
+        raise ConnectionError("refused")
+
+    queue.add(*((key, 1, 1) for key in KEYS))
+    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+        for before, pending in ((fail, 40), (fail, 40), (lambda _: None, 0)):
+            exporter.before = before
+            clock.pass_seconds(60)
+            drain.run(lambda: False)
+            assert queue.pending == pending
+        queue.add(*((key, 2, 2) for key in KEYS))
+        exporter.before = fail
+        drain.run(lambda: False)
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 2
 
 
 def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
