@@ -45,15 +45,15 @@ def use_instance(context: typer.Context) -> Iterator["Instance"]:
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Parses `PROPERTY=VALUE` arguments; an empty value unsets a property."""
+    """Parses `NAME=VALUE` arguments; an empty value unsets a property."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise typer.BadParameter(f"invalid setting: {text!r} (expected PROPERTY=VALUE)")
+            raise typer.BadParameter(f"invalid setting: {text!r} (expected NAME=VALUE)")
         if name in settings:
-            raise typer.BadParameter(f"duplicate property: {name}")
+            raise typer.BadParameter(f"duplicate name: {name}")
         settings[name] = value
     return settings
 

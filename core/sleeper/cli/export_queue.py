@@ -93,7 +93,8 @@ def create(
         typer.Option(
             "--exporter",
             metavar="EXPORTER",
-            help="Receiver: table:OTHER, postgres://USER@HOST/DATABASE?table=T, "
+            help="Receiver: table:OTHER (created if it is missing), "
+            "postgres://USER@HOST/DATABASE?table=T, "
             "redis://HOST:6379/0?prefix=P, webhook:URL, kafka://BROKER/TOPIC, sqs:QUEUE, "
             "opensearch:https://HOST:9200/INDEX, python:NAME of a wheel, or null:.",
         ),
@@ -182,6 +183,7 @@ def create(
     from sleeper.export_queue.parsing import QueueOptions, split_names
     from sleeper.export_queue.service import create_queue
 
+    is_known = any(each.name == name for each in instance.jobs.export_store().list())
     queue = create_queue(
         instance,
         name,
@@ -199,7 +201,7 @@ def create(
         ),
         replace,
     )
-    done = "changed" if replace else "created"
+    done = "changed" if is_known else "created"
     note(f"{done} export queue {name}: {table} on {queue.source.value} -> {exporter}")
 
 
@@ -316,8 +318,7 @@ def drain(
     if status.pending or status.lag:
         problem = f": {done.problems[-1]}" if done.problems else ""
         raise InvalidRequestError(
-            f"export queue {name!r}: {pluralize(status.pending, 'export')} and "
-            f"{pluralize(status.lag, 'transaction')} remain{problem}"
+            f"export queue {name!r} is not empty: {status.describe_left()}{problem}"
         )
 
 

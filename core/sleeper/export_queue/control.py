@@ -18,6 +18,7 @@ from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import ExportStore
+from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10
 
@@ -72,6 +73,15 @@ class QueueStatus:
     dead: int
     oldest_ms: int | None
     failing: tuple[FailingBucket, ...]
+
+    def describe_left(self) -> str:
+        """Returns what the queue has, such as `2 exports pending`; an empty text for nothing."""
+        counts = (
+            (self.pending, "export", "pending"),
+            (self.dead, "export", "dead"),
+            (self.lag, "transaction", "not taken up"),
+        )
+        return ", ".join(f"{pluralize(n, noun)} {what}" for n, noun, what in counts if n)
 
 
 @dataclass(frozen=True, slots=True)

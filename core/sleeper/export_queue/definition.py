@@ -107,8 +107,13 @@ class ExportQueue:
                 )
         for each in (*self.keys, *self.values):
             if each.name in (SEQUENCE, GONE):
-                raise InvalidRequestError(f"{what}: the field name {each.name!r} is reserved")
-        _ = self.schema  # checks the names of fields
+                raise InvalidRequestError(
+                    f"{what}: the field name {each.name!r} is reserved (expected another name)"
+                )
+        try:
+            _ = self.schema  # checks the names of fields
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{what}: {error}") from error
 
     @cached_property
     def schema(self) -> Schema:

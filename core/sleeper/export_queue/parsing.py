@@ -95,7 +95,10 @@ def _find_field(queue: str, schema: Schema, source: ExportSource, text: str) -> 
             f"export queue {queue!r}: field {text!r} has a type (expected the name of a field of "
             f"the table, because the queue is on {source.value})"
         )
-    return Field(name, parse_type(kind))
+    try:
+        return Field(name, parse_type(kind))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"export queue {queue!r}: field {name!r}: {error}") from error
 
 
 def check_source(queue: ExportQueue, table_name: str, is_snapshot_table: bool) -> None:

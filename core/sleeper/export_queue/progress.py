@@ -8,6 +8,7 @@ from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.lookup import FoundQueue, find_queue
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import TakenUp
+from sleeper.reports.output import pluralize
 
 _STUCK_SECONDS = 5.0
 
@@ -66,7 +67,7 @@ class ExportWatch:
         problems = []
         if waiting:
             exports = sum(status.exports for status in waiting)
-            problems.append(f"{exports:,} exports wait: {waiting[0].error}")
+            problems.append(f"{pluralize(exports, 'export')} pending: {waiting[0].error}")
         stuck = self._find_stuck(found) if found.lag else None
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")

@@ -83,8 +83,8 @@ def create_queue(
 def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
     """Deletes a queue with its dead letters.
 
-    InvalidRequestError if exports are waiting, or transactions are not taken up yet, unless
-    `discard` loses them.
+    InvalidRequestError if exports are pending or dead, or transactions are not taken up yet,
+    unless `discard` loses them.
     """
     store = instance.jobs.export_store()
     registered = store.find(name)
@@ -98,19 +98,10 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
         is_present = any(each.name == name for each in now.export_queues.all())
     if is_present and registered.generation and not discard:
         status = queue_status(instance, name)
-        waiting = [
-            f"{number:,} {noun}"
-            for number, noun in (
-                (status.pending, "exports wait"),
-                (status.dead, "exports are dead letters"),
-                (status.lag, "transactions are not taken up"),
-            )
-            if number
-        ]
-        if waiting:
+        if left := status.describe_left():
             raise InvalidRequestError(
-                f"export queue {name!r} is not empty: {', '.join(waiting)} (expected none: export "
-                "them with `sleeper export-queue drain`, or lose them with --discard)"
+                f"export queue {name!r} is not empty: {left} (expected none: export them with "
+                "`sleeper export-queue drain`, or lose them with --discard)"
             )
     state.commit_or_raise(DeleteExportQueue(name))
     release_holds(state, name)

@@ -39,7 +39,7 @@ def test_exports_of_transactions_wait_and_are_exported(
     ]
     (status,) = instance.export_queues()
     assert (status.name, status.pending, status.lag) == ("out", 2, 0)
-    with pytest.raises(InvalidRequestError, match="'out' is not empty: 2 exports wait"):
+    with pytest.raises(InvalidRequestError, match="'out' is not empty: 2 exports pending"):
         queue.delete()
     assert queue.resume() == 0
     assert instance.export_queue("out").drain().exports == 2

@@ -46,7 +46,7 @@ def test_a_queue_is_created_filled_drained_and_deleted(sleeper: Sleeper, here: P
     assert (before["on"], before["exporter"], before["buckets"]) == ("ingest", "null:", 7)
     assert (before["state"], before["lag"], before["pending"]) == ("active", 1, 0)
     refused = error_of(sleeper("export-queue", "delete", "out"))
-    assert refused.startswith("export queue 'out' is not empty: 1 transactions are not taken up")
+    assert refused.startswith("export queue 'out' is not empty: 1 transaction not taken up")
     drained = sleeper("export-queue", "drain", "out")
     assert drained.status == 0
     assert drained.stderr.startswith("2 exports of queue out, ")
@@ -69,7 +69,7 @@ def test_waiting_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
     assert sleeper("export-queue", "pause", "out").stderr == "paused export queue out\n"
     drained = sleeper("export-queue", "drain", "out")
     assert drained.status == 1
-    assert "error: export queue 'out': 2 exports and 0 transactions remain" in drained.stderr
+    assert "error: export queue 'out' is not empty: 2 exports pending" in drained.stderr
     status = status_of(sleeper)
     assert (status["state"], status["lag"], status["pending"]) == ("paused", 0, 2)
     rows = sleeper("export-queue", "peek", "out", "--format", "json").rows
@@ -82,7 +82,7 @@ def test_waiting_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
     assert sleeper("export-queue", "peek", "out", "--dead").stderr == "0 dead exports\n"
     assert "pending   2 exports, " in sleeper("export-queue", "status", "out").stdout
     refused = error_of(sleeper("export-queue", "delete", "out"))
-    assert refused.startswith("export queue 'out' is not empty: 2 exports wait (expected none")
+    assert refused.startswith("export queue 'out' is not empty: 2 exports pending (expected none")
     assert sleeper("export-queue", "resume", "out").stderr == "resumed export queue out\n"
     assert sleeper("export-queue", "redrive", "out").stderr == (
         "0 dead exports of queue out pending again\n"
@@ -130,8 +130,12 @@ def test_a_queue_gets_another_exporter(sleeper: Sleeper, here: Path) -> None:
         (("--key", "people"), "'out': key field 'people' is nullable (expected a field that is"),
         (("--key", ""), "the table has no field ''"),
         (("--key", "city:StringType"), "field 'city:StringType' has a type (expected the name of"),
-        (("--key", "city,city"), "city"),
-        (("--value", "city"), "city"),
+        (("--key", "city,city"), "queue 'out': field 'city' is declared more than once"),
+        (("--value", "city"), "queue 'out': field 'city' is declared more than once"),
+        (("--on", "transaction", "--key", "x:Text"), "'out': field 'x': unknown type 'Text'"),
+        (("--exporter", "null"), "exporter 'null' has no colon (expected one of: kafka:, null:"),
+        (("--exporter", "table:"), "export queue 'out': table name '' has 0 characters"),
+        (("--exporter", "webhook:https://exa mple/x"), "invalid URL (expected https://HOST/PATH)"),
         (("--on", "rows"), "unknown source of exports 'rows' (expected one of: transaction, inge"),
         (("--on", "ingst"), "did you mean ingest?"),
         (("--on", "snapshot"), "'out' on snapshot: table 'cities' is no snapshot table (expected"),
@@ -164,6 +168,16 @@ def test_errors_of_a_creation_are_one_line(
 def test_an_unknown_queue_is_an_error(sleeper: Sleeper, here: Path, command: str) -> None:
     missing = error_of(sleeper("export-queue", command, "none"))
     assert "export queue 'none' does not exist" in missing
+
+
+def test_a_replacement_of_a_queue_that_does_not_exist_creates_it(
+    sleeper: Sleeper, here: Path
+) -> None:
+    made = sleeper(*CREATE, *NULL, "--replace")
+    assert (made.status, made.stderr) == (
+        0,
+        "created export queue out: cities on ingest -> null:\n",
+    )
 
 
 def test_a_name_is_unique_in_the_instance(sleeper: Sleeper, here: Path) -> None:

@@ -76,7 +76,7 @@ def test_an_unknown_kind_is_refused_with_the_nearest_one(instance: Instance) -> 
     queue = with_exporter("webhok:http://localhost")
     with pytest.raises(
         InvalidRequestError,
-        match=r"queue 'counts': unknown kind of exporter 'webhok'.*did you mean webhook",
+        match=r"queue 'counts': unknown kind of exporter 'webhok'; did you mean webhook\?",
     ):
         check_exporter(instance, queue)
 

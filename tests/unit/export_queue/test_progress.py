@@ -81,7 +81,7 @@ def test_exports_that_are_retried_without_limit_are_no_work_but_a_problem(
     take_up(instance, "q")
     fail(error, False)
     work = ExportWatch(instance).look()
-    assert (work.is_busy, work.problems) == (False, (f"1 exports wait: {error}",))
+    assert (work.is_busy, work.problems) == (False, (f"1 export pending: {error}",))
 
 
 def test_a_paused_queue_has_no_work(instance: Instance, table: sleeper.Table) -> None:
@@ -108,7 +108,7 @@ def test_a_queue_that_cannot_take_up_is_named(
     assert watch.look().is_busy
     work = watch.look()
     assert not work.is_busy
-    assert work.problems[0] == f"3,000 exports wait: {AWAY}"
+    assert work.problems[0] == f"3,000 exports pending: {AWAY}"
     assert work.problems[1].startswith("export queue 'q': ")
     instance.change_properties({"sleeper.export.queue.waiting.bytes.max": ""})
     take_up(instance, "q")

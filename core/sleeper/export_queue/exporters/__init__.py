@@ -56,10 +56,15 @@ def drains_together(queue: ExportQueue) -> bool:
 
 def _module(queue: ExportQueue) -> _ExporterModule:
     kind = queue.exporter.kind
+    known = ", ".join(f"{name}:" for name in _MODULES)
     if kind not in _MODULES:
-        known = ", ".join(f"{name}:" for name in _MODULES)
         raise InvalidRequestError(
-            f"export queue {queue.name!r}: unknown kind of exporter {kind[:40]!r} "
-            f"(expected one of {known}){did_you_mean(kind, _MODULES)}"
+            f"export queue {queue.name!r}: unknown kind of exporter {kind[:40]!r}"
+            f"{did_you_mean(kind, _MODULES)} (expected one of: {known})"
+        )
+    if ":" not in queue.exporter.text:
+        raise InvalidRequestError(
+            f"export queue {queue.name!r}: exporter {kind!r} has no colon (expected one of: "
+            f"{known}, and the receiver)"
         )
     return cast(_ExporterModule, importlib.import_module(f"{__name__}.{_MODULES[kind]}"))

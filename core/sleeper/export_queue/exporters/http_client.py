@@ -6,6 +6,7 @@ or a query may contain a secret, and never the secrets that requests contain.
 """
 
 import http.client
+import re
 import ssl
 import time
 from collections.abc import Container, Mapping
@@ -27,6 +28,7 @@ _PART_OF_TIMEOUT = 0.8
 _ANSWER_BYTES_MAX = 16 * 1_048_576
 _PIECE_BYTES = 65_536
 _SHOWN_CHARACTERS = 200
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
@@ -70,10 +72,10 @@ def parse_address(queue: ExportQueue) -> HttpAddress:
     where = exporter_name(queue)
     try:
         parts = urlsplit(queue.exporter.target)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname or "", parts.port
     except ValueError:
         raise InvalidRequestError(f"{where}: invalid URL (expected https://HOST/PATH)") from None
-    if parts.scheme not in ("http", "https") or not host or not host.isascii():
+    if parts.scheme not in ("http", "https") or _HOST.fullmatch(host) is None:
         raise InvalidRequestError(f"{where}: invalid URL (expected https://HOST/PATH)")
     if parts.username is not None or parts.password is not None:
         raise InvalidRequestError(

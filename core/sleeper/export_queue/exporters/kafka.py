@@ -60,6 +60,12 @@ _LOG_CRITICAL = 2
 def check(_instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the settings are invalid. Connects to nothing."""
     check_options(queue, _OPTIONS)
+    if "@" in queue.exporter.target:
+        raise InvalidRequestError(
+            f"{exporter_name(queue)}: the brokers have a user or password, which would be stored "
+            "(expected option sasl.username, and --password env:NAME, file:PATH or "
+            "secret:NAME-OR-ARN)"
+        )
     check_text(queue, "target", queue.exporter.target, _TARGET, "kafka://BROKER:PORT/TOPIC")
     read_flag(queue, "tombstones", default=True)
     options, where = queue.exporter.options, exporter_name(queue)

@@ -27,7 +27,10 @@ _WIDER: dict[FieldType, FieldType] = {
 
 def create_target(instance: Instance, queue: ExportQueue, name: str) -> None:
     """Creates the table unless it exists: the newest rows by sequence, in order of the keys."""
-    check_table_name(name)
+    try:
+        check_table_name(name)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"export queue {queue.name!r}: {error}") from error
     try:
         instance.tables.index.find(name)
     except NotFoundError:
