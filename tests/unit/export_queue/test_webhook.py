@@ -1,9 +1,11 @@
 """Tests of the exporter to a webhook: settings, statuses and what errors show."""
 
+import contextlib
 import hashlib
 import hmac
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ import pytest
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
-from sleeper.export_queue.exporters import webhook
+from sleeper.export_queue.exporters import http_client, webhook
 from sleeper.instance import Instance
 from tests.export_batches import make_batch, make_queue
 from tests.servers.http_receivers import Answer, HttpServer, Request, http_server, make_certificate
@@ -208,6 +210,43 @@ def test_a_receiver_that_does_not_answer_is_away(instance: Instance) -> None:
         exporter = webhook.make(instance, queue)
         with pytest.raises(UnavailableError, match="no answer in time"):
             exporter.export(make_batch(queue, [("a", {}, 1)]))
+
+
+@pytest.mark.slow
+def test_an_answer_that_arrives_byte_by_byte_does_not_hold_the_exporter(
+    instance: Instance,
+) -> None:
+    ended = threading.Event()
+
+    def answer_slowly(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not ended.wait(0.02):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_slowly, args=(listener,))
+        thread.start()
+        queue = make_queue(
+            f"webhook:http://127.0.0.1:{listener.getsockname()[1]}", timeout_seconds=1
+        )
+        try:
+            with pytest.raises(UnavailableError, match="no answer in time"):
+                webhook.make(instance, queue).export(make_batch(queue, [("a", {}, 1)]))
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_an_answer_above_the_limit_is_not_kept_in_memory(
+    send: Send, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "_ANSWER_BYTES_MAX", 100_000)
+    server.answers = [Answer(200, b" " * 200_000)]
+    with pytest.raises(UnavailableError, match="the answer has more than 100,000 bytes"):
+        send()
 
 
 def test_only_certificates_of_known_authorities_are_trusted(
