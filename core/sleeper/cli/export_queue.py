@@ -302,7 +302,7 @@ def drain(
       sleeper export-queue drain shop
       sleeper export-queue drain shop --seconds 60
     """
-    from sleeper.export_queue.control import queue_status
+    from sleeper.export_queue.control import QueueState, queue_status
     from sleeper.export_queue.drain_now import drain_now
     from sleeper.reports.output import pluralize
 
@@ -317,6 +317,8 @@ def drain(
     status = queue_status(instance, name)
     if status.pending or status.lag:
         problem = f": {done.problems[-1]}" if done.problems else ""
+        if status.state is QueueState.PAUSED:
+            problem = ": it is paused (continue it with `sleeper export-queue resume`)"
         raise InvalidRequestError(
             f"export queue {name!r} is not empty: {status.describe_left()}{problem}"
         )

@@ -142,7 +142,7 @@ def _describe_status(status: "RunStatus") -> str:
         if waiting or status.running.get(queue)
     ]
     if status.exports:
-        queues.append(f"{pluralize(status.exports, 'export')} waiting")
+        queues.append(f"{pluralize(status.exports, 'export')} pending")
     return "; ".join(queues) or "idle"
 
 
@@ -155,6 +155,6 @@ def _summarize_run(status: "RunStatus") -> str:
     if status.workers_died:
         parts.append(f"{pluralize(status.workers_died, 'worker')} died")
     if status.exports and status.idle:
-        parts.append(f"{pluralize(status.exports, 'export')} waiting")
+        parts.append(f"{pluralize(status.exports, 'export')} pending")
     end = "no work left" if status.idle else "work may remain"
     return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"

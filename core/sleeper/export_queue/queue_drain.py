@@ -121,7 +121,8 @@ class QueueDrain:
             ended, _ = wait(run.running, _LIST_SECONDS, FIRST_COMPLETED)
             for future in ended:
                 del run.running[future]
-                self._log_failure(future.result())
+                if not waits:
+                    self._log_failure(future.result())
                 run.report.add(future.result())
             run.on_exports(run.report.exports)
             return True
@@ -131,7 +132,10 @@ class QueueDrain:
         return True
 
     def _log_failure(self, report: DrainReport) -> None:
-        """Warns of the first failed call after a success, not of each bucket."""
+        """Warns of the first failed call after a success, not of each bucket.
+
+        The caller of a run that waits shows the problems itself.
+        """
         if report.failed and not self._is_failing:
             logger.warning("%s", report.problems[-1])
         if report.calls:

@@ -168,7 +168,8 @@ class _Runner:
         if len(self._exporter) or (work.is_busy if until_idle else work.positions):
             self._exporter.keep_up(lambda: 0)
         for problem in work.problems if until_idle and not work.is_busy else ():
-            self._add_problem(problem)
+            if problem not in self._status.problems:
+                self._add_problem(problem)
         return work.is_busy or work != before
 
     def _is_busy(self) -> bool:

@@ -69,7 +69,9 @@ def test_waiting_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
     assert sleeper("export-queue", "pause", "out").stderr == "paused export queue out\n"
     drained = sleeper("export-queue", "drain", "out")
     assert drained.status == 1
-    assert "error: export queue 'out' is not empty: 2 exports pending" in drained.stderr
+    assert (
+        "error: export queue 'out' is not empty: 2 exports pending: it is paused" in drained.stderr
+    )
     status = status_of(sleeper)
     assert (status["state"], status["lag"], status["pending"]) == ("paused", 0, 2)
     rows = sleeper("export-queue", "peek", "out", "--format", "json").rows

@@ -53,7 +53,7 @@ def test_exports_that_wait_are_shown(sleeper: Sleeper, statuses: list[object]) -
     statuses += [replace(BUSY, exports=1_234), replace(DONE, exports=1)]
     result = sleeper("run", "--until-idle")
     progress, summary = result.stderr.splitlines()
-    assert progress == "ingest 1 running, 2 waiting; 1,234 exports waiting"
+    assert progress == "ingest 1 running, 2 waiting; 1,234 exports pending"
     assert "1 worker died, 1 export waiting in 12.3 s; no work left" in summary
 
 
