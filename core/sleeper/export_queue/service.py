@@ -25,7 +25,7 @@ from sleeper.export_queue.parsing import (
     define_queue,
     replace_queue,
 )
-from sleeper.export_queue.take_up import first_position
+from sleeper.export_queue.take_up import first_position, take_up
 from sleeper.export_queue.version_hold import release_holds
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import TakenUp
@@ -37,6 +37,8 @@ from sleeper.statestore.transactions.export_queues import (
     follower_of,
 )
 from sleeper.tables import find_table
+
+_TAKE_UP_SECONDS = 10.0
 
 
 def create_queue(
@@ -97,15 +99,20 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
     with state.reading() as now:
         is_present = any(each.name == name for each in now.export_queues.all())
     if is_present and registered.generation and not discard:
-        status = queue_status(instance, name)
-        if left := status.describe_left():
-            raise InvalidRequestError(
-                f"export queue {name!r} is not empty: {left} (expected none: export them with "
-                "`sleeper export-queue drain`, or lose them with --discard)"
-            )
+        _check_empty(instance, name)
     state.commit_or_raise(DeleteExportQueue(name))
     release_holds(state, name)
     store.remove(name)
+
+
+def _check_empty(instance: Instance, name: str) -> None:
+    """Takes up what the table has, and raises InvalidRequestError if exports are left."""
+    take_up(instance, name, _TAKE_UP_SECONDS)
+    if left := queue_status(instance, name).describe_left():
+        raise InvalidRequestError(
+            f"export queue {name!r} is not empty: {left} (expected none: export them with "
+            "`sleeper export-queue drain`, or lose them with --discard)"
+        )
 
 
 def _check_name(

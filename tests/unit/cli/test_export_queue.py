@@ -46,7 +46,7 @@ def test_a_queue_is_created_filled_drained_and_deleted(sleeper: Sleeper, here: P
     assert (before["on"], before["exporter"], before["buckets"]) == ("ingest", "null:", 7)
     assert (before["state"], before["lag"], before["pending"]) == ("active", 1, 0)
     refused = error_of(sleeper("export-queue", "delete", "out"))
-    assert refused.startswith("export queue 'out' is not empty: 1 transaction not taken up")
+    assert refused.startswith("export queue 'out' is not empty: 2 exports pending")
     drained = sleeper("export-queue", "drain", "out")
     assert drained.status == 0
     assert drained.stderr.startswith("2 exports of queue out, ")
