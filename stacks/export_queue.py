@@ -172,7 +172,7 @@ def _add_alarms(
     add("exports-dead", "exports were refused and are dead letters", dead, 1, 1)
     minutes = deployment.get(EXPORT_ALARM_MINUTES)
     if minutes:
-        what = f"an export has waited for {minutes} minutes"
+        what = f"an export has been pending for {minutes} minutes"
         add("exports-late", what, oldest, 60 * minutes, 1)
     what = f"exports of a queue were not taken up for {_PROBLEM_MINUTES} minutes"
     add("exports-not-taken-up", what, problems, 1, _PROBLEM_MINUTES)

@@ -97,7 +97,7 @@ class Jobs:
     `queues` are the instance's queues, and `queue` opens one. `external_queue` opens a queue of SQS
     by its URL or name. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
-    `export_store` has the waiting exports of export queues.
+    `export_store` has the pending exports of export queues.
     Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
     """
 

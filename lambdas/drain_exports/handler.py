@@ -1,4 +1,4 @@
-"""Gives waiting exports to the exporters of their queues."""
+"""Gives pending exports to the exporters of their queues."""
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 

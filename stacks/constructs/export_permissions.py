@@ -18,7 +18,7 @@ from stacks.deployment import Deployment
 
 
 def use_export_queues(of: Deployment) -> list[Permission]:
-    """Allows reading and changing queues and their waiting exports."""
+    """Allows reading and changing queues and their pending exports."""
     actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
     objects = objects_in(of, TABLE_DATA, "export-queues/*")
     return [

@@ -14,9 +14,9 @@ from sleeper.jobs.export_store import (
     ExportStore,
     NewDeadLetter,
     NewItem,
+    PendingItem,
     RegisteredQueue,
     TakenUp,
-    WaitingItem,
 )
 from tests.contracts.conftest import Store
 
@@ -38,7 +38,7 @@ def add(store: ExportStore, *items: NewItem, to: int = 8) -> None:
     store.add("q", 7, items, TakenUp(to))
 
 
-def contents(items: Sequence[WaitingItem]) -> list[bytes]:
+def contents(items: Sequence[PendingItem]) -> list[bytes]:
     return [each.content for each in items]
 
 

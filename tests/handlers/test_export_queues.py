@@ -145,7 +145,7 @@ def test_the_schedule_finds_what_events_missed_and_publishes_metrics(
     result = aws.call(functions.follow_exports)
     assert (result["exports"], result["problems"]) == (4, 0)
     (metric,) = metrics_in(capsys.readouterr().out)
-    assert (metric["ExportsWaiting"], metric["kind"]) == ([4.0], "export-queue")
+    assert (metric["ExportsPending"], metric["kind"]) == ([4.0], "export-queue")
     assert metric["ExportQueueProblems"] == metric["ExportsDead"] == [0.0]
     aws.take(QUEUE, functions.drain_exports)
     assert sorted(receiver.keys) == [1, 2, 3, 4]

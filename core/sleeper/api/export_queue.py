@@ -28,7 +28,7 @@ class ExportQueue:
     def peek(
         self, limit: int = 20, bucket: int | None = None, dead: bool = False
     ) -> Sequence[PeekedExports]:
-        """Returns the first exports that wait, or the oldest dead ones, and changes nothing.
+        """Returns the first pending exports, or the oldest dead ones, and changes nothing.
 
         Each result has a `bucket` and its `rows`, an Arrow batch with the columns `sequence`,
         `__gone`, the keys and the values. There are at most `limit` rows in all.
@@ -45,7 +45,7 @@ class ExportQueue:
         return drain_now(self._instance, self.name, seconds)
 
     def pause(self) -> None:
-        """Pauses the queue: its exporter gets no more exports. They wait, and none is lost."""
+        """Pauses the queue: its exporter gets no more exports. They stay pending."""
         control.pause_queue(self._instance, self.name)
 
     def resume(self) -> int:
@@ -59,7 +59,7 @@ class ExportQueue:
     def delete(self, discard: bool = False) -> None:
         """Deletes the queue. The receiver keeps what it has.
 
-        Raises `InvalidRequestError` if exports wait, are dead letters or are not taken up, unless
+        Raises `InvalidRequestError` if exports are pending, dead or not taken up, unless
         `discard` loses them.
         """
         delete_queue(self._instance, self.name, discard)

@@ -1,4 +1,4 @@
-"""Contents of waiting exports: in their items, or as objects in the data bucket.
+"""Contents of pending exports: in their items, or as objects in the data bucket.
 
 An object is written before the item that names it, and deleted after it. A process that dies in
 between leaves an object that no item names, which `remove_all` or `sweep` deletes.

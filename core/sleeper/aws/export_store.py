@@ -33,9 +33,9 @@ from sleeper.jobs.export_store import (
     ExportCounts,
     NewDeadLetter,
     NewItem,
+    PendingItem,
     RegisteredQueue,
     TakenUp,
-    WaitingItem,
 )
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class DynamoExportStore:
         with suppress(NotFoundError):
             self._buckets(name).release(bucket, owner)
 
-    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[WaitingItem]:
+    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[PendingItem]:
         """See the port."""
         chosen: list[Item] = []
         size = 0
@@ -158,7 +158,7 @@ class DynamoExportStore:
         with ThreadPoolExecutor(_THREADS) as threads:
             contents = list(threads.map(self._content, chosen))
         return [
-            WaitingItem(item["item"], stored_counts(item["item"])[0], content)
+            PendingItem(item["item"], stored_counts(item["item"])[0], content)
             for item, content in zip(chosen, contents, strict=True)
             if content is not None
         ]

@@ -248,7 +248,8 @@ def peek(
         int | None, typer.Option("--bucket", metavar="N", help="Only this bucket. Default: all.")
     ] = None,
     dead: Annotated[
-        bool, typer.Option("--dead", help="Dead letters, with the errors, instead of pending.")
+        bool,
+        typer.Option("--dead", help="Dead letters, with the errors, instead of pending exports."),
     ] = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Largest number of exports.")
@@ -257,7 +258,7 @@ def peek(
         RowFormat, typer.Option("--format", "-o", "--output", help="Format of the rows.")
     ] = RowFormat.TABLE,
 ) -> None:
-    """Print the first exports that wait, and change nothing.
+    """Print the first pending exports, and change nothing.
 
     A row has the bucket, the sequence number, whether the key went, the key and the values.
 
@@ -327,7 +328,7 @@ def drain(
 @export_queues.command("pause")
 @instance_command
 def pause(instance: "Instance", name: QueueName) -> None:
-    """Pause a queue: its exporter gets no more exports. They wait, and none is lost.
+    """Pause a queue: its exporter gets no more exports. They stay pending.
 
     \b
     Example:
@@ -407,7 +408,8 @@ def delete(
     instance: "Instance",
     name: QueueName,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Lose exports that wait or are not taken up.")
+        bool,
+        typer.Option("--discard", help="Lose pending and dead exports, and those not taken up."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -424,7 +426,7 @@ def delete(
     from sleeper.export_queue.service import delete_queue
 
     if not yes and sys.stdin.isatty():
-        lost = " and its waiting exports" if discard else ""
+        lost = " and its pending exports" if discard else ""
         typer.confirm(f"delete export queue {name}{lost}?", abort=True, err=True)
     delete_queue(instance, name, discard)
     note(f"deleted export queue {name}")

@@ -58,7 +58,7 @@ class QueueStatus:
     """The state of an export queue.
 
     `lag` is the number of transactions that are not taken up. `pending` exports of
-    `pending_bytes` wait in buckets, the oldest since `oldest_ms`; `dead` ones are dead letters.
+    `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters.
     """
 
     name: str
@@ -86,7 +86,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class PeekedExports:
-    """Exports of one bucket that wait, or with an `error` those of a dead letter.
+    """Pending exports of one bucket, or with an `error` those of a dead letter.
 
     `rows` has the columns of `rows.rows_schema`.
     """
@@ -136,7 +136,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
 def peek(
     instance: Instance, name: str, bucket: int | None = None, limit: int = 20, dead: bool = False
 ) -> list[PeekedExports]:
-    """Returns the first exports that wait, or the oldest dead ones, and changes nothing.
+    """Returns the first pending exports, or the oldest dead ones, and changes nothing.
 
     At most `limit` rows in all; only those of one bucket if it is given. Items that are damaged
     are left out.
@@ -146,7 +146,7 @@ def peek(
         raise InvalidRequestError(
             f"export queue {name!r} has no bucket {bucket} (expected 0 to {queue.buckets - 1})"
         )
-    find = _dead_exports if dead else _waiting_exports
+    find = _dead_exports if dead else _pending_exports
     peeked: list[PeekedExports] = []
     for each in find(instance.jobs.export_store(), queue, bucket, limit):
         if limit <= 0:
@@ -156,7 +156,7 @@ def peek(
     return peeked
 
 
-def _waiting_exports(
+def _pending_exports(
     store: ExportStore, queue: ExportQueue, bucket: int | None, _limit: int
 ) -> Iterator[PeekedExports]:
     for status in store.buckets(queue.name):
@@ -190,7 +190,7 @@ def resume_queue(instance: Instance, name: str) -> int:
 
 
 def redrive(instance: Instance, name: str) -> int:
-    """Makes the dead letters of a queue waiting exports again. Returns the number of exports."""
+    """Makes the dead letters of a queue pending exports again. Returns the number of exports."""
     return instance.jobs.export_store().redrive(name)
 
 

@@ -31,7 +31,7 @@ from sleeper.export_queue.isolation import (
 )
 from sleeper.export_queue.rows import rows_schema
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus, ExportStore, NewDeadLetter, WaitingItem
+from sleeper.jobs.export_store import BucketStatus, ExportStore, NewDeadLetter, PendingItem
 from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class _Drain:
             if not items or not self._export(items):
                 return
 
-    def _export(self, items: Sequence[WaitingItem]) -> bool:
+    def _export(self, items: Sequence[PendingItem]) -> bool:
         """Exports items and deletes them. False if a call failed."""
         try:
             try:
@@ -157,7 +157,7 @@ class _Drain:
         self._failures = self._refusals = 0
         return True
 
-    def _export_together(self, items: Sequence[WaitingItem]) -> None:
+    def _export_together(self, items: Sequence[PendingItem]) -> None:
         try:
             rows = merge_items(self.queue, [item.content for item in items])
         except DataError as error:
@@ -168,7 +168,7 @@ class _Drain:
                 raise FailedCallError(refusal, batch)
         self._settle(items, rows.num_rows, [])
 
-    def _export_alone(self, item: WaitingItem, failed: FailedCallError | None) -> None:
+    def _export_alone(self, item: PendingItem, failed: FailedCallError | None) -> None:
         """Exports an item without refused exports. `failed` is a failed call with some of it."""
         try:
             rows = merge_items(self.queue, [item.content])
@@ -198,7 +198,7 @@ class _Drain:
         return self.until() or self.store.find(self.queue.name).is_paused
 
     def _settle(
-        self, items: Sequence[WaitingItem], exports: int, dead: Sequence[NewDeadLetter]
+        self, items: Sequence[PendingItem], exports: int, dead: Sequence[NewDeadLetter]
     ) -> None:
         removed = [item.id for item in items]
         self.store.settle(self.queue.name, self.bucket, self.owner, removed, dead)

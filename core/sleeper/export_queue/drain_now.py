@@ -29,7 +29,7 @@ def drain_now(
     while True:
         left = _ROUND_SECONDS if ends_at is None else max(0.0, ends_at - time.monotonic())
         taken = take_up(instance, name, min(left, _ROUND_SECONDS))
-        # All of it at the end, and before that what the limit of waiting exports requires.
+        # All of it at the end, and before that what the limit of pending exports requires.
         seconds = (None if ends_at is None else left) if taken.is_complete else _ROUND_SECONDS
         count_more = partial(_count, on_exports, report.exports)
         drained = drain_queue(instance, name, seconds, on_exports=count_more)

@@ -93,19 +93,19 @@ def follow_all(instance: Instance) -> FollowReport:
 def gather_export_metrics(instance: Instance, report: FollowReport) -> dict[Metric, int]:
     """Returns the metrics of all queues, after a schedule's run."""
     store, now_ms = instance.jobs.export_store(), instance.clock()
-    waiting = dead = oldest_ms = 0
+    pending = dead = oldest_ms = 0
     queues = store.list()
     for queue in queues:
         try:
             counts, buckets = store.counts(queue.name), store.buckets(queue.name)
         except NotFoundError:
             continue  # deleted meanwhile
-        waiting, dead = waiting + counts.pending, dead + counts.dead
+        pending, dead = pending + counts.pending, dead + counts.dead
         oldest_ms = max(oldest_ms, *(now_ms - each.oldest_ms for each in buckets), 0)
     if not queues:
         return {}
     return {
-        Metric.EXPORTS_WAITING: waiting,
+        Metric.EXPORTS_PENDING: pending,
         Metric.EXPORTS_DEAD: dead,
         Metric.OLDEST_EXPORT_SECONDS: oldest_ms // 1000,
         Metric.EXPORT_QUEUE_PROBLEMS: len(report.problems),

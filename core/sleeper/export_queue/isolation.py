@@ -13,7 +13,7 @@ from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.failures import describe_failure, describe_place, is_refusal, shorten
 from sleeper.export_queue.rows import encode_rows
-from sleeper.jobs.export_store import NewDeadLetter, WaitingItem
+from sleeper.jobs.export_store import NewDeadLetter, PendingItem
 
 _LETTERS_MAX = 50
 
@@ -121,7 +121,7 @@ def _make_letter(
 
 
 def make_damaged_letter(
-    queue: ExportQueue, bucket: int, item: WaitingItem, error: DataError
+    queue: ExportQueue, bucket: int, item: PendingItem, error: DataError
 ) -> NewDeadLetter:
     """Returns the dead letter of an item whose content cannot be read."""
     text = f"{describe_place(queue, bucket)}: {error}"

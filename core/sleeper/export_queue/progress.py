@@ -18,7 +18,7 @@ class ExportWork:
     """The work of an instance's queues.
 
     `positions` are the newest transaction and the position of each queue, by name. `pending` is the
-    number of exports that wait. `is_busy` means that a worker will do some of it. `problems` say
+    number of pending exports. `is_busy` means that a worker will do some of it. `problems` say
     why exports remain otherwise.
     """
 
@@ -63,15 +63,15 @@ class ExportWatch:
         pending = sum(status.exports for status in statuses)
         if found.registered.is_paused:
             return ExportWork(position, pending)
-        waiting = [status for status in statuses if not ends_by_itself(status)]
+        away = [status for status in statuses if not ends_by_itself(status)]
         problems = []
-        if waiting:
-            exports = sum(status.exports for status in waiting)
-            problems.append(f"{pluralize(exports, 'export')} pending: {waiting[0].error}")
+        if away:
+            exports = sum(status.exports for status in away)
+            problems.append(f"{pluralize(exports, 'export')} pending: {away[0].error}")
         stuck = self._find_stuck(found) if found.lag else None
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
-        is_busy = len(waiting) < len(statuses) or (found.lag > 0 and stuck is None)
+        is_busy = len(away) < len(statuses) or (found.lag > 0 and stuck is None)
         return ExportWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, found: FoundQueue) -> str | None:

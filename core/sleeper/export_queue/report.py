@@ -71,8 +71,8 @@ def _draw(status: QueueStatus) -> Iterator[str]:
     yield f"  exporter  {status.exporter}"
     yield f"  buckets   {status.buckets:,}"
     yield f"  lag       {pluralize(status.lag, 'transaction')} not taken up"
-    waiting = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
-    yield f"  pending   {waiting}{oldest}"
+    pending = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
+    yield f"  pending   {pending}{oldest}"
     yield f"  dead      {pluralize(status.dead, 'export')}{dead}"
     for each in status.failing[:_FAILING_SHOWN]:
         yield f"  failing   {_describe_failure(each)}"

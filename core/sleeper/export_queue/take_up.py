@@ -18,7 +18,7 @@ from sleeper.export_queue.items import make_items
 from sleeper.export_queue.sources import QueueSource
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import ExportStore, NewItem, RegisteredQueue, TakenUp
-from sleeper.properties.instance import EXPORT_QUEUE_WAITING_BYTES_MAX
+from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import follower_of
 from sleeper.tables import find_table
@@ -93,7 +93,7 @@ class _TakeUp:
         self._position = registered.taken_up
         self._ends_at = None if seconds_max is None else time.monotonic() + seconds_max
         properties = source.table.instance.properties()
-        self._waiting_bytes_max: int = properties.get(EXPORT_QUEUE_WAITING_BYTES_MAX)
+        self._pending_bytes_max: int = properties.get(EXPORT_QUEUE_PENDING_BYTES_MAX)
         self._exports = 0
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -119,8 +119,8 @@ class _TakeUp:
         """Returns why it ended before the newest transaction, if it did for a reason."""
         with contextlib.closing(self._source.read(self._position, newest)) as found:
             for exports in found:
-                if not self._rows and (waiting := self._find_overload()):
-                    return waiting
+                if not self._rows and (problem := self._find_overload()):
+                    return problem
                 self._to = exports.to
                 if exports.rows is not None and exports.rows.num_rows:
                     self._rows.append(exports.rows)
@@ -143,13 +143,12 @@ class _TakeUp:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
 
     def _find_overload(self) -> str | None:
-        waiting = self._store.counts(self._name).bytes
-        if waiting <= self._waiting_bytes_max:
+        size = self._store.counts(self._name).bytes
+        if size <= self._pending_bytes_max:
             return None
         return (
-            f"export queue {self._name!r}: {waiting:,} bytes of exports wait: "
-            f"{EXPORT_QUEUE_WAITING_BYTES_MAX.name} allows {self._waiting_bytes_max:,}, so no more "
-            "are taken up"
+            f"export queue {self._name!r}: the pending exports have {size:,} bytes, so no more are "
+            f"taken up ({EXPORT_QUEUE_PENDING_BYTES_MAX.name} allows {self._pending_bytes_max:,})"
         )
 
     def _store_step(self) -> None:

@@ -21,7 +21,7 @@ from sleeper.export_queue.failures import (
     describe_place,
 )
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus, WaitingItem
+from sleeper.jobs.export_store import BucketStatus, PendingItem
 from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class DrainTogether:
     exporter: Exporter
     owner: str
     must_stop: Callable[[], bool]
-    _items: dict[int, Sequence[WaitingItem]] = field(default_factory=dict)
+    _items: dict[int, Sequence[PendingItem]] = field(default_factory=dict)
 
     def run(self, buckets: Sequence[BucketStatus]) -> DrainReport | None:
         """Exports the first items of the buckets. Buckets of other workers are left out.

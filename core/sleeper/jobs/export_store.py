@@ -1,4 +1,4 @@
-"""The port of the storage of export queues: their registration, and exports waiting in buckets.
+"""The port of the storage of export queues: their registration, and pending exports in buckets.
 
 An *item* is a number of exports of one bucket. The content of items is opaque here.
 """
@@ -60,7 +60,7 @@ class NewItem:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingItem:
+class PendingItem:
     """A stored item. `id` is its stored id."""
 
     id: str
@@ -113,7 +113,7 @@ class DeadExports:
 
 @dataclass(frozen=True, slots=True)
 class ExportCounts:
-    """The numbers of waiting exports, their bytes, and dead exports of a queue."""
+    """The numbers of pending exports, their bytes, and dead exports of a queue."""
 
     pending: int
     bytes: int
@@ -167,7 +167,7 @@ class ExportStore(Protocol):
     def release(self, name: str, bucket: int, owner: str) -> None:
         """Ends the claim. Does nothing if it has ended."""
 
-    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[WaitingItem]:
+    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[PendingItem]:
         """Returns the first items of a bucket, at least one if there is any, up to the size."""
 
     def settle(

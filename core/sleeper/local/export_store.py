@@ -19,9 +19,9 @@ from sleeper.jobs.export_store import (
     ExportCounts,
     NewDeadLetter,
     NewItem,
+    PendingItem,
     RegisteredQueue,
     TakenUp,
-    WaitingItem,
 )
 from sleeper.statestore.database import Database
 
@@ -176,9 +176,9 @@ class LocalExportStore:
         with self._writing() as connection:
             _release(connection, name, bucket, owner)
 
-    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[WaitingItem]:
+    def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[PendingItem]:
         """See the port."""
-        items: list[WaitingItem] = []
+        items: list[PendingItem] = []
         size = 0
         with self._reading_queue(name) as connection:
             rows = connection.execute(
@@ -186,7 +186,7 @@ class LocalExportStore:
                 (name, bucket),
             )
             for row in rows:
-                item = WaitingItem(*row)
+                item = PendingItem(*row)
                 size += len(item.content)
                 if items and size > bytes_max:
                     break

@@ -120,7 +120,7 @@ EXPORT_SECRETS = declare("export.queue.secrets", STRING_LIST, (), Group.EXPORT_Q
 EXPORT_SQS_QUEUES = declare("export.queue.sqs.arns", STRING_LIST, (), Group.EXPORT_QUEUES, "The ARNs of the SQS queues that exporters may send to on AWS.", redeploy=True)
 EXPORT_SUBNETS = declare("export.queue.subnets", STRING_LIST, (), Group.EXPORT_QUEUES, "The subnets that exporters run in on AWS, from which receivers and the services of AWS can be reached. Default: no network of the account.", redeploy=True)
 EXPORT_SECURITY_GROUPS = declare("export.queue.security.groups", STRING_LIST, (), Group.EXPORT_QUEUES, "The security groups of exporters on AWS. Required with sleeper.export.queue.subnets.", redeploy=True)
-EXPORT_ALARM_MINUTES = declare("export.queue.alarm.minutes", whole_number(0, 7 * 24 * 60), 60, Group.EXPORT_QUEUES, "On AWS, the age of the oldest waiting export that raises an alarm, in minutes. 0: no alarm.", redeploy=True)
+EXPORT_ALARM_MINUTES = declare("export.queue.alarm.minutes", whole_number(0, 7 * 24 * 60), 60, Group.EXPORT_QUEUES, "On AWS, the age of the oldest pending export that raises an alarm, in minutes. 0: no alarm.", redeploy=True)
 # fmt: on
 
 SPARK_ON_SERVERLESS: dict[str, Property[Any]] = {

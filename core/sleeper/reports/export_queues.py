@@ -1,4 +1,4 @@
-"""The report on export queues: what each has not taken up, and what waits for its exporter."""
+"""The report on export queues: what each has not taken up, and its pending exports."""
 
 import logging
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ class Metric(Enum):
     TASKS_STARTED = "TasksStarted"
     STASHES_COMPLETED = "StashesCompleted"
     STASHES_FAILED = "StashesFailed"
-    EXPORTS_WAITING = "ExportsWaiting"
+    EXPORTS_PENDING = "ExportsPending"
     EXPORTS_DEAD = "ExportsDead"
     OLDEST_EXPORT_SECONDS = "OldestExportSeconds"
     EXPORT_QUEUE_PROBLEMS = "ExportQueueProblems"
@@ -48,7 +48,7 @@ STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED)
 """Metrics of the kind `stash`."""
 EXPORT_QUEUE_KIND = "export-queue"
 EXPORT_METRICS = (
-    Metric.EXPORTS_WAITING,
+    Metric.EXPORTS_PENDING,
     Metric.EXPORTS_DEAD,
     Metric.OLDEST_EXPORT_SECONDS,
     Metric.EXPORT_QUEUE_PROBLEMS,

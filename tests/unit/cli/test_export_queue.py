@@ -63,7 +63,7 @@ def test_a_queue_is_created_filled_drained_and_deleted(sleeper: Sleeper, here: P
     assert sleeper("export-queue", "list").stdout == "0 export queues\n"
 
 
-def test_waiting_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
+def test_pending_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
     assert sleeper(*CREATE, *NULL).status == 0
     assert sleeper("ingest", "cities", here / "a.csv").status == 0
     assert sleeper("export-queue", "pause", "out").stderr == "paused export queue out\n"

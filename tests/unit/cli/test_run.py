@@ -49,12 +49,12 @@ def test_run_prints_status_periodically_and_a_summary(
     ]
 
 
-def test_exports_that_wait_are_shown(sleeper: Sleeper, statuses: list[object]) -> None:
+def test_pending_exports_are_shown(sleeper: Sleeper, statuses: list[object]) -> None:
     statuses += [replace(BUSY, exports=1_234), replace(DONE, exports=1)]
     result = sleeper("run", "--until-idle")
     progress, summary = result.stderr.splitlines()
     assert progress == "ingest 1 running, 2 waiting; 1,234 exports pending"
-    assert "1 worker died, 1 export waiting in 12.3 s; no work left" in summary
+    assert "1 worker died, 1 export pending in 12.3 s; no work left" in summary
 
 
 def test_interrupted_run_exits_with_status_0(sleeper: Sleeper, statuses: list[object]) -> None:

@@ -73,7 +73,7 @@ def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
     assert failing.due_ms == 0
 
 
-def test_peek_shows_waiting_exports_without_changing_them(
+def test_peek_shows_pending_exports_without_changing_them(
     instance: Instance, table: sleeper.Table
 ) -> None:
     create(instance, table, buckets=2)

@@ -102,7 +102,7 @@ def test_a_queue_that_cannot_take_up_is_named(
     table.ingest(rows_of(**{secrets.token_hex(500): n for n in range(3000)}))
     take_up(instance, "q")
     fail(AWAY, False)
-    instance.change_properties({"sleeper.export.queue.waiting.bytes.max": "1M"})
+    instance.change_properties({"sleeper.export.queue.pending.bytes.max": "1M"})
     table.ingest(rows_of(b=1))
     watch = ExportWatch(instance)
     assert watch.look().is_busy
@@ -110,6 +110,6 @@ def test_a_queue_that_cannot_take_up_is_named(
     assert not work.is_busy
     assert work.problems[0] == f"3,000 exports pending: {AWAY}"
     assert work.problems[1].startswith("export queue 'q': ")
-    instance.change_properties({"sleeper.export.queue.waiting.bytes.max": ""})
+    instance.change_properties({"sleeper.export.queue.pending.bytes.max": ""})
     take_up(instance, "q")
     assert len(watch.look().problems) == 1

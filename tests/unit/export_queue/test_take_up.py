@@ -224,7 +224,7 @@ def test_nothing_is_taken_up_while_too_many_bytes_wait(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:
     receiver = follow(instance, table, "key", "value")
-    instance._ports.change_properties({"sleeper.export.queue.waiting.bytes.max": str(1024**2)})
+    instance._ports.change_properties({"sleeper.export.queue.pending.bytes.max": str(1024**2)})
     text = [secrets.token_hex(4000) for _ in range(300)]
     table.ingest(pa.table({"key": range(300), "value": text}))
     assert take_up(instance._ports, "q").problem is None
@@ -232,7 +232,7 @@ def test_nothing_is_taken_up_while_too_many_bytes_wait(
     report = take_up(instance._ports, "q")
     assert not report.is_complete
     assert report.exports == 0
-    assert "sleeper.export.queue.waiting.bytes.max allows 1,048,576" in str(report.problem)
+    assert "(sleeper.export.queue.pending.bytes.max allows 1,048,576)" in str(report.problem)
     receiver.receive()
     assert receiver.take() == TakeUpReport(1, table.version, True)
     assert receiver.rows[(1,)] == ("last",)
