@@ -16,6 +16,9 @@ from sleeper.instance import Instance
 from tests.wheels import make_wheel
 
 WAIT_SECONDS_MAX = 60.0
+COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
+"""The command line, in a process."""
+
 EXPORTER = '''
 """Appends each export to a file as a line of JSON, and fails as files of the folder tell it."""
 
@@ -35,6 +38,9 @@ class ToFile:
             raise ConnectionError("the receiver is away")
         if (self.folder / "hang").exists():
             time.sleep(3600)
+        for each in batch:
+            if (self.folder / f"refuse {each.key}").exists():
+                raise ValueError(f"{each.key} is refused")
         for number, each in enumerate(batch):
             self.die("die before " + str(number))
             line = {"key": each.key, "value": each.value, "sequence": each.sequence}
@@ -130,9 +136,8 @@ class Run:
 @contextmanager
 def running(instance: Instance, workers: int = 1) -> Iterator[Run]:
     """Runs the instance's background work, and ends it."""
-    code = "from sleeper.cli.main import main; main()"
     arguments = ("--instance", instance.where, "run", "--workers", str(workers))
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    process = subprocess.Popen([*COMMAND, *arguments])
     try:
         yield Run(process)
     finally:

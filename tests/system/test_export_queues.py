@@ -1,5 +1,6 @@
 """Export queues of a local instance with real processes, which are killed and fail."""
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from sleeper.garbage_collection.service import collect_table, snapshot_table
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.workers.runner import run_instance
-from tests.system.export_runs import Receiver, add_exporter, running, wait_until
+from tests.system.export_runs import COMMAND, Receiver, add_exporter, running, wait_until
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
@@ -279,11 +280,11 @@ def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_away(
 def test_a_run_until_idle_ends_when_queues_of_other_tables_have_exported_too(
     instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
 ) -> None:
-    create = sleeper.Instance(instance).create_export_queue
-    settings = {"on": "ingest", "keys": "word", "values": "count"}
     # Each queue exports into the table of the queue whose name is before its own.
-    create("q3", "words", exporter="table:second", **settings)
-    create("q2", "second", exporter="table:first", **settings)
+    for name, source, target in (("q3", "words", "second"), ("q2", "second", "first")):
+        sleeper.Instance(instance).create_export_queue(
+            name, source, on="ingest", keys="word", values="count", exporter=f"table:{target}"
+        )
     receiver = make_queue("q1", on=sleeper.Instance(instance).table("first"), buckets=3)
     table.ingest(many_rows(50))
     run_instance(instance, until_idle=True, workers=1)
@@ -291,3 +292,35 @@ def test_a_run_until_idle_ends_when_queues_of_other_tables_have_exported_too(
     for name in ("q1", "q2", "q3"):
         status = queue_status(instance, name)
         assert (status.lag, status.pending, status.dead) == (0, 0, 0)
+
+
+def test_a_command_ends_although_a_call_does_not_return(
+    instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
+) -> None:
+    receiver = make_queue(timeout_seconds=1)
+    receiver.set("hang")
+    table.ingest(rows_of(a=1))
+    command = [*COMMAND, "--instance", instance.where, "export-queue", "drain", "counts"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "1 export and 0 transactions remain" in result.stderr
+    assert result.stderr.rstrip().endswith("the exporter did not return within 1 s")
+
+
+def test_refused_exports_are_dead_letters_that_can_be_redriven(
+    instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
+) -> None:
+    receiver = make_queue(buckets=2, tries=2)
+    receiver.set("refuse b")
+    table.ingest(rows_of(a=1, b=2, c=3))
+    run_instance(instance, until_idle=True, workers=1)
+    status = queue_status(instance, "counts")
+    assert (status.pending, status.dead) == (0, 1)
+    assert set(receiver.newest()) == {"a", "c"}
+    (dead,) = peek(instance, "counts", dead=True)
+    assert dead.rows.column("word").to_pylist() == ["b"]
+    assert f"bucket {dead.bucket}, sequence " in (dead.error or "")
+    receiver.clear("refuse b")
+    assert redrive(instance, "counts") == 1
+    run_instance(instance, until_idle=True, workers=1)
+    assert set(receiver.newest()) == {"a", "b", "c"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from sleeper.errors import DataError, NotFoundError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.batches import merge_items
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.drain import CLAIM_SECONDS, RENEWAL_SECONDS, DrainReport
@@ -61,7 +61,7 @@ class DrainTogether:
             except NotFoundError:
                 logger.info("export queue %s was deleted", name)
                 return DrainReport()
-            except DataError:
+            except (DataError, StateMovedOnError):
                 return None
 
     def _renew_claims(self) -> None:
