@@ -271,7 +271,7 @@ def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_away(
     assert (away.exports(), paused.exports()) == ([], [])
     assert status.exports >= 20
     (problem,) = [each for each in status.problems if "'away'" in each]
-    assert problem.startswith("20 exports wait: export queue 'away', bucket ")
+    assert problem.startswith("20 exports pending: export queue 'away', bucket ")
     assert problem.endswith("receiver unavailable: ConnectionError: the receiver is away")
     assert len(peek(instance, "away", limit=5)[0].rows) <= 5
     assert redrive(instance, "away") == 0
@@ -303,7 +303,7 @@ def test_a_command_ends_although_a_call_does_not_return(
     command = [*COMMAND, "--instance", instance.where, "export-queue", "drain", "counts"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
-    assert "1 export and 0 transactions remain" in result.stderr
+    assert "1 export pending" in result.stderr
     assert result.stderr.rstrip().endswith("the exporter did not return within 1 s")
 
 
