@@ -66,9 +66,16 @@ class DrainReport:
         self.problems += other.problems
 
 
+def may_call(store: ExportStore, queue: ExportQueue, generation: int) -> bool:
+    """Returns whether the exporter may be called: no if the queue is paused, or a new one."""
+    registered = store.find(queue.name)
+    return registered.generation == generation and not registered.is_paused
+
+
 def drain_bucket(
     instance: Instance,
     queue: ExportQueue,
+    generation: int,
     bucket: int,
     exporter: Exporter,
     owner: str,
@@ -77,12 +84,13 @@ def drain_bucket(
 ) -> DrainReport:
     """Exports a bucket until it is empty, a call fails or `until` is true, between two calls.
 
-    Does nothing if another worker has the bucket or the queue is paused, and ends if the queue is
-    deleted. `owner` is the worker's own random id. `status` is a recent one of the bucket, if it
-    is known. UnavailableError if the store does not respond.
+    Does nothing if another worker has the bucket or the queue is paused. Ends if the queue is
+    deleted, also if there is a new one of its name, which has another generation. `owner` is the
+    worker's own random id. `status` is a recent one of the bucket, if it is known.
+    UnavailableError if the store does not respond.
     """
     store = instance.jobs.export_store()
-    drain = _Drain(instance, store, queue, bucket, exporter, owner, until)
+    drain = _Drain(instance, store, queue, generation, bucket, exporter, owner, until)
     try:
         if status is None:
             found = [each for each in store.buckets(queue.name) if each.bucket == bucket]
@@ -118,6 +126,7 @@ class _Drain:
     instance: Instance
     store: ExportStore
     queue: ExportQueue
+    generation: int
     bucket: int
     exporter: Exporter
     owner: str
@@ -195,7 +204,7 @@ class _Drain:
         return None
 
     def _must_stop(self) -> bool:
-        return self.until() or self.store.find(self.queue.name).is_paused
+        return self.until() or not may_call(self.store, self.queue, self.generation)
 
     def _settle(
         self, items: Sequence[PendingItem], exports: int, dead: Sequence[NewDeadLetter]

@@ -1,12 +1,15 @@
 """Finds a queue by its name: its registration, its table and its definition."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.tables import TableId, find_table
+
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +22,41 @@ class FoundQueue:
     number: int
 
     @property
+    def generation(self) -> int:
+        """The number of the transaction that created it."""
+        return self.registered.generation
+
+    @property
     def lag(self) -> int:
         """The number of transactions that are not taken up."""
         return max(0, self.number - self.registered.taken_up.number)
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """Looks now and then whether a queue has changed while it is drained. For any thread."""
+
+    found: FoundQueue
+    _looked_at: float = field(default_factory=time.monotonic)
+    _has_changed: bool = False
+
+    def has_changed(self) -> bool:
+        """Returns whether the queue has another definition by now, such as another exporter.
+
+        NotFoundError if it was deleted.
+        """
+        now = time.monotonic()
+        if not self._has_changed and now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            self._has_changed = self._look()
+        return self._has_changed
+
+    def _look(self) -> bool:
+        found = self.found
+        with found.table.state.reading() as state:
+            stored = state.export_queues.find(found.definition.name)
+        now = (stored.generation, parse_definition(stored.definition))
+        return now != (found.generation, found.definition)
 
 
 def find_queue(instance: Instance, name: str) -> FoundQueue:

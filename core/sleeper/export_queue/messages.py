@@ -17,7 +17,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.export_queue.definition import check_queue_name
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.function_checks import END_SECONDS
-from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus
@@ -111,7 +111,8 @@ class _Batch:
             self.fail([message for _, message in messages], error)
 
     def _drain(self, name: str, buckets: Collection[int]) -> DrainReport:
-        queue = find_queue(self.instance, name).definition
+        found = find_queue(self.instance, name)
+        queue = found.definition
         needed_seconds = queue.timeout_seconds + END_SECONDS
         if needed_seconds > self.seconds:
             raise InvalidRequestError(
@@ -120,8 +121,11 @@ class _Batch:
                 f"{needed_seconds} s: see {EXPORT_DRAIN_TIMEOUT_SECONDS.name})"
             )
         last_call_at = self.ends_at - needed_seconds
-        with closing(QueueDrain(self.instance, queue, _EXPORTERS, buckets)) as drain:
-            report = drain.run(lambda: time.monotonic() > last_call_at)
+        watch = QueueWatch(found)
+        with closing(
+            QueueDrain(self.instance, queue, found.generation, _EXPORTERS, buckets)
+        ) as drain:
+            report = drain.run(lambda: time.monotonic() > last_call_at or watch.has_changed())
         # The schedule sends those that another worker has.
         rest = [s for s in _due_buckets(self.instance, name, buckets) if not s.claimed_until_ms]
         _send(self.instance, name, {each: secrets.token_hex(8) for each in rest})

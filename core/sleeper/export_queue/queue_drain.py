@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.drain import DrainReport, drain_bucket
+from sleeper.export_queue.drain import DrainReport, drain_bucket, may_call
 from sleeper.export_queue.exporters import drains_together
 from sleeper.export_queue.failures import ends_by_itself
-from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.lookup import FoundQueue, QueueWatch, find_queue
 from sleeper.export_queue.timed_exporter import TimedExporter
 from sleeper.export_queue.together import TOGETHER_BYTES_MAX, DrainTogether
 from sleeper.instance import Instance
@@ -61,10 +61,12 @@ class QueueDrain:
         self,
         instance: Instance,
         queue: ExportQueue,
+        generation: int,
         parallel: int = PARALLEL_DEFAULT,
         buckets: Collection[int] | None = None,
     ) -> None:
         self.queue = queue
+        self.generation = generation
         self._instance = instance
         self._store = instance.jobs.export_store()
         self._parallel = parallel
@@ -75,6 +77,10 @@ class QueueDrain:
         self._idle: list[TimedExporter] = []
         self._is_failing = False
         self._calls: dict[int, float] = {}
+
+    def is_of(self, found: FoundQueue) -> bool:
+        """Returns whether it drains the queue with its present definition."""
+        return (self.queue, self.generation) == (found.definition, found.generation)
 
     def close(self) -> None:
         """Closes the exporters. Threads end after their current call."""
@@ -157,7 +163,7 @@ class QueueDrain:
 
     def _due(self, running: Collection[int]) -> list[BucketStatus]:
         """Returns the buckets that can be drained now; none of a paused queue."""
-        if self._store.find(self.queue.name).is_paused:
+        if not may_call(self._store, self.queue, self.generation):
             return []
         now_ms = self._instance.clock()
         return [
@@ -167,7 +173,7 @@ class QueueDrain:
         ]
 
     def _has_unfinished(self) -> bool:
-        if self._store.find(self.queue.name).is_paused:
+        if not may_call(self._store, self.queue, self.generation):
             return False
         return any(ends_by_itself(each) for each in self._statuses())
 
@@ -179,7 +185,9 @@ class QueueDrain:
         owner = secrets.token_hex(12)
         with self._exporter(group[0].bucket) as exporter:
             if len(group) > 1:
-                drain = DrainTogether(self._instance, self.queue, exporter, owner, until)
+                drain = DrainTogether(
+                    self._instance, self.queue, self.generation, exporter, owner, until
+                )
                 together = drain.run(group)
                 if together is not None:
                     return together
@@ -189,7 +197,14 @@ class QueueDrain:
                     break
                 report.add(
                     drain_bucket(
-                        self._instance, self.queue, status.bucket, exporter, owner, until, status
+                        self._instance,
+                        self.queue,
+                        self.generation,
+                        status.bucket,
+                        exporter,
+                        owner,
+                        until,
+                        status,
                     )
                 )
             report.hung = report.hung or int(exporter.is_hung)
@@ -226,10 +241,13 @@ def drain_queue(
     Exports remain if the receiver is away, another worker has them, or the queue is paused.
     NotFoundError if there is no such queue.
     """
-    queue = find_queue(instance, name).definition
+    found = find_queue(instance, name)
     instance.jobs.export_store().retry_now(name)
     deadline = None if seconds_max is None else time.monotonic() + seconds_max
-    with closing(QueueDrain(instance, queue, parallel, buckets)) as drain:
-        return drain.run(
-            lambda: deadline is not None and time.monotonic() > deadline, True, on_exports
-        )
+    watch = QueueWatch(found)
+
+    def must_end() -> bool:
+        return watch.has_changed() or (deadline is not None and time.monotonic() > deadline)
+
+    with closing(QueueDrain(instance, found.definition, found.generation, parallel, buckets)) as it:
+        return it.run(must_end, True, on_exports)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sleeper.errors import NotFoundError, SleeperError
 from sleeper.export_queue.failures import backoff_seconds
-from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
@@ -100,13 +100,15 @@ class QueueWorker:
         if self._stopped.is_set() or self.is_hung:
             self._stopped.wait()
             return
-        queue = find_queue(self._instance, self._name).definition
-        if self._drain is not None and self._drain.queue != queue:
+        found = find_queue(self._instance, self._name)
+        if self._drain is not None and not self._drain.is_of(found):
             self._drain.close()
             self._drain = None
         if self._drain is None:
-            self._drain = QueueDrain(self._instance, queue)
-        self.is_hung = self._drain.run(self._stopped.is_set).hung > 0
+            self._drain = QueueDrain(self._instance, found.definition, found.generation)
+        watch = QueueWatch(found)
+        report = self._drain.run(lambda: self._stopped.is_set() or watch.has_changed())
+        self.is_hung = report.hung > 0
 
     def _repeat(self, what: str, step: Callable[[], None]) -> None:
         """Repeats a step until the worker stops, after an error later and later."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.batches import merge_items
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.drain import CLAIM_SECONDS, RENEWAL_SECONDS, DrainReport
+from sleeper.export_queue.drain import CLAIM_SECONDS, RENEWAL_SECONDS, DrainReport, may_call
 from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.export_queue.failures import (
     HungCallError,
@@ -35,6 +35,7 @@ class DrainTogether:
 
     instance: Instance
     queue: ExportQueue
+    generation: int
     exporter: Exporter
     owner: str
     must_stop: Callable[[], bool]
@@ -55,7 +56,7 @@ class DrainTogether:
                         self._items[bucket] = store.read(name, bucket, self.queue.buffer_bytes)
                 what = f"renewal of claims on {len(self._items)} buckets of queue {name}"
                 stack.enter_context(Renewal(what, self._renew_claims, RENEWAL_SECONDS))
-                if self.must_stop() or store.find(name).is_paused:
+                if self.must_stop() or not may_call(store, self.queue, self.generation):
                     return DrainReport()
                 return self._export()
             except NotFoundError:

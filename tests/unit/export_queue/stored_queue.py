@@ -28,6 +28,8 @@ QUEUE = ExportQueue(
     tries=3,
 )
 
+GENERATION = 1
+
 WORDS = (
     '{"rowKeyFields": [{"name": "word", "type": "StringType"}],'
     ' "valueFields": [{"name": "count", "type": "LongType"}]}'
@@ -55,7 +57,7 @@ class StoredQueue:
 
     def __post_init__(self) -> None:
         self.store.register(self.queue.name, "0123abcd")
-        self.store.begin(self.queue.name, 1, TakenUp(1))
+        self.store.begin(self.queue.name, GENERATION, TakenUp(1))
 
     @property
     def store(self) -> ExportStore:
@@ -77,7 +79,7 @@ class StoredQueue:
         """Stores an item."""
         self._items += 1
         item = NewItem(bucket, f"{self._items:020d}-000000", exports, content)
-        self.store.add(self.queue.name, 1, [item], TakenUp(self._items + 1))
+        self.store.add(self.queue.name, GENERATION, [item], TakenUp(self._items + 1))
 
     @property
     def pending(self) -> int:

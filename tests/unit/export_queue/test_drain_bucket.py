@@ -14,7 +14,7 @@ from sleeper.jobs.export_store import BucketStatus
 from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.clock import FakeClock
 from tests.ports import with_ports
-from tests.unit.export_queue.stored_queue import QUEUE, Export, Recorder, StoredQueue
+from tests.unit.export_queue.stored_queue import GENERATION, QUEUE, Export, Recorder, StoredQueue
 
 BUCKET = 2
 
@@ -35,7 +35,7 @@ def queue(tmp_path: Path, clock: FakeClock) -> Iterator[StoredQueue]:
 def drain(
     queue: StoredQueue, exporter: Recorder, until: Callable[[], bool] = lambda: False
 ) -> DrainReport:
-    return drain_bucket(queue.instance, queue.queue, BUCKET, exporter, "me", until)
+    return drain_bucket(queue.instance, queue.queue, GENERATION, BUCKET, exporter, "me", until)
 
 
 def status(queue: StoredQueue) -> BucketStatus:

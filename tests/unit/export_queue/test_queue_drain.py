@@ -15,7 +15,7 @@ from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.clock import FakeClock
-from tests.unit.export_queue.stored_queue import Export, Recorder, StoredQueue
+from tests.unit.export_queue.stored_queue import GENERATION, Export, Recorder, StoredQueue
 
 KEYS = [f"key {n}" for n in range(40)]
 
@@ -43,7 +43,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 def test_all_buckets_are_drained(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
         report = drain.run(lambda: False)
     assert (report.exports, report.calls, queue.pending) == (40, 4, 0)
     assert sorted(key for key, _, _ in exporter.exports) == sorted(KEYS)
@@ -61,7 +61,7 @@ def test_one_failing_bucket_does_not_stop_the_others(
             raise ValueError("poison")
 
     exporter.before = fail
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
         drain.run(lambda: False)
     assert [each.bucket for each in queue.store.buckets("counts")] == [poison]
 
@@ -81,7 +81,7 @@ def test_a_drain_that_waits_ends_when_refused_exports_are_dead(
         return False
 
     exporter.before = fail
-    with closing(QueueDrain(queue.instance, queue.queue, parallel=1)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION, parallel=1)) as drain:
         report = drain.run(let_time_pass, waits=True)
     assert (report.exports, report.dead, queue.pending) == (39, 1, 0)
 
@@ -93,7 +93,7 @@ def test_a_receiver_that_is_away_is_one_warning_until_a_call_succeeds(
         raise ConnectionError("refused")
 
     queue.add(*((key, 1, 1) for key in KEYS))
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
         for before, pending in ((fail, 40), (fail, 40), (lambda _: None, 0)):
             exporter.before = before
             clock.pass_seconds(60)
@@ -114,7 +114,7 @@ def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
 
     queue.add(*((key, 1, 1) for key in KEYS))
     exporter.before = fail
-    with closing(QueueDrain(queue.instance, queue.queue, parallel=1)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION, parallel=1)) as drain:
         report = drain.run(lambda: False, waits=True)
         assert exporter.closed == 4, "a connection that failed is opened again"
     assert (report.calls, len(report.problems), queue.pending) == (4, 4, 40)
@@ -122,7 +122,7 @@ def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
 
 def test_only_given_buckets_are_drained(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
-    with closing(QueueDrain(queue.instance, queue.queue, buckets=[1, 3])) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION, buckets=[1, 3])) as drain:
         drain.run(lambda: False)
     assert {queue.bucket_of(key) for key, _, _ in exporter.exports} == {1, 3}
     assert [each.bucket for each in queue.store.buckets("counts")] == [0, 2]
@@ -134,7 +134,7 @@ def test_two_workers_export_every_export_once(queue: StoredQueue, exporter: Reco
         queue.add(*((key, n, n + 1) for key in KEYS))
 
     def run() -> None:
-        with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+        with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
             drain.run(lambda: queue.pending == 0, waits=True)
 
     workers = [threading.Thread(target=run) for _ in range(2)]
@@ -159,7 +159,7 @@ def test_a_call_that_does_not_return_frees_its_bucket_and_ends_the_run(
             released.wait()
 
     exporter.before = hang
-    with closing(QueueDrain(queue.instance, queue.queue, parallel=1)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION, parallel=1)) as drain:
         report = drain.run(lambda: False, waits=True)
         statuses = queue.store.buckets("counts")
         assert (report.hung, report.exports, len(statuses)) == (1, 0, 4)
@@ -182,7 +182,7 @@ def test_an_exporter_that_cannot_be_opened_causes_no_dead_letters(
     queue.change(tries=1)
     queue.add(("a", 1, 1))
     for _ in range(3):
-        with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+        with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
             report = drain.run(lambda: False)
         clock.pass_seconds(60)
     assert "cannot open the exporter: no exporter 'Mine'" in report.problems[0]
@@ -195,7 +195,7 @@ def test_an_exporter_that_exits_is_refused(queue: StoredQueue, exporter: Recorde
 
     exporter.before = leave
     queue.add(("a", 1, 1))
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
         report = drain.run(lambda: False)
     assert report.problems[0].endswith("sequence 1: SystemExit: 3")
 
@@ -203,7 +203,7 @@ def test_an_exporter_that_exits_is_refused(queue: StoredQueue, exporter: Recorde
 def test_a_deleted_queue_ends_the_drain(queue: StoredQueue, exporter: Recorder) -> None:
     queue.add(*((key, 1, 1) for key in KEYS))
     exporter.before = lambda _: queue.store.remove("counts")
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
         assert drain.run(lambda: False, waits=True).exports == 0
 
 
@@ -215,6 +215,9 @@ def test_a_store_that_fails_ends_the_drain_with_its_error(
 
     queue.add(("a", 1, 1))
     monkeypatch.setattr(queue.store, "settle", fail)
-    with closing(QueueDrain(queue.instance, queue.queue)) as drain, pytest.raises(UnavailableError):
+    with (
+        closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain,
+        pytest.raises(UnavailableError),
+    ):
         drain.run(lambda: False)
     assert exporter.exports == [("a", 1, 1)]

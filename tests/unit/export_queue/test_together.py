@@ -14,7 +14,7 @@ from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.clock import FakeClock
-from tests.unit.export_queue.stored_queue import Export, Recorder, StoredQueue
+from tests.unit.export_queue.stored_queue import GENERATION, Export, Recorder, StoredQueue
 
 KEYS = [f"key {n}" for n in range(40)]
 
@@ -39,7 +39,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def drain(queue: StoredQueue) -> DrainReport:
-    with closing(QueueDrain(queue.instance, queue.queue)) as drains:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drains:
         return drains.run(lambda: False)
 
 
