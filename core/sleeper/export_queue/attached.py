@@ -130,8 +130,8 @@ def _parts(
     if len(fields) == 1:
         return [given]
     raise InvalidRequestError(
-        f"export queue {queue.name!r}: the {what} is {given!r:.80} (expected a tuple or mapping of "
-        f"{', '.join(names) or 'no fields'})"
+        f"export queue {queue.name!r}: the {what} is {given!r:.80} (expected "
+        f"{'a tuple or mapping of ' + ', '.join(names) if names else '(), as it has no fields'})"
     )
 
 

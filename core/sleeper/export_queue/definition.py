@@ -147,5 +147,7 @@ def check_queue_name(name: str) -> str:
 
 
 def _check_number(what: str, value: int, largest: int) -> None:
+    if type(value) is not int:
+        raise InvalidRequestError(f"{what} {value!r} is not an integer (expected 1 to {largest:,})")
     if not 1 <= value <= largest:
         raise InvalidRequestError(f"{what} {value:,} is out of range (expected 1 to {largest:,})")

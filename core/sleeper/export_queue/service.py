@@ -75,6 +75,8 @@ def create_queue(
         check_source(queue, table_name, is_snapshot_table)
         if present is not None:
             check_same(parse_definition(present.definition), queue)
+    # Values of other types in Python would make a definition that cannot be read again.
+    EXPORT_QUEUES.parse(EXPORT_QUEUES.format(queue), f"export queue {name!r}")
     check_no_cycle(instance, queue, table.ref)
     check_exporter(instance, queue)
     check_functions(instance, queue)

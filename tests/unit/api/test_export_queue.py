@@ -1,5 +1,7 @@
 """Export queues in Python."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -96,3 +98,20 @@ def test_a_drain_tells_how_many_exports_have_left(
     assert report.exports == 50
     assert counts[-1] == 50
     assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"buckets": 7.5}, r"buckets 7\.5 is not an integer \(expected 1 to 100,000\)"),
+        ({"tries": "3"}, "tries '3' is not an integer"),
+        ({"options": {"insecure": True}}, r"insecure.* is True \(expected text\)"),
+        ({"exporter": None}, r"exporter.* is None \(expected text\)"),
+    ],
+)
+def test_values_of_other_types_are_refused_before_they_are_stored(
+    instance: sleeper.Instance, table: sleeper.Table, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"export queue 'out'.*{problem}"):
+        instance.create_export_queue("out", table.name, "ingest", "k", **settings)
+    assert instance.export_queues() == []
