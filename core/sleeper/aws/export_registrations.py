@@ -1,8 +1,9 @@
 """Registrations of export queues in their DynamoDB table."""
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
@@ -10,6 +11,7 @@ from sleeper.aws.export_keys import QUEUES, registration_key
 from sleeper.errors import ConflictError, NotFoundError, did_you_mean
 from sleeper.jobs.export_store import RegisteredQueue, TakenUp
 
+_RECENT_SECONDS = 1.0
 _PRESENT = "attribute_exists(#item)"
 _ACTIVE = f"{_PRESENT} AND attribute_not_exists(#removed)"
 _BEHIND = "(#number < :number OR (#number = :number AND #bucket < :bucket))"
@@ -20,6 +22,7 @@ class Registrations:
     """The registrations. One that is marked as removed does not exist for most methods."""
 
     items: DynamoItems
+    _recent: dict[str, tuple[float, RegisteredQueue]] = field(default_factory=dict)
 
     def add(self, name: str, table_id: str) -> RegisteredQueue:
         """Adds a queue, or returns the one of that name. ConflictError if another table has it."""
@@ -39,6 +42,17 @@ class Registrations:
             raise NotFoundError(f"export queue {name!r} does not exist{near}")
         return _registered(item)
 
+    def find_recent(self, name: str) -> RegisteredQueue:
+        """Returns the queue as it was at most a second ago, to save a request for each method.
+
+        If it was removed meanwhile, no worker has a claim, and a new queue has other keys.
+        """
+        read_at, queue = self._recent.get(name, (0.0, None))
+        if queue is None or time.monotonic() - read_at >= _RECENT_SECONDS:
+            read_at, queue = time.monotonic(), self.find(name)
+            self._recent[name] = read_at, queue
+        return queue
+
     def find_generation(self, name: str, generation: int) -> RegisteredQueue:
         """Returns the queue. NotFoundError if the one of that name has another generation."""
         queue = self.find(name)
@@ -56,6 +70,7 @@ class Registrations:
     def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
         """Sets generation and position of a queue with generation 0."""
         self.find(name)
+        self._recent.pop(name, None)
         change = "SET #generation = :generation, #number = :number, #bucket = :bucket"
         condition = f"{_ACTIVE} AND #generation = :none"
         values: Item = {"generation": generation, "none": 0, **_position(taken_up)}
@@ -86,6 +101,7 @@ class Registrations:
     def begin_removal(self, name: str) -> RegisteredQueue | None:
         """Marks the registration as removed, and returns it. None if there is none."""
         key = registration_key(name)
+        self._recent.pop(name, None)
         try:
             return _registered(self.items.update(key, "SET #removed = :yes", _PRESENT, {"yes": 1}))
         except RefusedError:

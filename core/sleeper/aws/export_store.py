@@ -139,18 +139,18 @@ class DynamoExportStore:
     def claim(self, name: str, bucket: int, owner: str, seconds: float) -> bool:
         """See the port."""
         now = self._clock()
-        return self._buckets(name).claim(bucket, owner, now + int(seconds * 1000), now)
+        return self._recent_buckets(name).claim(bucket, owner, now + int(seconds * 1000), now)
 
     def release(self, name: str, bucket: int, owner: str) -> None:
         """See the port."""
         with suppress(NotFoundError):
-            self._buckets(name).release(bucket, owner)
+            self._recent_buckets(name).release(bucket, owner)
 
     def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[PendingItem]:
         """See the port."""
         chosen: list[Item] = []
         size = 0
-        for item in self._buckets(name).rows(bucket):
+        for item in self._recent_buckets(name).rows(bucket):
             size += stored_counts(item["item"])[1]
             if chosen and size > bytes_max:
                 break
@@ -175,7 +175,7 @@ class DynamoExportStore:
 
         Dead letters are the first, so a process that dies in between loses none.
         """
-        buckets = self._buckets(name)
+        buckets = self._recent_buckets(name)
         keys = buckets.keys
         large = [each for each in removed if stored_counts(each)[1] > INLINE_BYTES_MAX]
         objects = self._items.get_all([keys.item(bucket, each) for each in large], ["object"])
@@ -199,7 +199,7 @@ class DynamoExportStore:
         self, name: str, bucket: int, owner: str, error: str, is_refusal: bool, due_ms: int
     ) -> None:
         """See the port."""
-        self._buckets(name).fail(bucket, owner, error, is_refusal, due_ms)
+        self._recent_buckets(name).fail(bucket, owner, error, is_refusal, due_ms)
 
     def retry_now(self, name: str) -> int:
         """See the port."""
@@ -253,6 +253,9 @@ class DynamoExportStore:
 
     def _buckets(self, name: str) -> Buckets:
         return Buckets(self._items, QueueKeys.find(self._queues.find(name)))
+
+    def _recent_buckets(self, name: str) -> Buckets:
+        return Buckets(self._items, QueueKeys.find(self._queues.find_recent(name)))
 
     def _dead_row(self, keys: QueueKeys, bucket: int, dead: NewDeadLetter) -> Item:
         return {

@@ -205,8 +205,10 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             ),
             launcher=lambda kind: _launcher(files.instance(), kind),
             spark_platform=lambda name: _platform(files.instance(), name),
-            export_store=lambda: DynamoExportStore(
-                dynamo, _export_queues_table(files.instance()), root.store, clock
+            export_store=functools.cache(
+                lambda: DynamoExportStore(
+                    dynamo, _export_queues_table(files.instance()), root.store, clock
+                )
             ),
         ),
         storage=Storage(
