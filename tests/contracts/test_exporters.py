@@ -264,7 +264,7 @@ def test_the_newest_export_wins_in_every_order_of_batches(
     assert {k: v for k, v in receiver.rows().items() if k.startswith(f"{prefix}/")} == expected
 
 
-def test_changes_of_a_table_arrive_by_a_worker_although_the_receiver_is_away_for_a_while(
+def test_changes_of_a_table_arrive_although_the_receiver_is_away_and_the_worker_is_killed(
     receiver: Receiver,
 ) -> None:
     instance = sleeper.open_instance(receiver.instance.where)
@@ -289,7 +289,7 @@ def test_changes_of_a_table_arrive_by_a_worker_although_the_receiver_is_away_for
         found = {key: row["amount"] for key, row in receiver.rows().items()}
         return found == {row["name"]: row["amount"] for row in rows}
 
-    with running(receiver.instance):
+    with running(receiver.instance) as run:
         for amount in range(12):
             change(amount)
             if amount == 3:
@@ -298,6 +298,8 @@ def test_changes_of_a_table_arrive_by_a_worker_although_the_receiver_is_away_for
             if amount == 8:
                 wait_until(lambda: bool(queue_status(receiver.instance, "counts").failing))
                 receiver.start()
+            if amount == 10:
+                run.kill_exporter()
         wait_until(is_equal)
         wait_until(lambda: queue_status(receiver.instance, "counts").pending == 0)
     assert is_equal()
