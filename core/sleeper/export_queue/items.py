@@ -15,14 +15,15 @@ from sleeper.jobs.export_store import NewItem
 def make_items(queue: ExportQueue, exports: Sequence[pa.RecordBatch]) -> Iterator[NewItem]:
     """Yields items of at most the queue's buffer size; a larger export is one alone.
 
-    `exports` are in order of their sequence. An id is the first and the last sequence of the item,
-    so the items of a bucket are in this order too, also those of several steps.
+    The exports of a bucket are in order of their sequence. An id is the first and the last sequence
+    of the item, so the items of a bucket are in this order too, also those of several steps.
     """
     rows = pa.Table.from_batches(exports, schema=rows_schema(queue)).combine_chunks()
     if not rows.num_rows:
         return
     buckets = find_buckets(queue, rows.to_batches()[0])
-    order = np.argsort(buckets, kind="stable")
+    # Stable. Rows of several small transactions are in order of their keys.
+    order = np.lexsort((rows.column(SEQUENCE).to_numpy(), buckets))
     rows = rows.take(pa.array(order)).combine_chunks().to_batches()[0]
     buckets = buckets[order]
     sequences = rows.column(SEQUENCE).to_numpy()
