@@ -43,8 +43,10 @@ def table(instance: sleeper.Instance) -> sleeper.Table:
     return instance.create_table("rows", KEY_AND_VALUE, split_points=[50])
 
 
-def follow(instance: sleeper.Instance, table: sleeper.Table, *fields: str, **more: Any) -> Receiver:
-    queue = define_queue(table, *fields, **more)
+def follow(
+    instance: sleeper.Instance, table: sleeper.Table, keys: str, values: str = "", **more: Any
+) -> Receiver:
+    queue = define_queue(table, keys, values, **more)
     create_queue(instance._ports, "rows", queue)
     return Receiver(instance._ports, queue)
 

@@ -21,7 +21,10 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue import changed_keys, take_up
 from sleeper.export_queue.definition import ExportSource
 from sleeper.garbage_collection.service import collect_table
+from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import open_local_instance
+from sleeper.splitting.find import send_splits
+from sleeper.splitting.service import run_split_message
 from sleeper.statestore.store import StateStore
 from tests.clock import FakeClock
 from tests.tables.opened import compact
@@ -38,6 +41,7 @@ SCHEMA = {
 FIELDS = ("key", "sort", "by", "text")
 COMMON = {
     "sleeper.table.gc.delay.minutes": "0",
+    "sleeper.table.partition.splitting.threshold": "1",
 }
 KINDS = {
     "all rows": {},
@@ -65,7 +69,10 @@ removals = st.tuples(st.just("remove"), st.lists(one_row, min_size=1, max_size=3
 delete_keys = st.tuples(st.just("delete_keys"), st.lists(st.integers(0, 5), min_size=1, max_size=3))
 delete_range = st.tuples(st.just("delete_range"), st.tuples(st.integers(0, 3), st.integers(4, 6)))
 restores = st.tuples(st.just("restore"), st.integers(0, 8))
-others = st.tuples(st.sampled_from(["compact", "collect", "take", "crash", "rename"]), st.none())
+others = st.tuples(
+    st.sampled_from(["compact", "collect", "take", "crash", "rename", "undo", "empty", "split"]),
+    st.none(),
+)
 steps = st.lists(
     st.one_of(ingests, ingests, removals, delete_keys, delete_range, restores, others, others),
     min_size=2,
@@ -97,6 +104,9 @@ class Subject:
             "rename": self._rename,
             "take": self._take,
             "crash": self._crash,
+            "undo": self._undo,
+            "empty": self._empty,
+            "split": self._split,
         }
         actions[name](argument)
 
@@ -139,6 +149,25 @@ class Subject:
         if self.kind != "snapshots":
             self.table.rename_field(self.text, name)
             self.text = name
+
+    def _undo(self, _: None) -> None:
+        jobs = [e.job for e in self.table.history() if e.kind == "add_files" and e.job]
+        if self.kind != "snapshots" and jobs:
+            # It may be undone, or deletes and restores after it may prevent it.
+            with suppress(InvalidRequestError):
+                self.table.undo(jobs[-1])
+
+    def _empty(self, _: None) -> None:
+        if self.kind != "snapshots":
+            self.table.reinitialise()
+
+    def _split(self, _: None) -> None:
+        ports = self.instance._ports
+        send_splits(ports, ports.table("rows").ref, {}, self.table.version)
+        queue = ports.jobs.queue(QueueName.SPLITTING)
+        for message in queue.receive():
+            run_split_message(ports, message.body)
+            queue.delete(message.receipt)
 
     def _take(self, _: None) -> None:
         self.receiver.take()
@@ -227,7 +256,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("memory")
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
