@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sleeper.export_queue.drain import DrainReport
+from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.queue_drain import drain_queue
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
@@ -26,6 +27,7 @@ def drain_now(
     """
     report = DrainReport()
     ends_at = None if seconds_max is None else time.monotonic() + seconds_max
+    is_second = False
     while True:
         left = _ROUND_SECONDS if ends_at is None else max(0.0, ends_at - time.monotonic())
         taken = take_up(instance, name, min(left, _ROUND_SECONDS))
@@ -38,8 +40,11 @@ def drain_now(
             report.problems.append(taken.problem)
         is_stuck = taken.exports == 0 and drained.exports == 0
         is_over = ends_at is not None and time.monotonic() >= ends_at
-        if taken.is_complete or drained.hung or is_stuck or is_over:
+        # Taking up may commit transactions of its own, such as holds of a snapshot table.
+        is_done = taken.is_complete and (is_second or not find_queue(instance, name).lag)
+        if is_done or drained.hung or (is_stuck and not taken.is_complete) or is_over:
             return report
+        is_second = taken.is_complete
 
 
 def _count(on_exports: Callable[[int], object], before: int, count: int) -> None:

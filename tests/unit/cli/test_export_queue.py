@@ -63,6 +63,18 @@ def test_a_queue_is_created_filled_drained_and_deleted(sleeper: Sleeper, here: P
     assert sleeper("export-queue", "list").stdout == "0 export queues\n"
 
 
+def test_nothing_of_a_snapshot_table_is_left_after_a_drain(sleeper: Sleeper, here: Path) -> None:
+    made = sleeper(
+        *("export-queue", "create", "out", "--table", "loaded", "--on", "snapshot"),
+        *("--key", "city", *NULL),
+    )
+    assert made.status == 0
+    for _ in range(2):
+        assert sleeper("ingest", "loaded", here / "a.csv").status == 0
+        drained = sleeper("export-queue", "drain", "out")
+        assert (drained.status, status_of(sleeper)["lag"]) == (0, 0), drained.stderr
+
+
 def test_pending_exports_are_shown(sleeper: Sleeper, here: Path) -> None:
     assert sleeper(*CREATE, *NULL).status == 0
     assert sleeper("ingest", "cities", here / "a.csv").status == 0
