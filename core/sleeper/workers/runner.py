@@ -160,13 +160,12 @@ class _Runner:
 
     def _are_exports_busy(self, until_idle: bool) -> bool:
         """Starts the process that exports, if there are queues or they have work."""
-        before = self._export_work
+        before = work = self._export_work
         if self._is_due(self._done_at, "exports") or until_idle:
-            self._export_work = self._exports.look()
-        work = self._export_work
-        self._update(exports=work.pending)
-        if len(self._exporter) or (work.is_busy if until_idle else work.positions):
-            self._exporter.keep_up(lambda: 0)
+            work = self._export_work = self._exports.look()
+        is_needed = len(self._exporter) or (work.is_busy if until_idle else work.positions)
+        died = self._exporter.keep_up(lambda: 0) if is_needed else 0
+        self._update(exports=work.pending, workers_died=self._status.workers_died + died)
         for problem in work.problems if until_idle and not work.is_busy else ():
             if problem not in self._status.problems:
                 self._add_problem(problem)
