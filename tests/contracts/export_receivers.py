@@ -110,7 +110,7 @@ class OpenSearchReceiver:
 
 @dataclass
 class TableReceiver:
-    """A table of the instance. It is away when it has another name."""
+    """A table of the instance. It is unavailable when it has another name."""
 
     instance: Instance
     queue: ExportQueue

@@ -211,7 +211,7 @@ def test_a_new_exporter_continues_where_another_one_ended(receiver: Receiver, se
     assert receiver.rows() == {"a": row(1, 1), "b": row(3, 3)}
 
 
-def test_a_receiver_that_is_away_raises_unavailable_until_it_is_back(
+def test_a_receiver_that_is_unavailable_raises_unavailable_until_it_is_back(
     receiver: Receiver, send: Send
 ) -> None:
     send(("a", values(1), 1))
@@ -264,7 +264,7 @@ def test_the_newest_export_wins_in_every_order_of_batches(
     assert {k: v for k, v in receiver.rows().items() if k.startswith(f"{prefix}/")} == expected
 
 
-def test_changes_of_a_table_arrive_although_the_receiver_is_away_and_the_worker_is_killed(
+def test_changes_of_a_table_arrive_although_the_receiver_is_unavailable_and_the_worker_is_killed(
     receiver: Receiver,
 ) -> None:
     instance = sleeper.open_instance(receiver.instance.where)

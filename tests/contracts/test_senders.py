@@ -148,7 +148,7 @@ def test_a_large_value_arrives(receiver: Receiver) -> None:
 
 
 @pytest.mark.slow
-def test_the_receiver_is_away_and_gets_the_batch_later(stoppable: Receiver) -> None:
+def test_the_receiver_is_unavailable_and_gets_the_batch_later(stoppable: Receiver) -> None:
     batch = make_batch(stoppable.queue, [("a", {"word": "x"}, 1), ("b", None, 2)])
     with stoppable.stopped(), pytest.raises(UnavailableError):
         stoppable.exporter.export(batch)

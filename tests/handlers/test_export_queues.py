@@ -204,7 +204,7 @@ def test_no_message_is_sent_while_a_bucket_waits_after_a_failure(
     call_follow(aws, ref)
 
     def refuse() -> None:
-        raise UnavailableError("the receiver is away")
+        raise UnavailableError("the receiver is unavailable")
 
     receiver.before = refuse
     (message,) = aws.instance.jobs.queue(QUEUE).receive()

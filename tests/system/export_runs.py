@@ -35,7 +35,7 @@ class ToFile:
 
     def export(self, batch):
         if (self.folder / "away").exists():
-            raise ConnectionError("the receiver is away")
+            raise ConnectionError("the receiver is unavailable")
         if (self.folder / "hang").exists():
             time.sleep(3600)
         for each in batch:

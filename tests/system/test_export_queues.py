@@ -213,7 +213,7 @@ def test_a_receiver_that_comes_back_gets_everything(
         wait_until(lambda: len(queue_status(instance, "counts").failing) > 50)
         status = queue_status(instance, "counts")
         assert (status.pending, status.dead, receiver.exports()) == (200, 0, [])
-        assert all(each.is_away for each in status.failing)
+        assert all(each.is_unavailable for each in status.failing)
         receiver.clear("away")
         resume_queue(instance, "counts")
         wait_until(lambda: queue_status(instance, "counts").pending == 0)
@@ -259,7 +259,7 @@ def test_a_queue_is_deleted_with_exports_in_it(
     assert receiver.exports() == []
 
 
-def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_away(
+def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_unavailable(
     instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
 ) -> None:
     away, good, paused = make_queue("away"), make_queue("good"), make_queue("paused")
@@ -272,7 +272,7 @@ def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_away(
     assert status.exports >= 20
     (problem,) = [each for each in status.problems if "'away'" in each]
     assert problem.startswith("20 exports pending: export queue 'away', bucket ")
-    assert problem.endswith("receiver unavailable: ConnectionError: the receiver is away")
+    assert problem.endswith("receiver unavailable: ConnectionError: the receiver is unavailable")
     assert len(peek(instance, "away", limit=5)[0].rows) <= 5
     assert redrive(instance, "away") == 0
 

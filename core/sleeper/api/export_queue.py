@@ -39,8 +39,8 @@ class ExportQueue:
         """Takes up and exports what the queue has now, in this process.
 
         Calls failed buckets at once, for at most about `seconds`. Exports remain if the receiver is
-        away, another worker has them, or the queue is paused. The result has the numbers of
-        `exports` and `dead` exports, and `problems`.
+        unavailable, another worker has them, or the queue is paused. The result has the numbers
+        of `exports` and `dead` exports, and `problems`.
         """
         return drain_now(self._instance, self.name, seconds)
 

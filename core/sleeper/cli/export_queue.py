@@ -296,7 +296,7 @@ def drain(
     """Take up and export what a queue has, in this process.
 
     Calls failed buckets at once, whatever their waits are. Ends with status 1 if exports remain,
-    for example because the receiver is away or another worker has their bucket.
+    for example because the receiver is unavailable or another worker has their bucket.
 
     \b
     Examples:

@@ -40,15 +40,15 @@ class QueueState(Enum):
 class FailingBucket:
     """A bucket whose last call of the exporter failed; `error` is that of the last one.
 
-    `is_away` means that the receiver was unavailable, which does not count as a refusal. The next
-    call is at `due_ms`.
+    `is_unavailable` means that the receiver was unavailable or did not return, which does not count
+    as a refusal. The next call is at `due_ms`, 0 for now.
     """
 
     bucket: int
     exports: int
     failures: int
     refusals: int
-    is_away: bool
+    is_unavailable: bool
     error: str
     due_ms: int
 

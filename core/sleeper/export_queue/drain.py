@@ -221,7 +221,7 @@ class _Drain:
         self.report.failed += 1
         self.report.hung += isinstance(error, HungCallError)
         text = f"{describe_place(self.queue, self.bucket, rows)}: {describe_failure(error)}"
-        # A receiver may be away for days, for every bucket, so the drain of the queue warns once.
+        # A receiver may be unavailable for days, so the drain of the queue warns once.
         self._add_problem(text, logging.INFO)
         due_ms = self.instance.clock() + int(1000 * backoff_seconds(self._failures))
         self.store.record_failure(

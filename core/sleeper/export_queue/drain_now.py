@@ -21,8 +21,8 @@ def drain_now(
 ) -> DrainReport:
     """Exports what a queue has now, for at most about the seconds.
 
-    Calls failed buckets at once. Exports remain if the receiver is away, another worker has them,
-    the queue is paused or a call hung. `on_exports` receives the number of exports so far.
+    Calls failed buckets at once. Exports remain if the receiver is unavailable, another worker has
+    them, the queue is paused or a call hung. `on_exports` receives the number of exports so far.
     NotFoundError if there is no such queue.
     """
     report = DrainReport()

@@ -73,10 +73,10 @@ class Exporter(Protocol):
     that it has sent before, alone or together with others, also after newer ones of their key: the
     receiver ignores an export if it has one of the key with a larger sequence number.
 
-    `UnavailableError`, `ConnectionError` and `TimeoutError` mean that the receiver is away: the
-    batch waits and is tried again without limit. After any other error, the batch becomes a dead
-    letter when it was tried as often as the queue allows; after `RefusedExportsError` only
-    the refused exports do.
+    `UnavailableError`, `ConnectionError` and `TimeoutError` mean that the receiver is
+    unavailable: the batch waits and is tried again without limit. After any other error, the
+    batch becomes a dead letter when it was tried as often as the queue allows; after
+    `RefusedExportsError` only the refused exports do.
     """
 
     def export(self, batch: ExportBatch) -> None:

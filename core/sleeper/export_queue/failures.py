@@ -1,6 +1,6 @@
 """Failures of exporters: their kinds, their texts and the time of the next call.
 
-A receiver that is away, and a call that does not return, are retried without limit. Every other
+An unavailable receiver, and a call that does not return, are retried without limit. Every other
 error is a refusal.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FIRST_SECONDS = 1.0
 _SECONDS_MAX = 60.0
 _TEXT_LENGTH_MAX = 2_000
-_AWAY = "receiver unavailable: "
+_UNAVAILABLE = "receiver unavailable: "
 _NO_RETURN = "the exporter did not return within "
 
 
@@ -28,7 +28,7 @@ class HungCallError(SleeperError):
         super().__init__(f"{_NO_RETURN}{seconds:g} s")
 
 
-def is_away(error: BaseException) -> bool:
+def is_unavailable(error: BaseException) -> bool:
     """Returns whether the error means that the receiver is unavailable, for any exports."""
     if isinstance(error, (UnavailableError, ConnectionError, TimeoutError)):
         return True
@@ -38,14 +38,14 @@ def is_away(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Returns whether the receiver refused the exports."""
-    return not is_away(error) and not isinstance(error, HungCallError)
+    return not is_unavailable(error) and not isinstance(error, HungCallError)
 
 
 def describe_failure(error: BaseException) -> str:
     """Returns the error as text of limited length. Errors of other code have their type."""
     text = str(error) if isinstance(error, SleeperError) else f"{type(error).__name__}: {error}"
-    if is_away(error):
-        text = f"{_AWAY}{text}"
+    if is_unavailable(error):
+        text = f"{_UNAVAILABLE}{text}"
     return shorten(text)
 
 
@@ -70,7 +70,7 @@ def ends_by_itself(status: BucketStatus) -> bool:
 
     A bucket whose exports were refused does, because they become dead letters.
     """
-    is_retried_for_ever = _AWAY in status.error or _NO_RETURN in status.error
+    is_retried_for_ever = _UNAVAILABLE in status.error or _NO_RETURN in status.error
     return not (status.failures and is_retried_for_ever)
 
 

@@ -65,7 +65,7 @@ def send_due_buckets(instance: Instance, name: str) -> int:
     """Sends a message for each bucket of a queue that can be drained. Returns their number.
 
     The queue drops messages of a bucket within a minute unless its first item is another one, so a
-    receiver that is away or slow does not cause a flood.
+    receiver that is unavailable or slow does not cause a flood.
     """
     due, minute = _due_buckets(instance, name), instance.clock() // _MINUTE_MS
     _send(instance, name, {each: f"{each.oldest_ms}/{minute}" for each in due})

@@ -63,15 +63,15 @@ class ExportWatch:
         pending = sum(status.exports for status in statuses)
         if found.registered.is_paused:
             return ExportWork(position, pending)
-        away = [status for status in statuses if not ends_by_itself(status)]
+        unavailable = [status for status in statuses if not ends_by_itself(status)]
         problems = []
-        if away:
-            exports = sum(status.exports for status in away)
-            problems.append(f"{pluralize(exports, 'export')} pending: {away[0].error}")
+        if unavailable:
+            exports = sum(status.exports for status in unavailable)
+            problems.append(f"{pluralize(exports, 'export')} pending: {unavailable[0].error}")
         stuck = self._find_stuck(found) if found.lag else None
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
-        is_busy = len(away) < len(statuses) or (found.lag > 0 and stuck is None)
+        is_busy = len(unavailable) < len(statuses) or (found.lag > 0 and stuck is None)
         return ExportWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, found: FoundQueue) -> str | None:

@@ -101,7 +101,7 @@ class QueueDrain:
     ) -> DrainReport:
         """Drains buckets until none is due, a call hung, or `until` is true.
 
-        `waits` goes on until no bucket has exports, except those whose receiver is away.
+        `waits` goes on until no bucket has exports, except those whose receiver is unavailable.
         `on_exports` receives the number of exports so far.
         """
         run = _Run(DrainReport(), on_exports)
@@ -238,7 +238,7 @@ def drain_queue(
     """Drains a queue until it is empty, the time is over, or a call hung.
 
     It calls failed buckets at once, and waits for refused exports until they are dead letters.
-    Exports remain if the receiver is away, another worker has them, or the queue is paused.
+    Exports remain if the receiver is unavailable, another worker has them, or the queue is paused.
     NotFoundError if there is no such queue.
     """
     found = find_queue(instance, name)

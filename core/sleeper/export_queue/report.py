@@ -1,6 +1,8 @@
 """Listings of export queues, and of exports."""
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
@@ -13,6 +15,8 @@ from sleeper.reports.output import Column, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
 
 _FAILING_SHOWN = 10
+# What a line says itself. See `failures.describe_place`.
+_PLACE = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
 
 
 def list_statuses(statuses: Sequence[QueueStatus]) -> Listing:
@@ -56,9 +60,9 @@ def _failing(status: QueueStatus) -> Value:
             "exports": each.exports,
             "failures": each.failures,
             "refusals": each.refusals,
-            "is_away": each.is_away,
+            "is_unavailable": each.is_unavailable,
             "error": each.error,
-            "due": iso_time(each.due_ms),
+            "due": iso_time(each.due_ms) if each.due_ms else None,
         }
         for each in status.failing
     ]
@@ -74,19 +78,25 @@ def _draw(status: QueueStatus) -> Iterator[str]:
     pending = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
     yield f"  pending   {pending}{oldest}"
     yield f"  dead      {pluralize(status.dead, 'export')}{dead}"
-    for each in status.failing[:_FAILING_SHOWN]:
-        yield f"  failing   {_describe_failure(each)}"
-    more = len(status.failing) - _FAILING_SHOWN
-    if more > 0:
-        yield f"            and {pluralize(more, 'more bucket')}: see --output json"
+    # An unavailable receiver fails every bucket with one error.
+    groups: dict[str, list[FailingBucket]] = {}
+    for each in status.failing:
+        groups.setdefault(_PLACE.sub("", each.error, count=1), []).append(each)
+    for error, buckets in islice(groups.items(), _FAILING_SHOWN):
+        yield f"  failing   {_describe_failing(buckets)}: {error}"
+    if len(groups) > _FAILING_SHOWN:
+        more = pluralize(len(groups) - _FAILING_SHOWN, "more error")
+        yield f"            and {more}: see --output json"
 
 
-def _describe_failure(each: FailingBucket) -> str:
-    reason = "the receiver is away" if each.is_away else pluralize(each.refusals, "refusal")
-    return (
-        f"bucket {each.bucket} with {pluralize(each.exports, 'export')}: {reason}, next call at "
-        f"{iso_time(each.due_ms)}: {each.error}"
-    )
+def _describe_failing(buckets: Sequence[FailingBucket]) -> str:
+    what = f"bucket {buckets[0].bucket}" if len(buckets) == 1 else f"{len(buckets):,} buckets"
+    refusals = max(each.refusals for each in buckets)
+    refused = f", {pluralize(refusals, 'refusal')}" if refusals else ""
+    due_ms = min(each.due_ms for each in buckets)
+    due = f"at {iso_time(due_ms)}" if due_ms else "now"
+    exports = pluralize(sum(each.exports for each in buckets), "export")
+    return f"{what} with {exports}{refused}, next call {due}"
 
 
 _EXPORTER = Column("exporter", "Exporter")

@@ -9,7 +9,7 @@ from sleeper.errors import UnavailableError, UserCodeError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.export_queue.exporters import open_exporter
-from sleeper.export_queue.failures import HungCallError, describe_failure, is_away
+from sleeper.export_queue.failures import HungCallError, describe_failure, is_unavailable
 from sleeper.instance import Instance
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class TimedExporter:
         try:
             self._exporter.export(batch)
         except Exception as error:
-            if is_away(error):
+            if is_unavailable(error):
                 self._close()
             raise
 
@@ -96,7 +96,7 @@ class TimedExporter:
         try:
             return open_exporter(self._instance, self._queue)
         except Exception as error:
-            if is_away(error):
+            if is_unavailable(error):
                 raise
             raise UnavailableError(
                 f"cannot open the exporter: {describe_failure(error)}"

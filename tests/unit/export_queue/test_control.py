@@ -65,7 +65,7 @@ def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
     assert status.state is QueueState.FAILING
     (failing,) = status.failing
     assert (failing.bucket, failing.exports, failing.failures, failing.refusals) == (0, 2, 1, 1)
-    assert (failing.is_away, failing.error, failing.due_ms) == (False, "the error", due_ms)
+    assert (failing.is_unavailable, failing.error, failing.due_ms) == (False, "the error", due_ms)
     pause_queue(instance, "q")
     assert queue_status(instance, "q").state is QueueState.PAUSED
     assert resume_queue(instance, "q") == 1

@@ -147,7 +147,7 @@ def test_exports_of_a_worker_whose_claim_was_taken_stay(
 
 
 @pytest.mark.slow
-def test_a_receiver_that_is_away_for_a_day_loses_nothing(
+def test_a_receiver_that_is_unavailable_for_a_day_loses_nothing(
     queue: StoredQueue, clock: FakeClock
 ) -> None:
     queue.add(("a", 1, 1), bucket=BUCKET)

@@ -74,7 +74,7 @@ def test_a_message_above_the_limit_of_the_client_is_refused_alone(
 
 
 @pytest.mark.slow
-def test_a_broker_that_does_not_answer_is_away_and_gets_nothing_later(
+def test_a_broker_that_does_not_answer_is_unavailable_and_gets_nothing_later(
     instance: Instance,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

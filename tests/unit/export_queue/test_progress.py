@@ -13,7 +13,7 @@ from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
-AWAY = "bucket 0: receiver unavailable: no answer"
+UNAVAILABLE = "bucket 0: receiver unavailable: no answer"
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_exports_that_were_refused_are_work(
     assert ExportWatch(instance).look().is_busy
 
 
-@pytest.mark.parametrize("error", [AWAY, "bucket 0: the exporter did not return within 5 s"])
+@pytest.mark.parametrize("error", [UNAVAILABLE, "bucket 0: the exporter did not return within 5 s"])
 def test_exports_that_are_retried_without_limit_are_no_work_but_a_problem(
     instance: Instance, table: sleeper.Table, fail: Callable[[str, bool], None], error: str
 ) -> None:
@@ -101,14 +101,14 @@ def test_a_queue_that_cannot_take_up_is_named(
     monkeypatch.setattr(progress, "_STUCK_SECONDS", 0.0)
     table.ingest(rows_of(**{secrets.token_hex(500): n for n in range(3000)}))
     take_up(instance, "q")
-    fail(AWAY, False)
+    fail(UNAVAILABLE, False)
     instance.change_properties({"sleeper.export.queue.pending.bytes.max": "1M"})
     table.ingest(rows_of(b=1))
     watch = ExportWatch(instance)
     assert watch.look().is_busy
     work = watch.look()
     assert not work.is_busy
-    assert work.problems[0] == f"3,000 exports pending: {AWAY}"
+    assert work.problems[0] == f"3,000 exports pending: {UNAVAILABLE}"
     assert work.problems[1].startswith("export queue 'q': ")
     instance.change_properties({"sleeper.export.queue.pending.bytes.max": ""})
     take_up(instance, "q")

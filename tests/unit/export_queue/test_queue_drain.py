@@ -86,7 +86,7 @@ def test_a_drain_that_waits_ends_when_refused_exports_are_dead(
     assert (report.exports, report.dead, queue.pending) == (39, 1, 0)
 
 
-def test_a_receiver_that_is_away_is_one_warning_until_a_call_succeeds(
+def test_a_receiver_that_is_unavailable_is_one_warning_until_a_call_succeeds(
     queue: StoredQueue, exporter: Recorder, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Sequence[Export]) -> None:
@@ -106,7 +106,7 @@ def test_a_receiver_that_is_away_is_one_warning_until_a_call_succeeds(
     assert len(warnings) == 2
 
 
-def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_away(
+def test_a_drain_that_waits_does_not_wait_for_a_receiver_that_is_unavailable(
     queue: StoredQueue, exporter: Recorder
 ) -> None:
     def fail(_: Sequence[Export]) -> None:

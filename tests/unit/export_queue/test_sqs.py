@@ -65,7 +65,7 @@ def test_messages_that_the_queue_refuses_are_returned_with_the_reason() -> None:
     assert client.bodies == [["a", "b", "c"], ["c"]]
 
 
-def test_a_queue_that_keeps_failing_is_away() -> None:
+def test_a_queue_that_keeps_failing_is_unavailable() -> None:
     client: Any = FakeSqs(*[{"b": False}] * 9)
     with pytest.raises(UnavailableError, match="queue q: 1 messages were not sent: Bad: b"):
         SqsExternalQueue(client, "q").send(messages("a", "b"))
@@ -140,7 +140,7 @@ def test_the_region_is_that_of_the_url(server: SqsServer) -> None:
     assert here.client.meta.region_name == "us-east-1"
 
 
-def test_a_queue_that_does_not_exist_is_away(server: SqsServer) -> None:
+def test_a_queue_that_does_not_exist_is_unavailable(server: SqsServer) -> None:
     with pytest.raises(UnavailableError, match="queue 'missing': "):
         open_external_queue("missing")
 

@@ -101,7 +101,7 @@ def test_a_password_that_signs_is_not_sent(send: Send, server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 307, 401, 407, 408, 425, 429, 500, 503])
-def test_the_receiver_is_away_by_its_status(send: Send, server: Server, status: int) -> None:
+def test_the_receiver_is_unavailable_by_its_status(send: Send, server: Server, status: int) -> None:
     server.answers = [Answer(status, b"later", {"Retry-After": "17"})]
     with pytest.raises(UnavailableError, match=rf"status {status} .*\(retry after 17\): later"):
         send()
@@ -204,7 +204,7 @@ def test_a_connection_that_the_server_closed_without_notice_is_replaced(
 
 
 @pytest.mark.slow
-def test_a_receiver_that_does_not_answer_is_away(instance: Instance) -> None:
+def test_a_receiver_that_does_not_answer_is_unavailable(instance: Instance) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         queue = make_queue(f"webhook:http://127.0.0.1:{silent.getsockname()[1]}", timeout_seconds=1)
         exporter = webhook.make(instance, queue)

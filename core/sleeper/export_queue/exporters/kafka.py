@@ -119,13 +119,13 @@ class KafkaExporter:
         if not failed and not missing:
             return
         reasons = {place: error.str() for place, error in failed.items() if _is_refusal(error)}
-        away = [error.str() for error in failed.values() if not _is_refusal(error)]
-        if away or missing:
-            problem = next(filter(None, [self._connection_error, *away]), "no answer in time")
+        lost = [error.str() for error in failed.values() if not _is_refusal(error)]
+        if lost or missing:
+            problem = next(filter(None, [self._connection_error, *lost]), "no answer in time")
             # Messages that are still in its buffer would arrive after those of the next call.
             self._drop_producer()
             raise UnavailableError(
-                f"{self._where}: {len(away) + missing:,} of {len(batch):,} messages were not "
+                f"{self._where}: {len(lost) + missing:,} of {len(batch):,} messages were not "
                 f"delivered: {problem}"
             )
         raise RefusedExportsError(reasons)

@@ -39,8 +39,8 @@ _NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _VALUE = r"[\x20-\x7e]{0,1000}"
 _UNPROCESSABLE = 422
 # These concern credentials and load, not the exports.
-_AWAY = frozenset({401, 407, 408, 425, 429})
-_REFUSALS = frozenset(range(400, 500)) - _AWAY
+_UNAVAILABLE = frozenset({401, 407, 408, 425, 429})
+_REFUSALS = frozenset(range(400, 500)) - _UNAVAILABLE
 # Headers of the request itself.
 _RESERVED = frozenset(
     {"connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"}
