@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sleeper.errors import DataError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.items import make_items
 from sleeper.export_queue.sources import QueueSource
@@ -107,10 +107,10 @@ class _TakeUp:
         except DataError as error:
             problem = str(error)
             self._store_step()
-        except StateMovedOnError:
-            # Another process may have taken up the same transactions, so their files are collected.
+        except (InvalidRequestError, StateMovedOnError) as error:
+            # Another process may have taken up these transactions, so their files are collected.
             if self._store.find(self._name).taken_up <= self._position:
-                raise
+                problem = f"export queue {self._name!r}: {error}"
         problems = [*([problem] if problem else []), *self._source.problems]
         number = self._position.number
         return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)

@@ -1,6 +1,7 @@
 """Taking up exports of the changes of a table."""
 
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -509,3 +510,37 @@ def test_rows_that_remain_are_exported_only_for_former_keys(
         (part,) = keys.parts()
     assert part.rows["key"].to_pylist() == [2, 3]
     assert part.bucket == queue.buckets
+
+
+@pytest.mark.slow
+def test_several_workers_may_take_up_at_once(
+    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    receiver = follow(instance, table, "key", "value", buckets=3)
+    written = threading.Event()
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while not (take_up(instance._ports, "q").is_complete and written.is_set()):
+                pass
+        except Exception as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for n in range(30):
+        table.ingest(pa.table({"key": [n, n % 5], "value": [f"a{n}", f"b{n}"]}))
+        if n % 10 == 9:
+            table.delete(keys=[[n]])
+            compact(instance)
+            clock.pass_minutes(60)
+            collect_table(instance._ports, "rows")
+    written.set()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    receiver.receive()
+    assert receiver.rows.keys() == {(key,) for key in table.query().to_arrow()["key"].to_pylist()}
+    assert receiver.take() == TakeUpReport(0, table.version, True)
