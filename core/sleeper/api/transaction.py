@@ -1,6 +1,7 @@
 """A transaction of a table: reads at one version, and changes that are committed together."""
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +28,7 @@ from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
 from sleeper.statestore.transactions.codec import hash_request
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.export_queues import ExportRows
 from sleeper.statestore.transactions.transaction import (
     Outcome,
@@ -36,6 +38,8 @@ from sleeper.statestore.transactions.transaction import Transaction as LoggedTra
 
 if TYPE_CHECKING:
     from sleeper.api.table import Table
+
+logger = logging.getLogger(__name__)
 
 _SECONDS_UNTIL_HOLD = 2.0
 _KINDS_WITH_REQUEST = ("delete_rows", "add_files", "publish_snapshot")
@@ -245,6 +249,7 @@ class Transaction:
         if earlier is not None:
             self.done_before = True
             return earlier
+        self._delete_files(changes)
         what = f"transaction on table {self._table.name!r}"
         if outcome.reason.startswith(CHANGED):
             raise ConflictError(f"{what}: {outcome.reason}")
@@ -252,6 +257,20 @@ class Transaction:
             if isinstance(change, AddFiles):
                 check_file_outcome(self._opened.state, change, outcome)
         raise StateMovedOnError(f"{what}: {outcome.reason}")
+
+    def _delete_files(self, changes: Sequence[LoggedTransaction]) -> None:
+        """Deletes the files of refused changes, which would be orphans for days."""
+        paths: list[str] = []
+        for change in changes:
+            if isinstance(change, AddFiles):
+                for new in change.files:
+                    paths += (new.file.path + each for each in ("", *new.file.sidecars))
+            if isinstance(change, DeleteRows) and change.keys is not None:
+                paths += (change.keys.path + each for each in ("", *change.keys.sidecars))
+        try:
+            self._opened.instance.storage.root.delete(paths)
+        except UnavailableError as error:
+            logger.warning("could not delete files of a refused transaction: %s", error)
 
     def _find_earlier(self, state: TableState) -> int | None:
         """Returns the number of an earlier transaction of the id, None if there was none.

@@ -156,6 +156,19 @@ def test_a_change_of_rows_that_were_read_is_a_conflict(
     assert exported(state) == []
 
 
+def test_a_refused_transaction_leaves_no_files(table: sleeper.Table, tmp_path: Path) -> None:
+    table.ingest(rows(**{f"key{n:05d}": n for n in range(3_000)}))
+    transaction = table.transaction()
+    transaction.query(keys=[["a"]])
+    table.ingest(rows(a=1))
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    transaction.delete(keys=[[f"key{n:05d}"] for n in range(3_000)])
+    transaction.ingest(rows(a=2))
+    with pytest.raises(ConflictError):
+        transaction.commit()
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_change_of_other_rows_is_no_conflict(table: sleeper.Table) -> None:
     table.ingest(rows(a=1))
     with table.transaction() as transaction:
