@@ -152,12 +152,12 @@ class _Charts:
     def of_export_queues(self) -> list[cloudwatch.IWidget]:
         if not self._deployment.has(OptionalStack.EXPORT_QUEUES):
             return []
-        waiting, dead, oldest, problems = (
+        pending, dead, oldest, problems = (
             self._of_kinds([EXPORT_QUEUE_KIND], metric, "Maximum", label=metric.value)
             for metric in EXPORT_METRICS
         )
         return _beside(
-            ("Exports", [*waiting, *dead]),
+            ("Exports", [*pending, *dead]),
             ("Age of the oldest export, seconds", oldest),
             ("Problems of export queues", problems),
         )
