@@ -299,6 +299,7 @@ def test_many_threads_claim_a_bucket_once(export_store: Store[ExportStore]) -> N
     assert sorted(claimed) == list(range(5))
 
 
+@pytest.mark.slow
 def test_counts_are_exact_while_items_are_added_and_settled(
     export_store: Store[ExportStore],
 ) -> None:
