@@ -36,7 +36,7 @@ from sleeper.statestore.transactions.export_queues import (
     DeleteExportQueue,
     follower_of,
 )
-from sleeper.tables import find_table
+from sleeper.tables import TableId, find_table
 
 _TAKE_UP_SECONDS = 10.0
 
@@ -128,9 +128,10 @@ def _check_name(
     store = instance.jobs.export_store()
     registered = next((each for each in store.list() if each.name == name), None)
     if registered is not None and registered.table_id != table.ref.id:
+        tables = {each.id: each.name for each in instance.tables.index.list()}
+        other = tables.get(TableId(registered.table_id), "that was deleted")
         raise ConflictError(
-            f"export queue {name!r} exists on another table, with id {registered.table_id} "
-            "(expected a new name)"
+            f"export queue {name!r} already exists, on table {other} (expected another name)"
         )
     is_complete = registered is not None and registered.generation > 0
     if present is not None and is_complete and not replaces:

@@ -200,7 +200,7 @@ def test_a_name_is_unique_in_the_instance(sleeper: Sleeper, here: Path) -> None:
         *("export-queue", "create", "out", "--table", "loaded", "--on", "snapshot"),
         *("--key", "city", *NULL),
     )
-    assert "export queue 'out' exists on another table" in error_of(other)
+    assert "export queue 'out' already exists, on table cities (expected" in error_of(other)
     named = ("export-queue", "create", "a:b", *CREATE[3:], *NULL)
     assert error_of(sleeper(*named)).startswith("export queue name 'a:b' is invalid (expected")
 

@@ -63,7 +63,7 @@ def check(_instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the URL or an option is invalid, or the client is missing."""
     check_options(queue, (_CA_OPTION,))
     _parse(queue)
-    _import_client()
+    _import_client(queue)
 
 
 def make(instance: Instance, queue: ExportQueue) -> "RedisExporter":
@@ -188,12 +188,12 @@ def _fields(columns: list[tuple[str, pa.Array]], rows: int) -> list[list[str]]:
     return found
 
 
-def _import_client() -> None:
+def _import_client(queue: ExportQueue) -> None:
     try:
         import redis  # noqa: F401
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
-            f"exporting to Redis needs {error.name}: pip install '{DISTRIBUTION}[redis]'"
+            f"{exporter_name(queue)} needs {error.name}: pip install '{DISTRIBUTION}[redis]'"
         ) from error
 
 
