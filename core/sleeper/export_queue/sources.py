@@ -27,6 +27,7 @@ _COMPACTIONS_PER_STEP = 100
 # More files are merged in several passes.
 _GROUP_FILES_MAX = 50
 _GROUP_BYTES_MAX = 2 * 1024**2
+_GROUP_MEMORY_BYTES_MAX = 32 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,12 @@ class QueueSource:
             with self.table.state.reading(stale=True) as state:
                 step = plan_step(state, number, end)
             for changes in self._group_ingests(step.changes, position):
-                if len(changes) > 1:
-                    yield self._read_ingests(changes)
-                else:
-                    yield from self._read_change(changes[0], number, position)
+                together = self._read_ingests(changes) if len(changes) > 1 else None
+                if together is not None:
+                    yield together
+                    continue
+                for change in changes:
+                    yield from self._read_change(change, number, position)
             number = step.end
             yield Exports(None, TakenUp(number))
 
@@ -146,11 +149,19 @@ class QueueSource:
         if group:
             yield group
 
-    def _read_ingests(self, changes: Sequence[PlannedChange]) -> Exports:
-        """Returns the exports of small ingests, which takes as long as one of them alone."""
+    def _read_ingests(self, changes: Sequence[PlannedChange]) -> Exports | None:
+        """Returns the exports of small ingests, which takes as long as one of them alone.
+
+        None if they are large in memory: small files may have many rows, or rows that compress.
+        """
         last = changes[-1].number
         leaves = tuple(leaf for change in changes for leaf in change.leaves)
-        rows = list(self._reader_at(last).read_numbered(leaves, last))
+        rows, size = [], 0
+        for batch in self._reader_at(last).read_numbered(leaves, last):
+            rows.append(batch)
+            size += batch.nbytes
+            if size > _GROUP_MEMORY_BYTES_MAX:
+                return None
         exports = numbered_exports(self.queue, pa.Table.from_batches(rows)) if rows else None
         return Exports(exports, TakenUp(last))
 

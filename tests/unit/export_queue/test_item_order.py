@@ -2,11 +2,11 @@
 
 import pytest
 
-from sleeper.export_queue import changed_keys, take_up
+from sleeper.export_queue import changed_keys, sources, take_up
 from sleeper.export_queue.definition import ExportSource
 from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
-from tests.unit.export_queue.receiver import create_queue, define_queue
+from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
 ROWS = 100
@@ -20,12 +20,13 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_keys, "_CHUNK_BYTES", 1)
 
 
+@pytest.mark.parametrize("buffer_bytes", [100, 2**20], ids=["many items", "one item"])
 @pytest.mark.parametrize("source", [ExportSource.TRANSACTION, ExportSource.INGEST])
 def test_newer_exports_of_a_bucket_follow_older_ones(
-    instance: Instance, source: ExportSource
+    instance: Instance, source: ExportSource, buffer_bytes: int
 ) -> None:
     table = make_table_of_words(instance)
-    queue = define_queue(table, "word", "count", source, buckets=2)
+    queue = define_queue(table, "word", "count", source, buckets=2, buffer_bytes=buffer_bytes)
     create_queue(instance, table.name, queue)
     for n in range(5):
         with table.transaction() as transaction:
@@ -43,3 +44,21 @@ def test_newer_exports_of_a_bucket_follow_older_ones(
         found += sequences
     assert len(found) == ROWS
     assert len(set(found)) == 5
+
+
+def test_small_files_with_many_bytes_are_not_read_together(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("read together")
+
+    monkeypatch.setattr(sources, "numbered_exports", fail)
+    monkeypatch.setattr(sources, "_GROUP_MEMORY_BYTES_MAX", 100)
+    table = make_table_of_words(instance)
+    queue = define_queue(table, "word", "count")
+    create_queue(instance, table.name, queue)
+    for n in range(3):
+        table.ingest(rows_of(**{f"w{word}": n for word in range(20)}))
+    receiver = Receiver(instance, queue)
+    assert receiver.take().exports == 60
+    assert receiver.rows == {(f"w{word}",): (2,) for word in range(20)}
