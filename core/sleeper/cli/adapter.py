@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.arguments import use_instance
+from sleeper.cli.arguments import complete_names, use_instance
 from sleeper.cli.ingest import suggest_retry, summarize_load
 from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
 from sleeper.errors import InvalidRequestError
@@ -31,22 +31,13 @@ _DATABASE = "Database"
 
 def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the matching adapters of a local instance."""
-    from sleeper.opening import open_instance
 
-    where = context.find_root().params.get("where")
-    try:
-        if str(where or "").startswith("aws:"):  # too slow for a completion
-            return []
-        instance = open_instance(where)
-        try:
-            from sleeper.adapters.store import AdapterStore
+    def read_names(instance: "Instance") -> Iterable[str]:
+        from sleeper.adapters.store import AdapterStore
 
-            names = AdapterStore(instance.storage.root).names()
-        finally:
-            instance.close()
-    except Exception:  # a completion cannot report errors
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+        return AdapterStore(instance.storage.root).names()
+
+    return complete_names(context, incomplete, read_names)
 
 
 AdapterName = Annotated[

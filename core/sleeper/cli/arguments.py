@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, their parsing and shell completion."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -60,6 +60,15 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 
 def complete_table(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the matching tables of a local instance."""
+    return complete_names(
+        context, incomplete, lambda instance: [ref.name for ref in instance.tables.index.list()]
+    )
+
+
+def complete_names(
+    context: typer.Context, incomplete: str, read_names: Callable[["Instance"], Iterable[str]]
+) -> list[str]:
+    """Returns the matching names of a local instance, none if it cannot be read."""
     from sleeper.opening import open_instance
 
     where = context.find_root().params.get("where")
@@ -68,12 +77,11 @@ def complete_table(context: typer.Context, incomplete: str) -> list[str]:
             return []
         instance = open_instance(where)
         try:
-            names = [ref.name for ref in instance.tables.index.list()]
+            return [name for name in read_names(instance) if name.startswith(incomplete)]
         finally:
             instance.close()
     except Exception:  # a completion cannot report errors
         return []
-    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_table_property(incomplete: str) -> list[str]:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import OutputKind, OutputOption, complete_table, parse_settings
+from sleeper.cli.arguments import (
+    OutputKind,
+    OutputOption,
+    complete_names,
+    complete_table,
+    parse_settings,
+)
 from sleeper.cli.output import (
     RowFormat,
     instance_command,
@@ -37,20 +43,11 @@ export_queues = typer.Typer(
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the matching export queues of a local instance."""
-    from sleeper.opening import open_instance
-
-    where = context.find_root().params.get("where")
-    try:
-        if str(where or "").startswith("aws:"):  # too slow for a completion
-            return []
-        instance = open_instance(where)
-        try:
-            names = [each.name for each in instance.jobs.export_store().list()]
-        finally:
-            instance.close()
-    except Exception:  # a completion cannot report errors
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+    return complete_names(
+        context,
+        incomplete,
+        lambda instance: [each.name for each in instance.jobs.export_store().list()],
+    )
 
 
 QueueName = Annotated[
