@@ -1,6 +1,6 @@
 """Batches for exporters: the rows of items in order, and parts of limited size."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,12 @@ def merge_items(queue: ExportQueue, contents: Iterable[bytes]) -> pa.RecordBatch
     Of rows with the same key and sequence it keeps that of the last item. DataError if an item is
     damaged.
     """
-    rows = pa.concat_batches([decode_rows(queue, content) for content in contents])
+    return merge_rows(queue, [decode_rows(queue, content) for content in contents])
+
+
+def merge_rows(queue: ExportQueue, items: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Returns the rows of decoded items, as `merge_items`."""
+    rows = pa.concat_batches(items)
     names = [*(field.name for field in queue.keys), SEQUENCE]
     # The sort is stable, so rows of later items follow those of earlier ones.
     order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in names])

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.export_queue.batches import merge_items
+from sleeper.export_queue.batches import merge_rows
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.drain import CLAIM_SECONDS, RENEWAL_SECONDS, DrainReport, may_call
 from sleeper.export_queue.exporter import ExportBatch, Exporter
@@ -20,6 +20,7 @@ from sleeper.export_queue.failures import (
     describe_failure,
     describe_place,
 )
+from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus, PendingItem
 from sleeper.renewal import Renewal
@@ -27,6 +28,8 @@ from sleeper.renewal import Renewal
 logger = logging.getLogger(__name__)
 
 TOGETHER_BYTES_MAX = 8 * 1024**2
+# Rows may be much larger than their items, which are compressed.
+_ROWS_BYTES_MAX = 64 * 1024**2
 
 
 @dataclass(slots=True)
@@ -44,8 +47,8 @@ class DrainTogether:
     def run(self, buckets: Sequence[BucketStatus]) -> DrainReport | None:
         """Exports the first items of the buckets. Buckets of other workers are left out.
 
-        Returns None if the call failed, or an item is damaged. A call that does not return is a
-        failure of each bucket.
+        Returns None if the call failed, an item is damaged, or the rows are too large for one call.
+        A call that does not return is a failure of each bucket.
         """
         store, name = self.instance.jobs.export_store(), self.queue.name
         with ExitStack() as stack:
@@ -72,10 +75,15 @@ class DrainTogether:
 
     def _export(self) -> DrainReport | None:
         store, report = self.instance.jobs.export_store(), DrainReport()
-        contents = [item.content for items in self._items.values() for item in items]
-        if not contents:
+        decoded, size = [], 0
+        for item in (item for items in self._items.values() for item in items):
+            decoded.append(decode_rows(self.queue, item.content))
+            size += decoded[-1].nbytes
+            if size > _ROWS_BYTES_MAX:
+                return None
+        if not decoded:
             return report
-        rows = merge_items(self.queue, contents)
+        rows = merge_rows(self.queue, decoded)
         report.calls += 1
         try:
             self.exporter.export(ExportBatch(self.queue, min(self._items), rows))

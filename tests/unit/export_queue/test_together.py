@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.export_queue import timed_exporter
+from sleeper.export_queue import timed_exporter, together
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.queue_drain import QueueDrain
@@ -47,6 +47,14 @@ def test_one_call_has_all_buckets_in_order_of_keys(queue: StoredQueue, exporter:
     report = drain(queue)
     assert (report.exports, report.calls, queue.pending) == (41, 1, 0)
     assert exporter.batches == [sorted([*((key, 1, 1) for key in KEYS), ("key 0", 2, 2)])]
+
+
+def test_rows_that_are_too_large_in_memory_are_exported_by_single_buckets(
+    queue: StoredQueue, exporter: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_ROWS_BYTES_MAX", 500)
+    report = drain(queue)
+    assert (report.exports, report.calls, queue.pending) == (41, 4, 0)
 
 
 def test_a_failed_call_is_repeated_for_single_buckets(
