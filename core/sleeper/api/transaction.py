@@ -164,8 +164,8 @@ class Transaction:
 
         `key` is the value of the queue's key field, or a tuple or mapping of several. `value` is a
         tuple or mapping of the value fields, or the value of a single one; None means that the key
-        went. Of several exports of a key, the last is kept. The exports of a transaction may have
-        4 MiB.
+        is gone. Of several exports of a key, the last is kept. The exports of a transaction have
+        at most 4 MiB.
 
         Raises `InvalidRequestError` for an unknown queue, a queue on the changes of the table, and
         a key or value that does not fit.

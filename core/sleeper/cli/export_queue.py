@@ -101,7 +101,7 @@ def peek(
 ) -> None:
     """Print the first pending exports, and change nothing.
 
-    A row has the bucket, the sequence number, whether the key went, the key and the values.
+    A row has the bucket, the sequence number, whether the key is gone, the key and the values.
 
     \b
     Examples:

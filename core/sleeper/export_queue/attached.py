@@ -30,7 +30,7 @@ _ARROW_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The exports of one queue: values by key, None for a key that went."""
+    """The exports of one queue: values by key, None for a key that is gone."""
 
     queue: ExportQueue
     generation: int
@@ -58,7 +58,7 @@ class AttachedExports:
         self._used: dict[str, _Rows] = {}
 
     def add(self, name: str, key: object, value: object) -> None:
-        """Adds an export. None as the value means that the key went.
+        """Adds an export. None as the value means that the key is gone.
 
         InvalidRequestError for an unknown queue, a queue that does not take exports of
         transactions, and a key or value that does not fit its fields.

@@ -1,4 +1,4 @@
-"""The rows of one transaction by key: the newest row of each, or that the key went.
+"""The rows of one transaction by key: the newest row of each, or that the key is gone.
 
 The rows of a large transaction do not fit into memory. They are first divided by the *place* of
 their key, which is the bucket and the upper half of the hash, into files on local disk. Each file
@@ -40,7 +40,7 @@ Places = npt.NDArray[np.uint64]
 class Rank(IntEnum):
     """What a row tells of its key. Of the rows of a key the last of the highest rank is exported.
 
-    - FORMER: the key had a row before. It went if no other row has it.
+    - FORMER: the key had a row before. It is gone if no other row has it.
     - REMAINING: the table has the row. It matters only if the key had a former row.
     - NEW: the transaction wrote the row.
     """

@@ -24,7 +24,7 @@ NAME_LENGTH_MAX = 80
 SEQUENCE = "sequence"
 """The column of an export's transaction number."""
 GONE = "__gone"
-"""The column that is true for a key that went. Its values are null."""
+"""The column that is true for a key that is gone. Its values are null."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
 _OPTIONAL = Member(optional=True)
 

@@ -15,8 +15,8 @@ class SequencedExport(NamedTuple):
     """One export.
 
     `key` is the value of the key field, or a tuple if the queue has several. `value` maps the names
-    of the value fields to their values; it is None if the key went. `sequence` is the number of the
-    transaction: of two exports of a key the one with the larger number is newer.
+    of the value fields to their values; it is None if the key is gone. `sequence` is the number of
+    the transaction: of two exports of a key the one with the larger number is newer.
     """
 
     key: Any

@@ -186,7 +186,7 @@ class QueueSource:
         except StateMovedOnError as error:
             if before <= self.generation:
                 return None  # nothing has been exported yet
-            self.problems[f"keys that went before transaction {number} stay: {error}"] = None
+            self.problems[f"keys gone by transaction {number} are not exported: {error}"] = None
             return None
 
     def _read_compactions(self, position: TakenUp, end: int) -> Iterator[Exports]:

@@ -93,5 +93,5 @@ class Receiver:
 
     @property
     def rows(self) -> dict[Key, Key]:
-        """The newest values by key, without keys that went."""
+        """The newest values by key, without keys that are gone."""
         return {key: values for key, (_, values) in self.newest.items() if values is not None}

@@ -16,7 +16,7 @@ from sleeper.jobs.export_store import ExportStore, NewItem, TakenUp
 from sleeper.schema.model import Field, PrimitiveType
 
 Export = tuple[str, int | None, int]
-"""A key, a value, which is None for a key that went, and a sequence number."""
+"""A key, a value, which is None for a key that is gone, and a sequence number."""
 
 QUEUE = ExportQueue(
     "counts",

@@ -418,7 +418,7 @@ def test_a_lost_hold_is_a_problem_and_no_error(
     table.expire_snapshots()
     report = receiver.take()
     assert report.is_complete
-    assert "keys that went before transaction" in str(report.problem)
+    assert "are not exported: the version of transaction" in str(report.problem)
     assert receiver.rows == {(1,): ("a",), (2,): ("b",)}
 
 

@@ -2,7 +2,7 @@
 
 An export is the object {"queue": ..., "bucket": ..., "key": ..., "value": ..., "sequence": ...}.
 `key` is the value of the key field, or a list if the queue has several. `value` is an object, or
-null if the key went. Values are written as in docs/formats.md, "Rows in JSON".
+null if the key is gone. Values are written as in docs/formats.md, "Rows in JSON".
 """
 
 import json

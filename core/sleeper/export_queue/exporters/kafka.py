@@ -1,7 +1,7 @@
 """Sends exports to a topic of Kafka: `kafka://BROKER[:PORT][,BROKER[:PORT]]/TOPIC`.
 
 A message has the text of the key as its key, the JSON of the export as its value, and the headers
-`queue` and `sequence`. A key that went is a message without value, which is a tombstone of a
+`queue` and `sequence`. A key that is gone is a message without value, which is a tombstone of a
 compacted topic; with the option `tombstones=false` it is the JSON of the export too.
 """
 

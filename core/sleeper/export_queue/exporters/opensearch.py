@@ -4,7 +4,7 @@ The id of a document is the text of its key, or `sha256:` and a hash if the text
 than 512 bytes. Its members are keys, values and `sequence`. Its version is its sequence number with
 the version type `external`, so the server ignores an export that is older than its document. It
 remembers the version of a deleted document for the time of the index's setting `index.gc_deletes`,
-one minute by default. With the option `gone=mark`, a key that went leaves a document
+one minute by default. With the option `gone=mark`, a key that is gone leaves a document
 {"__gone": true, "sequence": ...} instead, which keeps its version.
 """
 

@@ -1,8 +1,8 @@
 """The SQL by which exports reach a table of PostgreSQL, guarded by their sequence numbers.
 
 A batch is copied into a temporary table and then merged by one statement each for upserts, for
-tombstones and for deletions. The table `<name>_gone` has the tombstones: the keys that went, with
-the sequence and the time.
+tombstones and for deletions. The table `<name>_gone` has the tombstones: the keys that are gone,
+with the sequence and the time.
 """
 
 import re
@@ -157,7 +157,7 @@ class ReceiverSql:
         )
 
     def add_tombstones(self) -> str:
-        """Returns the statement that writes tombstones of keys that went."""
+        """Returns the statement that writes tombstones of keys that are gone."""
         keys = ", ".join(self._keys)
         return (
             f"INSERT INTO {self._gone} AS held ({keys}, {_SEQUENCE}, {_GONE}) "
@@ -167,7 +167,7 @@ class ReceiverSql:
         )
 
     def delete_gone(self) -> str:
-        """Returns the statement that deletes rows of keys that went, unless they are newer."""
+        """Returns the statement that deletes rows of keys that are gone, unless they are newer."""
         return (
             f"DELETE FROM {self._table} AS held USING {STAGING} AS given "
             f"WHERE given.{_GONE} AND {self._same('held')} "

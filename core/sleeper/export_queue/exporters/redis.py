@@ -1,8 +1,8 @@
 """Exports to Redis: `redis://[USER@]HOST[:PORT][/DATABASE][?prefix=TEXT]`, `rediss:` with TLS.
 
 A key is a hash with the name of the prefix, by default the queue's name and a colon, and the key's
-text. Its fields are `sequence` and the values as text, without nulls. A key that went has no hash;
-for a day the string `__gone:<name of the hash>` has its sequence.
+text. Its fields are `sequence` and the values as text, without nulls. A key that is gone has no
+hash; for a day the string `__gone:<name of the hash>` has its sequence.
 """
 
 from dataclasses import dataclass
