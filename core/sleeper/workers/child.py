@@ -6,6 +6,7 @@ the process stops after its current work. Workers are fresh processes, never for
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -28,6 +29,8 @@ def start_child(description: str) -> tuple[str, threading.Event]:
 
 
 def _stop_when_input_closes(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(1):
+    # Not through the buffer, whose lock this thread would hold at the end of a process that SIGTERM
+    # ends before its input is closed: Python aborts then.
+    while os.read(sys.stdin.fileno(), 1):
         pass
     stop.set()
