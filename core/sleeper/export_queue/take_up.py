@@ -77,6 +77,10 @@ def _repair_cursor(table: OpenTable, registered: RegisteredQueue) -> None:
         table.state.advance_follower(name, number)
 
 
+class _OvertakenError(Exception):
+    """Another process has taken up the step."""
+
+
 class _TakeUp:
     """One run of `take_up`."""
 
@@ -103,10 +107,11 @@ class _TakeUp:
     def run(self, newest: int) -> TakeUpReport:
         problem = None
         try:
-            problem = self._take_up(newest)
+            problem = self._take_up_rest(newest)
         except DataError as error:
             problem = str(error)
-            self._store_step()
+            with contextlib.suppress(_OvertakenError):
+                self._store_step()
         except (InvalidRequestError, StateMovedOnError) as error:
             # Another process may have taken up these transactions, so their files are collected.
             if self._store.find(self._name).taken_up <= self._position:
@@ -114,6 +119,15 @@ class _TakeUp:
         problems = [*([problem] if problem else []), *self._source.problems]
         number = self._position.number
         return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)
+
+    def _take_up_rest(self, newest: int) -> str | None:
+        """Takes up what no other process takes up meanwhile."""
+        while True:
+            try:
+                return self._take_up(newest)
+            except _OvertakenError:
+                self._rows, self._bytes = [], 0
+                self._position = self._to = self._store.find(self._name).taken_up
 
     def _take_up(self, newest: int) -> str | None:
         """Returns why it ended before the newest transaction, if it did for a reason."""
@@ -155,6 +169,9 @@ class _TakeUp:
         """Stores the rows and advances the position, and then the cursor in the log."""
         if not self._rows and self._to == self._position:
             return
+        if self._store.find(self._name).taken_up > self._position:
+            # Its exports may have left already, and would leave again.
+            raise _OvertakenError
         added: list[NewItem] = []
         for item in self._items():
             added.append(item)
