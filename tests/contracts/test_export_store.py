@@ -265,6 +265,27 @@ def test_a_bucket_is_claimed_by_one_worker_until_the_claim_ends(
     assert store.claim("q", 0, "a", 60)
 
 
+def test_claims_that_no_worker_released_are_counted_until_a_success(
+    export_store: Store[ExportStore],
+) -> None:
+    store, clock = export_store.port, export_store.clock
+    begin(store)
+    add(store, item(1), item(2))
+    assert store.claim("q", 0, "a", 60)
+    assert store.claim("q", 0, "a", 60)
+    store.release("q", 0, "a")
+    for owner in ("b", "c", "d"):
+        assert store.claim("q", 0, owner, 60)
+        clock.pass_seconds(60)
+    assert status(store).deaths == 2
+    assert store.claim("q", 0, "e", 60)
+    store.record_failure("q", 0, "e", "no", False, 5)
+    assert status(store).deaths == 3
+    assert store.claim("q", 0, "f", 60)
+    store.settle("q", 0, "f", ids(store)[:1])
+    assert status(store).deaths == 0
+
+
 def test_a_worker_whose_claim_another_has_changes_nothing(export_store: Store[ExportStore]) -> None:
     store, clock = export_store.port, export_store.clock
     begin(store)

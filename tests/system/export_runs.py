@@ -43,6 +43,8 @@ class ToFile:
                 raise ValueError(f"{each.key} is refused")
         for number, each in enumerate(batch):
             self.die("die before " + str(number))
+            if (self.folder / f"always die with {each.key}").exists():
+                os._exit(9)
             line = {"key": each.key, "value": each.value, "sequence": each.sequence}
             line |= {"bucket": batch.bucket, "process": os.getpid(), "time": time.time()}
             os.write(self.file, json.dumps(line).encode() + b"\\n")

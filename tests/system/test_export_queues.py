@@ -307,6 +307,20 @@ def test_a_command_ends_although_a_call_does_not_return(
     assert result.stderr.rstrip().endswith("the exporter did not return within 1 s")
 
 
+def test_an_export_with_which_every_worker_dies_stops_only_its_bucket(
+    instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
+) -> None:
+    receiver = make_queue(buckets=50, tries=2)
+    receiver.set("always die with b")
+    table.ingest(rows_of(a=1, b=2, c=3))
+    run_instance(instance, until_idle=True, workers=1)
+    status = queue_status(instance, "counts")
+    assert (status.pending, status.dead) == (0, 1)
+    assert set(receiver.newest()) == {"a", "c"}
+    (dead,) = peek(instance, "counts", dead=True)
+    assert "workers died while they exported it" in (dead.error or "")
+
+
 def test_refused_exports_are_dead_letters_that_can_be_redriven(
     instance: Instance, table: sleeper.Table, make_queue: Callable[..., Receiver]
 ) -> None:

@@ -41,13 +41,16 @@ class Buckets:
 
     def claim(self, bucket: int, owner: str, until_ms: int, now_ms: int) -> bool:
         """See the port."""
-        values = {"owner": owner, "until": until_ms, "now": now_ms}
-        condition = f"attribute_not_exists(#owner) OR {_OWNED} OR #until <= :now"
-        try:
-            self._change(bucket, "SET #owner = :owner, #until = :until", condition, values)
-        except RefusedError:
-            return False
-        return True
+        change = "SET #owner = :owner, #until = :until"
+        values = {"owner": owner, "until": until_ms}
+        with suppress(RefusedError):
+            self._change(bucket, change, f"attribute_not_exists(#owner) OR {_OWNED}", values)
+            return True
+        values |= {"now": now_ms, "one": 1}
+        with suppress(RefusedError):
+            self._change(bucket, f"{change} ADD #deaths :one", "#until <= :now", values)
+            return True
+        return False
 
     def release(self, bucket: int, owner: str) -> None:
         """See the port. Deletes the state of a bucket without items and dead letters."""
@@ -67,7 +70,7 @@ class Buckets:
 
     def settling(self, bucket: int, owner: str) -> BucketChange:
         """Returns the change of a bucket whose items were exported."""
-        change = "REMOVE #failures, #refusals, #error, #due"
+        change = "REMOVE #failures, #refusals, #deaths, #error, #due"
         return BucketChange(self.keys.bucket(bucket), change, _OWNED, {"owner": owner})
 
     def set_oldest(self, bucket: int) -> None:
@@ -139,6 +142,7 @@ def describe_bucket(state: Item, now_ms: int) -> BucketStatus:
         error=state.get("error", ""),
         due_ms=state.get("due", 0),
         claimed_until_ms=until_ms if until_ms > now_ms else 0,
+        deaths=state.get("deaths", 0),
     )
 
 

@@ -28,6 +28,7 @@ from sleeper.export_queue.isolation import (
     isolate,
     make_damaged_letter,
     make_dead_letters,
+    make_deadly_letter,
 )
 from sleeper.export_queue.rows import rows_schema
 from sleeper.instance import Instance
@@ -144,10 +145,19 @@ class _Drain:
     def run(self, status: BucketStatus) -> None:
         """Exports the items, those of one read together, until there is none."""
         self._failures, self._refusals = status.failures, status.refusals
+        deaths = status.deaths
         while not self._must_stop():
-            items = self.store.read(self.queue.name, self.bucket, self.queue.buffer_bytes)
-            if not items or not self._export(items):
+            # After a worker died, the first item is exported alone, because it may be the cause.
+            size = 1 if deaths else self.queue.buffer_bytes
+            items = self.store.read(self.queue.name, self.bucket, size)
+            if not items:
                 return
+            if deaths >= self.queue.tries:
+                letter = make_deadly_letter(self.queue, self.bucket, items[0], deaths)
+                self._settle(items[:1], 0, [letter])
+            elif not self._export(items):
+                return
+            deaths = 0
 
     def _export(self, items: Sequence[PendingItem]) -> bool:
         """Exports items and deletes them. False if a call failed."""

@@ -12,7 +12,7 @@ from sleeper.errors import DataError
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.failures import describe_failure, describe_place, is_refusal, shorten
-from sleeper.export_queue.rows import encode_rows
+from sleeper.export_queue.rows import decode_rows, encode_rows
 from sleeper.jobs.export_store import NewDeadLetter, PendingItem
 
 _LETTERS_MAX = 50
@@ -125,4 +125,17 @@ def make_damaged_letter(
 ) -> NewDeadLetter:
     """Returns the dead letter of an item whose content cannot be read."""
     text = f"{describe_place(queue, bucket)}: {error}"
+    return NewDeadLetter(item.id, item.exports, item.content, text)
+
+
+def make_deadly_letter(
+    queue: ExportQueue, bucket: int, item: PendingItem, deaths: int
+) -> NewDeadLetter:
+    """Returns the dead letter of an item during whose exports so many workers died."""
+    try:
+        rows = decode_rows(queue, item.content)
+    except DataError as error:
+        return make_damaged_letter(queue, bucket, item, error)
+    place = describe_place(queue, bucket, rows)
+    text = f"{place}: {deaths} workers died while they exported it"
     return NewDeadLetter(item.id, item.exports, item.content, text)

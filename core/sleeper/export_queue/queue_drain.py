@@ -2,6 +2,7 @@
 
 import logging
 import math
+import random
 import secrets
 import threading
 import time
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 PARALLEL_DEFAULT = 4
 # How often the buckets are listed while calls run or failed buckets wait.
 _LIST_SECONDS = 0.2
+_DEATH_SECONDS = 0.3
+_DEATH_SECONDS_MAX = 2.0
 
 Until = Callable[[], bool]
 OnExports = Callable[[int], object]
@@ -119,7 +122,7 @@ class QueueDrain:
         if not run.due and not must_stop and run.may_list():
             running = {each.bucket for group in run.running.values() for each in group}
             run.due.extend(self._due(running))
-        while run.due and len(run.running) < self._parallel and not must_stop:
+        while run.due and not must_stop and self._may_start(run):
             group = self._take_group(run.due)
             future = self._threads.submit(self._drain, group, until)
             run.running[future] = group
@@ -136,6 +139,17 @@ class QueueDrain:
             return False
         time.sleep(_LIST_SECONDS)
         return True
+
+    def _may_start(self, run: "_Run") -> bool:
+        """Returns whether to start the next drain.
+
+        A bucket with which a worker died is drained alone, because the next death would be
+        counted for every bucket that is being drained.
+        """
+        running = [each for group in run.running.values() for each in group]
+        if run.due[0].deaths or any(each.deaths for each in running):
+            return not running
+        return len(run.running) < self._parallel
 
     def _log_failure(self, report: DrainReport) -> None:
         """Warns of the first failed call after a success, not of each bucket.
@@ -154,7 +168,7 @@ class QueueDrain:
         while (
             self._is_together
             and due
-            and not (group[-1].failures or due[0].failures)
+            and not (_is_suspect(group[-1]) or _is_suspect(due[0]))
             and size + due[0].bytes <= TOGETHER_BYTES_MAX
         ):
             group.append(due.popleft())
@@ -166,11 +180,12 @@ class QueueDrain:
         if not may_call(self._store, self.queue, self.generation):
             return []
         now_ms = self._instance.clock()
-        return [
+        found = [
             each
             for each in self._statuses()
             if each.due_ms <= now_ms and not each.claimed_until_ms and each.bucket not in running
         ]
+        return sorted(found, key=lambda each: each.deaths)
 
     def _has_unfinished(self) -> bool:
         if not may_call(self._store, self.queue, self.generation):
@@ -183,6 +198,8 @@ class QueueDrain:
 
     def _drain(self, group: list[BucketStatus], until: Until) -> DrainReport:
         owner = secrets.token_hex(12)
+        # So that it does not die again and again with a bucket of another queue.
+        time.sleep(random.uniform(0, min(group[0].deaths * _DEATH_SECONDS, _DEATH_SECONDS_MAX)))
         with self._exporter(group[0].bucket) as exporter:
             if len(group) > 1:
                 drain = DrainTogether(
@@ -225,6 +242,11 @@ class QueueDrain:
                 del self._calls[bucket]
                 if not exporter.is_hung:
                     self._idle.append(exporter)
+
+
+def _is_suspect(status: BucketStatus) -> bool:
+    """Returns whether the exports of the bucket may make a call fail, or a worker die."""
+    return status.failures > 0 or status.deaths > 1
 
 
 def drain_queue(

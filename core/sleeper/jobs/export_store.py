@@ -74,7 +74,8 @@ class BucketStatus:
 
     `failures` counts failed calls of the exporter since the last success, of which `refusals` were
     not due to an unavailable receiver. `error` is the last one. The bucket waits until `due_ms`,
-    and a worker has it until `claimed_until_ms`; both are 0 otherwise.
+    and a worker has it until `claimed_until_ms`; both are 0 otherwise. `deaths` counts claims since
+    the last success that no worker released: those workers died.
     """
 
     bucket: int
@@ -87,6 +88,7 @@ class BucketStatus:
     error: str = ""
     due_ms: int = 0
     claimed_until_ms: int = 0
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,10 @@ class ExportStore(Protocol):
         """Returns the buckets that have items, by number."""
 
     def claim(self, name: str, bucket: int, owner: str, seconds: float) -> bool:
-        """Claims a bucket for the time, or extends the owner's claim. False if another has it."""
+        """Claims a bucket for the time, or extends the owner's claim. False if another has it.
+
+        A claim ends early if the store knows that its worker is dead.
+        """
 
     def release(self, name: str, bucket: int, owner: str) -> None:
         """Ends the claim. Does nothing if it has ended."""
@@ -178,7 +183,7 @@ class ExportStore(Protocol):
         removed: Sequence[str],
         dead: Sequence[NewDeadLetter] = (),
     ) -> None:
-        """Deletes items and adds dead letters, and resets the bucket's failures, at once."""
+        """Deletes items and adds dead letters, and resets the bucket's failures and deaths."""
 
     def record_failure(
         self, name: str, bucket: int, owner: str, error: str, is_refusal: bool, due_ms: int

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from sleeper.clock import Clock, system_clock
@@ -23,6 +24,7 @@ from sleeper.jobs.export_store import (
     RegisteredQueue,
     TakenUp,
 )
+from sleeper.jobs.process import is_alive, this_process
 from sleeper.statestore.database import Database
 
 EXPORTS_FILE = "export-queues.db"
@@ -40,7 +42,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS buckets (queue TEXT NOT NULL, bucket INTEGER NOT NULL,"
     " failures INTEGER NOT NULL DEFAULT 0, refusals INTEGER NOT NULL DEFAULT 0,"
     " error TEXT NOT NULL DEFAULT '', due_ms INTEGER NOT NULL DEFAULT 0, owner TEXT,"
-    " claimed_until_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
+    " process TEXT NOT NULL DEFAULT '', claimed_until_ms INTEGER NOT NULL DEFAULT 0,"
+    " deaths INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS dead_letters (position INTEGER PRIMARY KEY AUTOINCREMENT,"
     " queue TEXT NOT NULL, bucket INTEGER NOT NULL, id TEXT NOT NULL, exports INTEGER NOT NULL,"
     " content BLOB NOT NULL, error TEXT NOT NULL, died_ms INTEGER NOT NULL,"
@@ -150,26 +153,47 @@ class LocalExportStore:
             rows = connection.execute(
                 "SELECT i.bucket, count(*), sum(i.exports), sum(i.bytes), min(i.added_ms),"
                 " coalesce(b.failures, 0), coalesce(b.refusals, 0), coalesce(b.error, ''),"
-                " coalesce(b.due_ms, 0), coalesce(b.claimed_until_ms, 0) FROM items i"
+                " coalesce(b.due_ms, 0), coalesce(b.claimed_until_ms, 0), coalesce(b.deaths, 0),"
+                " coalesce(b.process, '') FROM items i"
                 " LEFT JOIN buckets b ON b.queue = i.queue AND b.bucket = i.bucket"
                 " WHERE i.queue = ? GROUP BY i.bucket ORDER BY i.bucket",
                 (name,),
             ).fetchall()
-        found = [BucketStatus(*row) for row in rows]
-        return [s if s.claimed_until_ms > now else replace(s, claimed_until_ms=0) for s in found]
+        alive = cache(is_alive)
+        found = [(BucketStatus(*row), process) for *row, process in rows]
+        return [
+            status
+            if status.claimed_until_ms > now and alive(process)
+            else replace(status, claimed_until_ms=0)
+            for status, process in found
+        ]
 
     def claim(self, name: str, bucket: int, owner: str, seconds: float) -> bool:
         """See the port."""
         now = self._clock()
         with self._changing(name) as connection:
-            claimed = connection.execute(
-                "INSERT INTO buckets (queue, bucket, owner, claimed_until_ms) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET owner = excluded.owner,"
-                " claimed_until_ms = excluded.claimed_until_ms"
-                " WHERE owner IS NULL OR owner = excluded.owner OR claimed_until_ms <= ?",
-                (name, bucket, owner, now + int(seconds * 1000), now),
+            before = connection.execute(
+                "SELECT owner, claimed_until_ms, process FROM buckets"
+                " WHERE queue = ? AND bucket = ? AND owner IS NOT NULL AND owner <> ?",
+                (name, bucket, owner),
+            ).fetchone()
+            if before is not None and before[1] > now and is_alive(before[2]):
+                return False
+            connection.execute(
+                "INSERT INTO buckets (queue, bucket, owner, process, claimed_until_ms)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET owner = excluded.owner,"
+                " process = excluded.process, claimed_until_ms = excluded.claimed_until_ms,"
+                " deaths = deaths + ?",
+                (
+                    name,
+                    bucket,
+                    owner,
+                    this_process(),
+                    now + int(seconds * 1000),
+                    before is not None,
+                ),
             )
-            return claimed.rowcount == 1
+            return True
 
     def release(self, name: str, bucket: int, owner: str) -> None:
         """See the port."""
@@ -215,7 +239,7 @@ class LocalExportStore:
                 [(name, bucket, d.id, d.exports, d.content, d.error, now) for d in dead],
             )
             connection.execute(
-                "UPDATE buckets SET failures = 0, refusals = 0, error = '', due_ms = 0"
+                "UPDATE buckets SET failures = 0, refusals = 0, deaths = 0, error = '', due_ms = 0"
                 " WHERE queue = ? AND bucket = ?",
                 (name, bucket),
             )

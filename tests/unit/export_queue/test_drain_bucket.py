@@ -359,3 +359,36 @@ def test_a_store_that_fails_to_settle_repeats_the_export(queue: StoredQueue) -> 
     drain(queue, exporter)
     assert exporter.batches == [[("a", 1, 1)], [("a", 1, 1)]]
     assert queue.pending == 0
+
+
+def die_holding_the_claim(queue: StoredQueue, clock: FakeClock, times: int) -> None:
+    """Claims the bucket as workers do that die without releasing it."""
+    for n in range(times):
+        assert queue.store.claim("counts", BUCKET, f"dead {n}", 10)
+        clock.pass_seconds(10)
+
+
+def test_after_a_worker_died_the_first_item_is_exported_alone(
+    queue: StoredQueue, clock: FakeClock
+) -> None:
+    for n in range(1, 4):
+        queue.add(("a", n, n), bucket=BUCKET)
+    die_holding_the_claim(queue, clock, 2)
+    exporter = Recorder()
+    drain(queue, exporter)
+    assert exporter.batches == [[("a", 1, 1)], [("a", 2, 2), ("a", 3, 3)]]
+
+
+def test_an_item_with_which_workers_die_becomes_a_dead_letter(
+    queue: StoredQueue, clock: FakeClock
+) -> None:
+    queue.add(("a", 1, 7), ("b", 1, 7), bucket=BUCKET)
+    queue.add(("b", 2, 8), bucket=BUCKET)
+    die_holding_the_claim(queue, clock, 4)
+    exporter = Recorder()
+    report = drain(queue, exporter)
+    assert exporter.batches == [[("b", 2, 8)]]
+    assert report.dead == 2
+    place = f"export queue 'counts', bucket {BUCKET}, sequence 7"
+    error = f"{place}: 3 workers died while they exported it"
+    assert dead_exports(queue) == [(["a", "b"], error)]

@@ -221,3 +221,26 @@ def test_a_store_that_fails_ends_the_drain_with_its_error(
     ):
         drain.run(lambda: False)
     assert exporter.exports == [("a", 1, 1)]
+
+
+def test_buckets_with_which_a_worker_died_are_drained_last_and_alone(
+    queue: StoredQueue, exporter: Recorder, clock: FakeClock
+) -> None:
+    queue.add(*((key, 1, 1) for key in KEYS))
+    for bucket in (0, 1):
+        assert queue.store.claim("counts", bucket, "dead", 10)
+    clock.pass_seconds(10)
+    for bucket in (0, 1):
+        assert queue.store.claim("counts", bucket, "next", 10)
+    clock.pass_seconds(10)
+    claimed: list[list[int]] = []
+
+    def note(exports: Sequence[Export]) -> None:
+        found = queue.store.buckets("counts")
+        claimed.append([each.bucket for each in found if each.claimed_until_ms])
+
+    exporter.before = note
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
+        drain.run(lambda: False)
+    assert claimed[2:] == [[0], [1]]
+    assert queue.pending == 0

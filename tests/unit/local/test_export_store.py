@@ -1,5 +1,7 @@
 """What only the local storage of export queues does; the contract suite has the rest."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,25 @@ def test_deleted_exports_leave_no_remains(tmp_path: Path) -> None:
     store.remove("q")
     assert store.vacuum()
     assert all(b"secret of" not in path.read_bytes() for path in tmp_path.iterdir())
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from sleeper.local.export_store import LocalExportStore
+
+assert LocalExportStore(Path(sys.argv[1])).claim("q", 0, "dead", 3600)
+"""
+
+
+def test_the_claim_of_a_dead_process_ends_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "export-queues.db"
+    store = LocalExportStore(path)
+    store.register("q", "t")
+    store.begin("q", 3, TakenUp(3))
+    store.add("q", 3, [NewItem(0, "1", 1, b"rows")], TakenUp(4))
+    subprocess.run([sys.executable, "-c", CLAIM, str(path)], check=True)
+    assert [status.claimed_until_ms for status in store.buckets("q")] == [0]
+    assert store.claim("q", 0, "here", 3600)
+    assert not store.claim("q", 0, "other", 3600)
+    assert [status.deaths for status in store.buckets("q")] == [1]
