@@ -236,7 +236,7 @@ _HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=_HISTORIES, data=st.data())
 def test_the_newest_export_wins_in_every_order_of_batches(
     receiver: Receiver, exporter: Exporter, history: Any, data: st.DataObject

@@ -14,7 +14,7 @@ from tests.unit.export_queue.receiver import create_queue, define_queue
 
 pytestmark = pytest.mark.slow
 
-FEW, MANY = 800_000, 3_000_000
+FEW, MANY = 800_000, 2_000_000
 GROWTH_MIB_MAX = 96
 PEAK_MIB_MAX = 600
 
