@@ -360,10 +360,12 @@ def test_settled_items_are_gone_and_reset_the_failures(export_store: Store[Expor
     add(store, item(1, b"a"), item(2, b"b"))
     assert store.claim("q", 0, "w", 60)
     store.record_failure("q", 0, "w", "refused: x", True, clock() + 4_000)
+    assert status(store).was_refused is True
     assert store.claim("q", 0, "v", 60)
     store.record_failure("q", 0, "v", "away", False, clock() + 8_000)
     found = status(export_store.again())
     assert (found.failures, found.refusals, found.error) == (2, 1, "away")
+    assert found.was_refused is False
     assert (found.due_ms, found.claimed_until_ms) == (clock() + 8_000, 0)
     assert store.claim("q", 0, "w", 60)
     store.settle("q", 0, "w", ids(store)[:1])

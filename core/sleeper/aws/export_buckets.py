@@ -70,7 +70,7 @@ class Buckets:
 
     def settling(self, bucket: int, owner: str) -> BucketChange:
         """Returns the change of a bucket whose items were exported."""
-        change = "REMOVE #failures, #refusals, #deaths, #error, #due"
+        change = "REMOVE #failures, #refusals, #deaths, #refused, #error, #due"
         return BucketChange(self.keys.bucket(bucket), change, _OWNED, {"owner": owner})
 
     def set_oldest(self, bucket: int) -> None:
@@ -88,7 +88,7 @@ class Buckets:
     def fail(self, bucket: int, owner: str, error: str, is_refusal: bool, due_ms: int) -> None:
         """Counts a failure and ends the claim. StateMovedOnError if it has ended."""
         change = (
-            "SET #error = :error, #due = :due REMOVE #owner, #until"
+            "SET #error = :error, #due = :due, #refused = :refused REMOVE #owner, #until"
             " ADD #failures :failure, #refusals :refusal"
         )
         values = {
@@ -97,6 +97,7 @@ class Buckets:
             "due": due_ms,
             "failure": 1,
             "refusal": int(is_refusal),
+            "refused": is_refusal,
         }
         try:
             self._change(bucket, change, _OWNED, values)
@@ -143,6 +144,7 @@ def describe_bucket(state: Item, now_ms: int) -> BucketStatus:
         due_ms=state.get("due", 0),
         claimed_until_ms=until_ms if until_ms > now_ms else 0,
         deaths=state.get("deaths", 0),
+        was_refused=state.get("refused", False),
     )
 
 

@@ -18,14 +18,13 @@ _FIRST_SECONDS = 1.0
 _SECONDS_MAX = 60.0
 _TEXT_LENGTH_MAX = 2_000
 _UNAVAILABLE = "receiver unavailable: "
-_NO_RETURN = "the exporter did not return within "
 
 
 class HungCallError(SleeperError):
     """The exporter did not return in time. Its thread may run on for ever."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"{_NO_RETURN}{seconds:g} s")
+        super().__init__(f"the exporter did not return within {seconds:g} s")
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -70,8 +69,7 @@ def ends_by_itself(status: BucketStatus) -> bool:
 
     A bucket whose exports were refused does, because they become dead letters.
     """
-    is_retried_for_ever = _UNAVAILABLE in status.error or _NO_RETURN in status.error
-    return not (status.failures and is_retried_for_ever)
+    return status.failures == 0 or status.was_refused
 
 
 def backoff_seconds(failures: int) -> float:

@@ -73,9 +73,10 @@ class BucketStatus:
     """The state of a bucket that has items.
 
     `failures` counts failed calls of the exporter since the last success, of which `refusals` were
-    not due to an unavailable receiver. `error` is the last one. The bucket waits until `due_ms`,
-    and a worker has it until `claimed_until_ms`; both are 0 otherwise. `deaths` counts claims since
-    the last success that no worker released: those workers died.
+    not due to an unavailable receiver. `error` is the last failure, which was a refusal if
+    `was_refused`. The bucket waits until `due_ms`, and a worker has it until `claimed_until_ms`;
+    both are 0 otherwise. `deaths` counts claims since the last success that no worker released:
+    those workers died.
     """
 
     bucket: int
@@ -89,6 +90,7 @@ class BucketStatus:
     due_ms: int = 0
     claimed_until_ms: int = 0
     deaths: int = 0
+    was_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ _TABLES = (
     " failures INTEGER NOT NULL DEFAULT 0, refusals INTEGER NOT NULL DEFAULT 0,"
     " error TEXT NOT NULL DEFAULT '', due_ms INTEGER NOT NULL DEFAULT 0, owner TEXT,"
     " process TEXT NOT NULL DEFAULT '', claimed_until_ms INTEGER NOT NULL DEFAULT 0,"
-    " deaths INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
+    " deaths INTEGER NOT NULL DEFAULT 0, was_refused INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS dead_letters (position INTEGER PRIMARY KEY AUTOINCREMENT,"
     " queue TEXT NOT NULL, bucket INTEGER NOT NULL, id TEXT NOT NULL, exports INTEGER NOT NULL,"
     " content BLOB NOT NULL, error TEXT NOT NULL, died_ms INTEGER NOT NULL,"
@@ -154,7 +155,7 @@ class LocalExportStore:
                 "SELECT i.bucket, count(*), sum(i.exports), sum(i.bytes), min(i.added_ms),"
                 " coalesce(b.failures, 0), coalesce(b.refusals, 0), coalesce(b.error, ''),"
                 " coalesce(b.due_ms, 0), coalesce(b.claimed_until_ms, 0), coalesce(b.deaths, 0),"
-                " coalesce(b.process, '') FROM items i"
+                " coalesce(b.was_refused, 0), coalesce(b.process, '') FROM items i"
                 " LEFT JOIN buckets b ON b.queue = i.queue AND b.bucket = i.bucket"
                 " WHERE i.queue = ? GROUP BY i.bucket ORDER BY i.bucket",
                 (name,),
@@ -162,9 +163,15 @@ class LocalExportStore:
         alive = cache(is_alive)
         found = [(BucketStatus(*row), process) for *row, process in rows]
         return [
-            status
-            if status.claimed_until_ms > now and alive(process)
-            else replace(status, claimed_until_ms=0)
+            replace(
+                status,
+                was_refused=bool(status.was_refused),
+                claimed_until_ms=(
+                    status.claimed_until_ms
+                    if status.claimed_until_ms > now and alive(process)
+                    else 0
+                ),
+            )
             for status, process in found
         ]
 
@@ -250,9 +257,16 @@ class LocalExportStore:
         """See the port."""
         with self._owning(name, bucket, owner) as connection:
             connection.execute(
-                "UPDATE buckets SET failures = failures + 1, refusals = refusals + ?, error = ?,"
-                " due_ms = ? WHERE queue = ? AND bucket = ?",
-                (is_refusal, error, due_ms, name, bucket),
+                "UPDATE buckets SET failures = failures + 1, refusals = refusals + :refused,"
+                " was_refused = :refused, error = :error, due_ms = :due"
+                " WHERE queue = :name AND bucket = :bucket",
+                {
+                    "refused": is_refusal,
+                    "error": error,
+                    "due": due_ms,
+                    "name": name,
+                    "bucket": bucket,
+                },
             )
             _release(connection, name, bucket, owner)
 
