@@ -18,6 +18,7 @@ from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import ExportStore
+from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10
@@ -58,7 +59,8 @@ class QueueStatus:
     """The state of an export queue.
 
     `lag` is the number of transactions that are not taken up. `pending` exports of
-    `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters.
+    `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
+    are taken up while the queue `is_full`: its pending exports have too many bytes.
     """
 
     name: str
@@ -73,6 +75,7 @@ class QueueStatus:
     dead: int
     oldest_ms: int | None
     failing: tuple[FailingBucket, ...]
+    is_full: bool = False
 
     def describe_left(self) -> str:
         """Returns what the queue has, such as `2 exports pending`; an empty text for nothing."""
@@ -130,6 +133,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
             )
             for each in failing
         ),
+        is_full=counts.bytes > instance.properties().get(EXPORT_QUEUE_PENDING_BYTES_MAX),
     )
 
 

@@ -73,6 +73,9 @@ class Exporter(Protocol):
     that it has sent before, alone or together with others, also after newer ones of their key: the
     receiver ignores an export if it has one of the key with a larger sequence number.
 
+    A worker calls an exporter from one thread. After an error that means an unavailable receiver it
+    closes the exporter and opens another one.
+
     `UnavailableError`, `ConnectionError` and `TimeoutError` mean that the receiver is
     unavailable: the batch waits and is tried again without limit. After any other error, the
     batch becomes a dead letter when it was tried as often as the queue allows; after

@@ -10,6 +10,7 @@ from sleeper.clock import iso_time
 from sleeper.export_queue.control import FailingBucket, PeekedExports, QueueStatus
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.rows import rows_schema
+from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.export_queues import QUEUE_COLUMNS
 from sleeper.reports.output import Column, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
@@ -77,6 +78,9 @@ def _draw(status: QueueStatus) -> Iterator[str]:
     yield f"  lag       {pluralize(status.lag, 'transaction')} not taken up"
     pending = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
     yield f"  pending   {pending}{oldest}"
+    if status.is_full:
+        limit = EXPORT_QUEUE_PENDING_BYTES_MAX.name
+        yield f"  full      nothing is taken up: the pending exports exceed {limit}"
     yield f"  dead      {pluralize(status.dead, 'export')}{dead}"
     # An unavailable receiver fails every bucket with one error.
     groups: dict[str, list[FailingBucket]] = {}
@@ -107,5 +111,6 @@ _LIST_COLUMNS = tuple(
 _STATUS_COLUMNS = (
     *_LIST_COLUMNS,
     Column("buckets", "Buckets"),
+    Column("is_full", "Full"),
     Column("failing", "Failing", value=_failing),
 )

@@ -18,9 +18,10 @@ from sleeper.export_queue.control import (
     split_points,
 )
 from sleeper.export_queue.definition import ExporterSettings
+from sleeper.export_queue.report import describe_status
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import NewDeadLetter
+from sleeper.jobs.export_store import NewDeadLetter, NewItem, TakenUp
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 from tests.wheels import make_wheel
@@ -49,6 +50,20 @@ def test_the_status_of_a_queue_counts_what_it_has(instance: Instance, table: sle
     assert status.pending_bytes > 0
     assert status.oldest_ms is not None
     assert before_ms <= status.oldest_ms <= instance.clock()
+
+
+def test_the_status_says_that_nothing_is_taken_up_because_too_much_is_pending(
+    instance: Instance, table: sleeper.Table
+) -> None:
+    create(instance, table, buckets=1)
+    instance.change_properties({"sleeper.export.queue.pending.bytes.max": "1M"})
+    generation = instance.jobs.export_store().find("q").generation
+    assert not queue_status(instance, "q").is_full
+    item = NewItem(0, "1", 1, bytes(1024**2 + 1))
+    instance.jobs.export_store().add("q", generation, [item], TakenUp(generation))
+    status = queue_status(instance, "q")
+    assert status.is_full
+    assert "  full      nothing is taken up: " in "".join(describe_status(status).drawing)
 
 
 def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
