@@ -41,6 +41,8 @@ class QueueState(Enum):
 class FailingBucket:
     """A bucket whose last call of the exporter failed; `error` is that of the last one.
 
+    `deaths` counts workers that died while they exported it.
+
     `is_unavailable` means that the receiver was unavailable or did not return, which does not count
     as a refusal. The next call is at `due_ms`, 0 for now.
     """
@@ -52,6 +54,7 @@ class FailingBucket:
     is_unavailable: bool
     error: str
     due_ms: int
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
     found = find_queue(instance, name)
     queue = found.definition
     statuses = store.buckets(name)
-    failing = [each for each in statuses if each.failures]
+    failing = [each for each in statuses if each.failures or each.deaths]
     state = QueueState.FAILING if failing else QueueState.ACTIVE
     counts = store.counts(name)
     return QueueStatus(
@@ -128,8 +131,9 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
                 each.failures,
                 each.refusals,
                 not ends_by_itself(each),
-                each.error,
+                each.error or f"{pluralize(each.deaths, 'worker')} died while exporting it",
                 each.due_ms,
+                each.deaths,
             )
             for each in failing
         ),

@@ -61,6 +61,7 @@ def _failing(status: QueueStatus) -> Value:
             "exports": each.exports,
             "failures": each.failures,
             "refusals": each.refusals,
+            "deaths": each.deaths,
             "is_unavailable": each.is_unavailable,
             "error": each.error,
             "due": iso_time(each.due_ms) if each.due_ms else None,

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import ConflictError, NotFoundError, StateMovedOnError, did_you_mean
+from sleeper.errors import ConflictError, NotFoundError, StateMovedOnError
 from sleeper.jobs.export_store import (
     BucketStatus,
     DeadExports,
@@ -25,32 +25,16 @@ from sleeper.jobs.export_store import (
     TakenUp,
 )
 from sleeper.jobs.process import is_alive, this_process
+from sleeper.local.export_tables import (
+    QUEUE_TABLES,
+    TABLES,
+    find_queue,
+    read_queues,
+    release_claim,
+)
 from sleeper.statestore.database import Database
 
 EXPORTS_FILE = "export-queues.db"
-
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, table_id TEXT NOT NULL,"
-    " generation INTEGER NOT NULL, number INTEGER NOT NULL, bucket INTEGER NOT NULL,"
-    " is_paused INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS items (queue TEXT NOT NULL, bucket INTEGER NOT NULL,"
-    " id TEXT NOT NULL, exports INTEGER NOT NULL, bytes INTEGER NOT NULL,"
-    " added_ms INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (queue, bucket, id))",
-    # The counts of a bucket are read without the contents.
-    "CREATE INDEX IF NOT EXISTS items_of_buckets"
-    " ON items (queue, bucket, exports, bytes, added_ms)",
-    "CREATE TABLE IF NOT EXISTS buckets (queue TEXT NOT NULL, bucket INTEGER NOT NULL,"
-    " failures INTEGER NOT NULL DEFAULT 0, refusals INTEGER NOT NULL DEFAULT 0,"
-    " error TEXT NOT NULL DEFAULT '', due_ms INTEGER NOT NULL DEFAULT 0, owner TEXT,"
-    " process TEXT NOT NULL DEFAULT '', claimed_until_ms INTEGER NOT NULL DEFAULT 0,"
-    " deaths INTEGER NOT NULL DEFAULT 0, was_refused INTEGER NOT NULL DEFAULT 0,"
-    " PRIMARY KEY (queue, bucket)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS dead_letters (position INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " queue TEXT NOT NULL, bucket INTEGER NOT NULL, id TEXT NOT NULL, exports INTEGER NOT NULL,"
-    " content BLOB NOT NULL, error TEXT NOT NULL, died_ms INTEGER NOT NULL,"
-    " UNIQUE (queue, bucket, id))",
-)
-_QUEUE_TABLES = ("queues", "items", "buckets", "dead_letters")
 
 
 class LocalExportStore:
@@ -68,7 +52,7 @@ class LocalExportStore:
             connection.execute(
                 "INSERT OR IGNORE INTO queues VALUES (?, ?, 0, 0, 0, 0)", (name, table_id)
             )
-            queue = _find(connection, name)
+            queue = find_queue(connection, name)
         if queue.table_id != table_id:
             raise ConflictError(f"export queue {name!r} already exists, of another table")
         return queue
@@ -76,7 +60,7 @@ class LocalExportStore:
     def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
         """See the port."""
         with self._writing() as connection:
-            _find(connection, name)
+            find_queue(connection, name)
             connection.execute(
                 "UPDATE queues SET generation = ?, number = ?, bucket = ?"
                 " WHERE name = ? AND generation = 0",
@@ -88,19 +72,19 @@ class LocalExportStore:
         with self._reading() as connection:
             if connection is None:
                 raise NotFoundError(f"export queue {name!r} does not exist")
-            return _find(connection, name)
+            return find_queue(connection, name)
 
     def list(self) -> Sequence[RegisteredQueue]:
         """See the port."""
         with self._reading() as connection:
-            return [] if connection is None else _queues(connection)
+            return [] if connection is None else read_queues(connection)
 
     def remove(self, name: str) -> None:
         """See the port."""
         if not self._path.exists():
             return
         with self._writing() as connection:
-            for table in _QUEUE_TABLES:
+            for table in QUEUE_TABLES:
                 column = "name" if table == "queues" else "queue"
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))
 
@@ -205,7 +189,7 @@ class LocalExportStore:
     def release(self, name: str, bucket: int, owner: str) -> None:
         """See the port."""
         with self._writing() as connection:
-            _release(connection, name, bucket, owner)
+            release_claim(connection, name, bucket, owner)
 
     def read(self, name: str, bucket: int, bytes_max: int) -> Sequence[PendingItem]:
         """See the port."""
@@ -268,7 +252,7 @@ class LocalExportStore:
                     "bucket": bucket,
                 },
             )
-            _release(connection, name, bucket, owner)
+            release_claim(connection, name, bucket, owner)
 
     def retry_now(self, name: str) -> int:
         """See the port."""
@@ -320,7 +304,7 @@ class LocalExportStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._database.writing() as connection:
             if not self._has_tables:
-                for statement in _TABLES:
+                for statement in TABLES:
                     connection.execute(statement)
             yield connection
         self._has_tables = True
@@ -328,7 +312,7 @@ class LocalExportStore:
     @contextmanager
     def _changing(self, name: str, generation: int | None = None) -> Iterator[sqlite3.Connection]:
         with self._existing_writing(name) as connection:
-            queue = _find(connection, name)
+            queue = find_queue(connection, name)
             if generation is not None and queue.generation != generation:
                 raise NotFoundError(
                     f"export queue {name!r} of transaction {generation} does not exist any more"
@@ -370,32 +354,5 @@ class LocalExportStore:
         with self._reading() as connection:
             if connection is None:
                 raise NotFoundError(f"export queue {name!r} does not exist")
-            _find(connection, name)
+            find_queue(connection, name)
             yield connection
-
-
-def _queues(connection: sqlite3.Connection) -> list[RegisteredQueue]:
-    rows = connection.execute(
-        "SELECT name, table_id, generation, number, bucket, is_paused FROM queues ORDER BY name"
-    ).fetchall()
-    return [
-        RegisteredQueue(name, table, generation, TakenUp(number, bucket), bool(paused))
-        for name, table, generation, number, bucket, paused in rows
-    ]
-
-
-def _find(connection: sqlite3.Connection, name: str) -> RegisteredQueue:
-    queues = _queues(connection)
-    for queue in queues:
-        if queue.name == name:
-            return queue
-    near = did_you_mean(name, [queue.name for queue in queues])
-    raise NotFoundError(f"export queue {name!r} does not exist{near}")
-
-
-def _release(connection: sqlite3.Connection, name: str, bucket: int, owner: str) -> None:
-    connection.execute(
-        "UPDATE buckets SET owner = NULL, claimed_until_ms = 0"
-        " WHERE queue = ? AND bucket = ? AND owner = ?",
-        (name, bucket, owner),
-    )

@@ -88,6 +88,20 @@ def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
     assert failing.due_ms == 0
 
 
+def test_the_status_says_that_workers_die_with_a_bucket(
+    instance: Instance, table: sleeper.Table
+) -> None:
+    create(instance, table, buckets=1)
+    table.ingest(rows_of(a=1))
+    take_up(instance, "q")
+    for owner in ("one", "two", "three"):
+        assert instance.jobs.export_store().claim("q", 0, owner, seconds=0)
+    status = queue_status(instance, "q")
+    assert status.state is QueueState.FAILING
+    assert (status.failing[0].deaths, status.failing[0].is_unavailable) == (2, False)
+    assert "2 workers died while exporting it" in "".join(describe_status(status).drawing)
+
+
 def test_peek_shows_pending_exports_without_changing_them(
     instance: Instance, table: sleeper.Table
 ) -> None:
