@@ -89,8 +89,8 @@ requirements: install ## Pin the dependencies of pyproject.toml
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
 	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
-	@$(call quietly,$(compile) --extra aws --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
-	@$(call quietly,$(compile) --extra aws --extra spark --group lambdas --no-emit-package pyspark \
+	@$(call quietly,$(compile) --extra adjunct --extra aws --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
+	@$(call quietly,$(compile) --extra adjunct --extra aws --extra spark --group lambdas --no-emit-package pyspark \
 		-c requirements-dev.txt -o containers/bulk_import/requirements.txt)
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \

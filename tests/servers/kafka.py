@@ -44,6 +44,11 @@ class Kafka:
         client.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
         return name
 
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic."""
+        client = AdminClient({"bootstrap.servers": self.address}, **_QUIET)
+        client.delete_topics([name])[name].result(30)
+
     def messages(self, topic: str) -> list[KafkaMessage]:
         """Returns all messages of a topic, those of a partition in order."""
         settings = {"bootstrap.servers": self.address, "group.id": "tests"}

@@ -12,8 +12,10 @@ from sleeper.datafiles.sources.files import (
 )
 from sleeper.datafiles.sources.parquet import open_parquet
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.ingest.service import find_source_schema
 from sleeper.instance import Instance
 from sleeper.properties.table import EXTRA_COLUMNS_REFUSED
+from sleeper.runs.enrichment import refuse_enrichment
 from sleeper.runs.secrets import read_secret
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket_folder import SourceFile
@@ -33,10 +35,11 @@ def check_adapter(
     that needs Spark is opened only with `spark`.
     """
     table = instance.table(adapter.sink.table)
-    with table.state.reading() as state:
-        schema = state.schema
+    schema = find_source_schema(table)
     source = adapter.source
     if isinstance(source, DatabaseSource):
+        if source.chosen_engine is Engine.SPARK:
+            refuse_enrichment(table, "a load by Spark")
         password = None if source.password is None else read_secret(instance, source.password)
         if reads_source:
             _check_database(source, password, schema, spark)

@@ -168,7 +168,7 @@ class _Run:
         def read() -> Generator[pa.RecordBatch]:
             # Opened when the load has begun: a load that begins later reads a later version.
             owner = f"adapter {self.adapter.name}"
-            with pinned_table(self.instance, source, place.schema, owner) as pinned:
+            with pinned_table(self.instance, source, place.source_schema, owner) as pinned:
                 described.append(pinned.source)
                 yield from pinned.batches
 
@@ -191,7 +191,7 @@ class _Run:
         if source.chosen_engine is Engine.ADBC:
             place = ingest_table(table)
             request = describe_rows_job(self.job_id)
-            with closing(read_database(source, password, place.schema)) as batches:
+            with closing(read_database(source, password, place.source_schema)) as batches:
                 return self._result(
                     ingest_checked(place, self.job_id, batches, request, self.progress)
                 )

@@ -8,6 +8,7 @@ a JSON object, as those of Amazon RDS, has the password as its member `password`
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -82,6 +83,11 @@ def read_secret(instance: Instance, text: str) -> str:
 
     InvalidRequestError if it does not exist or may not be read.
     """
+    return read_secret_of(lambda: instance, text)
+
+
+def read_secret_of(open_instance: Callable[[], Instance], text: str) -> str:
+    """Returns the secret as `read_secret`, and opens the instance only for Secrets Manager."""
     reference = parse_secret(text)
     match reference.place:
         case SecretPlace.ENVIRONMENT:
@@ -89,7 +95,7 @@ def read_secret(instance: Instance, text: str) -> str:
         case SecretPlace.FILE:
             return _read_file(reference)
         case SecretPlace.SECRETS_MANAGER:
-            return _read_managed(instance, reference)
+            return _read_managed(open_instance(), reference)
 
 
 def _read_variable(reference: SecretReference) -> str:

@@ -260,16 +260,32 @@ class S3File:
         except NotFoundError:
             return None
 
+    def find_version(self) -> tuple[int, str] | None:
+        """Returns the bytes and the entity tag of the object with exactly this key, or None."""
+        try:
+            with store_errors(str(self)):
+                return _version_of(obstore.head(open_bucket(self.bucket), self.key))
+        except NotFoundError:
+            return None
+
     def below(self) -> Iterator["S3File"]:
         """Yields the objects below the key, in no order."""
         return (file for file, _ in self.below_with_bytes())
 
     def below_with_bytes(self) -> Iterator[tuple["S3File", int]]:
         """Yields the objects below the key with their bytes, in no order."""
+        return ((file, size) for file, size, _ in self.below_with_versions())
+
+    def below_with_versions(self) -> Iterator[tuple["S3File", int, str]]:
+        """Yields the objects below the key with their bytes and entity tags, in no order."""
         with store_errors(str(self)):
             for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
                 for each in page:
-                    yield replace(self, key=each["path"]), each["size"]
+                    yield replace(self, key=each["path"]), *_version_of(each)
+
+
+def _version_of(found: Any) -> tuple[int, str]:
+    return found["size"], found["e_tag"] or found["last_modified"].isoformat()
 
 
 SourceFile = Path | S3File

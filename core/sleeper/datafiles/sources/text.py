@@ -39,11 +39,11 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
     short_rows: list[tuple[int, str, str]] = []
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         texts = [f.name for f in schema.fields]
         if checker.ignores_extra_columns:
             # Arrow would guess the types of other columns, and fail on later values.
-            with _opened(path) as head:
+            with open_text(path) as head:
                 texts += _csv_reader(head, path, checker, [], texts).schema.names
         reader = _csv_reader(stream, path, checker, short_rows, texts)
         checker.check_columns(reader.schema.names, ignores_extra=checker.ignores_extra_columns)
@@ -60,7 +60,7 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
 def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a JSON lines file, checked and parsed."""
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         for lines in _blocks_of_lines(stream, path, checker.line_bytes_max):
             for first, columns in _parse_by_halves(lines, checker, 0):
                 start, checker.row = checker.row, checker.row + first
@@ -198,7 +198,8 @@ def _json_cells(column: pa.Array, field: Field) -> pa.Array:
         raise UnfitError(f"not JSON of the field: {error}") from error
 
 
-def _opened(path: SourceFile) -> IO[bytes]:
+def open_text(path: SourceFile) -> IO[bytes]:
+    """Opens a file for a sequential read, uncompressed."""
     is_compressed = path.name.lower().endswith(".gz")
     if isinstance(path, S3File):
         content = path.open_stream()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper import DISTRIBUTION
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import UnavailableError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.json_values import export_texts, key_texts
@@ -24,62 +23,43 @@ from sleeper.export_queue.exporters.options import (
     read_flag,
 )
 from sleeper.instance import Instance
+from sleeper.kafka_connection import (
+    CONNECTION_OPTIONS,
+    TARGET,
+    check_connection,
+    check_installed,
+    make_client,
+    split_target,
+)
 from sleeper.runs.secrets import read_secret
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-_CLIENT_OPTIONS = frozenset(
-    {
-        "batch.size",
-        "client.id",
-        "compression.type",
-        "linger.ms",
-        "message.max.bytes",
-        "partitioner",
-        "sasl.mechanism",
-        "sasl.username",
-        "security.protocol",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-    }
-)
+_CLIENT_OPTIONS = CONNECTION_OPTIONS | {
+    "batch.size",
+    "compression.type",
+    "linger.ms",
+    "message.max.bytes",
+    "partitioner",
+}
 _OPTIONS = _CLIENT_OPTIONS | {"tombstones"}
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_TARGET = r"//[A-Za-z0-9._:\[\]-]+(,[A-Za-z0-9._:\[\]-]+)*/[A-Za-z0-9._-]{1,249}"
 # The drain ends the process of a call that takes longer than the queue's timeout.
 _PART_FOR_DELIVERY = 0.7
 _PART_FOR_FLUSH = 0.8
 _LINGER_MILLISECONDS = 5
 _DELIVERY_MILLISECONDS_MIN = 100
 _POLL_SECONDS = 0.1
-_LOG_CRITICAL = 2
 
 
 def check(_instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the settings are invalid. Connects to nothing."""
     check_options(queue, _OPTIONS)
-    if "@" in queue.exporter.target:
-        raise InvalidRequestError(
-            f"{exporter_name(queue)}: the brokers have a user or password, which would be stored "
-            "(expected option sasl.username, and --password env:NAME, file:PATH or "
-            "secret:NAME-OR-ARN)"
-        )
-    check_text(queue, "target", queue.exporter.target, _TARGET, "kafka://BROKER:PORT/TOPIC")
+    where, target, options = exporter_name(queue), queue.exporter.target, queue.exporter.options
+    has_password = queue.exporter.password is not None
+    check_connection(where, target, options, has_password, "--password")
+    check_text(queue, "target", target, TARGET, "kafka://BROKER:PORT/TOPIC")
     read_flag(queue, "tombstones", default=True)
-    options, where = queue.exporter.options, exporter_name(queue)
-    if ("sasl.username" in options) != (queue.exporter.password is not None):
-        raise InvalidRequestError(
-            f"{where}: only one of option sasl.username and a password is given "
-            "(expected both or neither)"
-        )
-    mechanism = options.get("sasl.mechanism", _MECHANISMS[0])
-    if mechanism not in _MECHANISMS:
-        raise InvalidRequestError(
-            f"{where}: option sasl.mechanism is {mechanism!r} "
-            f"(expected one of {', '.join(_MECHANISMS)})"
-        )
     # The files and the password are on the machine of the exporter.
     plain = {name: value for name, value in options.items() if not name.endswith(".location")}
     without_files = replace(queue, exporter=replace(queue.exporter, options=plain))
@@ -99,7 +79,7 @@ class KafkaExporter:
     def __init__(self, queue: ExportQueue, password: str | None) -> None:
         self._queue = queue
         self._password = password
-        self._topic = queue.exporter.target.rpartition("/")[2]
+        self._topic = split_target(queue.exporter.target)[1]
         self._where = f"{queue.exporter.kind}:{queue.exporter.target}"
         self._sends_tombstones = read_flag(queue, "tombstones", default=True)
         self._connection_error = ""
@@ -191,12 +171,9 @@ def _make_producer(
     queue: ExportQueue, password: str | None, on_error: "Callable[[KafkaError], None]"
 ) -> "Producer":
     """Returns a producer, which connects later. InvalidRequestError without secrets."""
-    try:
-        from confluent_kafka import KafkaException, Producer
-    except ModuleNotFoundError as error:
-        raise InvalidRequestError(
-            f"{exporter_name(queue)} needs {error.name}: pip install '{DISTRIBUTION}[kafka]'"
-        ) from error
+    check_installed(exporter_name(queue))
+    from confluent_kafka import Producer
+
     options = queue.exporter.options
     milliseconds = max(
         int(queue.timeout_seconds * 1000 * _PART_FOR_DELIVERY), _DELIVERY_MILLISECONDS_MIN
@@ -206,25 +183,12 @@ def _make_producer(
         # The partitions that Java's producers choose.
         "partitioner": "murmur2_random",
         **{name: value for name, value in options.items() if name in _CLIENT_OPTIONS},
-        "bootstrap.servers": queue.exporter.target.removeprefix("//").rpartition("/")[0],
+        "bootstrap.servers": split_target(queue.exporter.target)[0],
         "enable.idempotence": True,
         "acks": "all",
         "delivery.timeout.ms": milliseconds,
-        "error_cb": on_error,
-        "log_level": _LOG_CRITICAL,  # it would log each attempt to connect to standard error
     }
-    if "sasl.username" in options:
-        settings.setdefault("sasl.mechanism", _MECHANISMS[0])
-        settings["sasl.password"] = password or ""
-    try:
-        return Producer(settings)
-    except KafkaException as error:
-        problem = str(error.args[0].str())
-    except (TypeError, ValueError) as error:
-        problem = str(error)
-    # Outside of the handlers, whose errors might show the settings.
-    shown = problem.replace(password, "***") if password else problem
-    raise InvalidRequestError(f"{exporter_name(queue)}: {shown}")
+    return make_client(exporter_name(queue), Producer, settings, password, on_error)
 
 
 def _is_refusal(error: "KafkaError") -> bool:

@@ -1,0 +1,1 @@
+"""Lookups of whole columns of keys in a version of a store."""

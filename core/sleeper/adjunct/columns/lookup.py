@@ -1,0 +1,183 @@
+"""Lookups of whole columns of keys in a version of a store.
+
+The distinct keys of a batch are looked up once, and their values become columns at once. After
+many lookups in a version that does not change, all of its values are kept as columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sleeper.adjunct.columns.values import ValueColumns
+from sleeper.adjunct.columns.view import ColumnView, find_view, open_view
+from sleeper.adjunct.contents.keys import encode_key_columns
+from sleeper.adjunct.store_state import Layout
+from sleeper.adjunct.version import StoreVersion
+from sleeper.datafiles.arrow import arrow_type, as_plain
+from sleeper.errors import InvalidRequestError, UnavailableError
+
+VIEW_BYTES = 1024**3
+"""The size of a version up to which its values are kept as columns."""
+
+# A view costs about as much as so many lookups of a version's bytes.
+_READ_BEFORE_VIEW = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The values of some keys, and whether each key is in the store.
+
+    A row of `values` has nulls for a key that is not. `is_found` has no nulls.
+    """
+
+    values: pa.RecordBatch
+    is_found: pa.BooleanArray
+
+
+class ColumnLookup:
+    """Looks up columns of keys in a version of a store.
+
+    `key_schema` has the fields of a key, and `schema` those of the values that are returned, all
+    nullable. `fields` are their names; None is all. For a store of documents it is an Arrow schema
+    of the members to return. With `is_fixed`, the version does not change as long as it is used,
+    so after many lookups its values are kept as columns, if they take at most `view_bytes`.
+
+    InvalidRequestError for a field that the values do not have, UnavailableError if the store has
+    no data yet, so that its fields are unknown.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        version: StoreVersion,
+        fields: "pa.Schema | Sequence[str] | None" = None,
+        is_fixed: bool = False,
+        view_bytes: int = VIEW_BYTES,
+    ) -> None:
+        layout = version.state.layout
+        if layout is None:
+            raise UnavailableError(f"store {store!r} has no data yet, so its fields are unknown")
+        self._store = store
+        self._version = version
+        self._keys = KeyColumns(store, layout)
+        self._values = ValueColumns(store, layout, fields)
+        self.key_schema = self._keys.schema
+        self.schema = self._values.schema
+        self._view: ColumnView | None = None
+        self._read_bytes = 0
+        self._bytes_before_view: float | None = None
+        if is_fixed and layout.values is not None:
+            size = version.engine.size()
+            if size <= view_bytes:
+                self._bytes_before_view = size * _READ_BEFORE_VIEW
+                self._view = find_view(version)
+
+    def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the values of keys, in their order: nulls for a key that is not in the store.
+
+        The columns of `keys` are the key fields in order, by any names. A key with a null is not
+        in the store. InvalidRequestError for columns of other types.
+        """
+        return self.find(keys).values
+
+    def find(self, keys: pa.RecordBatch) -> Found:
+        """Returns the values of keys, as `lookup`, and which keys are in the store."""
+        columns = self._keys.cast(keys)
+        if self._view is None and self._is_view_due():
+            self._view = open_view(self._store, self._version)
+        if self._view is None:
+            return self._find_distinct(columns)
+        places = self._view.find(columns)
+        values = self._view.values.select(self.schema.names)
+        return Found(values.take(places), places.is_valid())
+
+    def _is_view_due(self) -> bool:
+        return self._bytes_before_view is not None and self._read_bytes > self._bytes_before_view
+
+    def _find_distinct(self, columns: Sequence[pa.Array]) -> Found:
+        """Looks up the distinct keys in the engine."""
+        distinct, places = self._keys.encode_distinct(columns)
+        contents = self._version.get_contents(distinct.to_pylist())
+        found = pa.array(contents, pa.large_binary())
+        self._read_bytes += distinct.nbytes + found.nbytes
+        values = self._values.decode(found.drop_null())
+        # The place among the found values of each distinct key, and then of each row.
+        is_found = found.is_valid()
+        ranks = pc.subtract(pc.cumulative_sum(is_found.cast(pa.int64())), 1)
+        taken = pc.if_else(is_found, ranks, pa.scalar(None, pa.int64())).take(places)
+        return Found(values.take(taken), taken.is_valid())
+
+
+class KeyColumns:
+    """Converts columns of keys to the bytes of a store's keys."""
+
+    def __init__(self, store: str, layout: Layout) -> None:
+        self._store = store
+        self._types = layout.key_types()
+        self.schema = pa.schema(
+            [pa.field(each.name, arrow_type(each.type), nullable=False) for each in layout.keys]
+        )
+
+    def encode_distinct(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+        """Returns the bytes of distinct keys, and the place of each row's key among them.
+
+        The place of a key with a null is null.
+        """
+        if len(columns) == 1:
+            coded = columns[0].dictionary_encode()
+            return encode_key_columns([coded.dictionary], self._types), coded.indices
+        is_valid = np.logical_and.reduce(
+            [each.is_valid().to_numpy(zero_copy_only=False) for each in columns]
+        )
+        kept = [each.filter(pa.array(is_valid)) for each in columns]
+        coded = encode_key_columns(kept, self._types).dictionary_encode()
+        if is_valid.all():
+            return coded.dictionary, coded.indices
+        places = np.zeros(len(is_valid), np.int32)
+        places[is_valid] = coded.indices.to_numpy()
+        return coded.dictionary, pa.array(places, mask=~is_valid)
+
+    def cast(self, keys: pa.RecordBatch) -> list[pa.Array]:
+        """Returns the columns with the types of the store's keys."""
+        if keys.num_columns != len(self.schema):
+            raise InvalidRequestError(
+                f"store {self._store!r}: {keys.num_columns} columns of keys (expected "
+                f"{len(self.schema)}: {', '.join(self.schema.names)})"
+            )
+        return [
+            self._cast(column, given.name, field)
+            for column, given, field in zip(keys.columns, keys.schema, self.schema, strict=True)
+        ]
+
+    def _cast(self, column: pa.Array, name: str, field: pa.Field) -> pa.Array:
+        column = as_plain(column)
+        if column.type == field.type:
+            return column
+        if not _is_same_kind(column.type, field.type):
+            raise InvalidRequestError(
+                f"store {self._store!r}: keys in column {name!r} are of type {column.type} "
+                f"(expected {field.type}, for key field {field.name!r})"
+            )
+        try:
+            return column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise InvalidRequestError(
+                f"store {self._store!r}: column {name!r}: {error} (expected {field.type}, for key "
+                f"field {field.name!r})"
+            ) from error
+
+
+def _is_same_kind(given: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    for is_kind in (
+        (pa.types.is_integer,),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    ):
+        if any(each(given) for each in is_kind):
+            return any(each(expected) for each in is_kind)
+    return bool(pa.types.is_null(given))

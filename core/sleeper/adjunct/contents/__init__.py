@@ -1,0 +1,1 @@
+"""Keys and values of a store: how rows and messages become them, and their bytes."""

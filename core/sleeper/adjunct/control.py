@@ -1,0 +1,174 @@
+"""Operations on the stores of a folder, for processes that do not fill them."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sleeper.adjunct.definition import (
+    EngineType,
+    StoreDefinition,
+    parse_engine_type,
+    parse_partition,
+)
+from sleeper.adjunct.feeds.feed import Feed, Lag
+from sleeper.adjunct.feeds.opening import FeedContext, open_feed
+from sleeper.adjunct.folder import StoreFolder
+from sleeper.adjunct.reader import StoreReader
+from sleeper.adjunct.requests import Action, send_request, wait_until_done
+from sleeper.adjunct.status_report import describe_folder, describe_reader
+from sleeper.adjunct.store import Store
+from sleeper.adjunct.store_state import StoreState
+from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.updater import StoreUpdater
+from sleeper.clock import system_clock
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+
+
+def find_status(parent: Path, name: str) -> StoreStatus:
+    """Returns the status of a store, whether a process fills it or not.
+
+    A damaged store has a `problem`. NotFoundError if there is no such store.
+    """
+    folder = _find(parent, name)
+    status = describe_folder(folder)
+    if status.type == EngineType.MEMORY:
+        return status if status.filled_by is not None else replace(status, is_serving=False)
+    try:
+        with _reading(parent, name) as reader:
+            return describe_reader(reader)
+    except (DataError, UnavailableError) as error:
+        return replace(status, is_serving=False, problem=str(error))
+
+
+def measure_lag(parent: Path, name: str, context: FeedContext) -> Lag:
+    """Returns how far a store is behind its input, which is opened. It may be filled or not.
+
+    UnavailableError if the store has no complete version.
+    """
+    with _reading(parent, name) as reader:
+        state = reader.serving.state
+    return find_lag(_definition_of(name, state, EngineType.MEMORY), state, context)
+
+
+def find_lag(definition: StoreDefinition, state: StoreState, context: FeedContext) -> Lag:
+    """Returns how far a version with this state is behind its input, which is opened."""
+    # A store without data at the same position: the feed says how far it is.
+    store = Store(replace(definition, type=EngineType.MEMORY), None, system_clock)
+    store.build((), lambda: state)
+    feed = open_feed(store, context)
+    try:
+        return feed.lag()
+    finally:
+        feed.close()
+
+
+def rebuild(
+    parent: Path,
+    name: str,
+    context: FeedContext,
+    source: str | None = None,
+    seconds: float | None = None,
+    on_rows: Callable[[int], object] = lambda _: None,
+) -> bool:
+    """Loads the store again, beside the version that serves. False if it takes longer.
+
+    If a process fills the store, that process is asked, and `seconds` is the longest wait, None for
+    no limit. Otherwise this process does it; `source` is the input of a store that cannot say it.
+    """
+    folder = _find(parent, name)
+    if folder.is_locked():
+        request = send_request(folder, Action.REBUILD)
+        return wait_until_done(folder, request, seconds)
+    definition = _find_definition(parent, name, source)
+    store = Store(definition, parent, system_clock)
+    try:
+        feed = open_feed(store, context)
+        try:
+            _load(store, feed, on_rows)
+        finally:
+            feed.close()
+    finally:
+        store.close()
+    return True
+
+
+def seal(parent: Path, name: str, seconds: float | None = None) -> bool:
+    """Asks the process that fills the store to end the dataset that it builds.
+
+    False if it takes longer than `seconds`. InvalidRequestError if no process fills the store, or
+    its datasets end by themselves.
+    """
+    folder = _find(parent, name)
+    if not folder.is_locked():
+        raise InvalidRequestError(
+            f"store {name!r}: no process fills it, so no dataset is being built (expected `sleeper "
+            "adjunct run`)"
+        )
+    return wait_until_done(folder, send_request(folder, Action.SEAL), seconds)
+
+
+def _load(store: Store, feed: Feed, on_rows: Callable[[int], object]) -> None:
+    updater = StoreUpdater(store, feed)
+    report = store.on_progress
+
+    def on_progress() -> None:
+        report()
+        on_rows(store.rows_building or 0)
+
+    store.on_progress = on_progress
+    feed.start()
+    feed.rebuild()
+    updater.update()
+    if store.current is None:
+        raise UnavailableError(
+            f"store {store.definition.name!r}: {store.definition.input} has no complete dataset "
+            "(expected the marker of its end, such as _SUCCESS in a folder)"
+        )
+
+
+def _find(parent: Path, name: str) -> StoreFolder:
+    folder = StoreFolder(parent, name)
+    if not folder.exists():
+        raise folder.missing_error()
+    return folder
+
+
+@contextmanager
+def _reading(parent: Path, name: str) -> Iterator[StoreReader]:
+    reader = StoreReader(parent, name)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _find_definition(parent: Path, name: str, source: str | None) -> StoreDefinition:
+    """Returns the definition that a store was filled by, of its state or its status."""
+    try:
+        with _reading(parent, name) as reader:
+            if reader.state is not None and source in (None, reader.state.input):
+                return _definition_of(name, reader.state, EngineType.ROCKSDB)
+    except (DataError, UnavailableError):
+        pass  # damaged, which is a reason to load it again
+    status = describe_folder(_find(parent, name))
+    if source is None and not status.input:
+        raise InvalidRequestError(f"store {name!r} does not say its input (expected --input)")
+    partition = None if status.partition is None else parse_partition(status.partition)
+    kind = parse_engine_type(status.type)
+    if kind is EngineType.MEMORY:
+        raise InvalidRequestError(f"store {name!r} is in memory, and no process fills it")
+    return StoreDefinition(name, source or status.input, kind, partition=partition)
+
+
+def _definition_of(name: str, state: StoreState, kind: EngineType) -> StoreDefinition:
+    return StoreDefinition(
+        name,
+        state.input,
+        kind,
+        # The version that serves stays, however old it is.
+        max_age_seconds=math.inf,
+        extractor=state.extractor,
+        partition=None if state.partition is None else parse_partition(state.partition),
+    )

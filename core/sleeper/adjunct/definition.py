@@ -1,0 +1,150 @@
+"""The definition of a store: its name, input, engine, and start."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import parse_qsl
+
+from sleeper.clock import parse_duration
+from sleeper.errors import InvalidRequestError
+from sleeper.runs.secrets import SECRET_FORMS, parse_secret
+
+DAY_SECONDS = 86_400
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SECRET_NAME = re.compile(r"password|secret|token|credential", re.IGNORECASE)
+_PARTITION = re.compile(r"(\d{1,6})/(\d{1,6})")
+
+
+class EngineType(StrEnum):
+    """Where a store keeps its data: on local disk, or in the memory of one process."""
+
+    ROCKSDB = "rocksdb"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The part of a partitioned store: number `index` of `count`, from 0.
+
+    Of rows, it has those whose Spark-compatible xxhash64 of the row key, modulo `count`, is
+    `index`; so it has of the records of Kinesis and DynamoDB. Of a topic of Kafka, it has the
+    input partitions at each `count`-th place from `index`.
+    """
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise InvalidRequestError(
+                f"partition {self.index}/{self.count} (expected INDEX/COUNT with INDEX from 0 to "
+                "COUNT - 1)"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDefinition:
+    """A store. `input` is the text that names its input, such as `table:accounts`.
+
+    With `bootstrap`, the store is complete before it can be read; otherwise lookups begin at once.
+    `reset_offset` ignores the saved position if the store has to be created. A store that was not
+    updated for `max_age_seconds` is created again. `extractor` names the code that makes keys and
+    values of the input's data, None for the data's own. `partition` is None for a store with all
+    keys.
+    """
+
+    name: str
+    input: str
+    type: EngineType = EngineType.ROCKSDB
+    bootstrap: bool = True
+    reset_offset: bool = False
+    max_age_seconds: float = DAY_SECONDS
+    extractor: str | None = None
+    partition: Partition | None = None
+
+    def __post_init__(self) -> None:
+        check_store_name(self.name)
+        _check_input(self.name, self.input)
+        if self.max_age_seconds <= 0:
+            raise InvalidRequestError(
+                f"store {self.name!r}: maximum age {self.max_age_seconds} s (expected more than 0)"
+            )
+
+    @property
+    def partition_text(self) -> str | None:
+        """The partition as INDEX/COUNT, None for all keys."""
+        return None if self.partition is None else str(self.partition)
+
+
+def check_store_name(name: str) -> None:
+    """Raises InvalidRequestError for a name that is no plain file name."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"store name {name!r} (expected 1 to 64 letters, digits, - or _, a letter or digit "
+            "first)"
+        )
+
+
+def _check_input(store: str, source: str) -> None:
+    """Raises InvalidRequestError if the text has a password, because it is saved with the data."""
+    place, _, options = source.partition("?")
+    host = place.partition("://")[2].partition("/")[0]
+    user, at, _ = host.rpartition("@")
+    if at and ":" in user:
+        raise InvalidRequestError(
+            f"store {store!r}: the input has a password (expected a reference to it: "
+            f"{SECRET_FORMS})"
+        )
+    for name, value in parse_qsl(options, keep_blank_values=True):
+        if _SECRET_NAME.search(name) and value:
+            try:
+                parse_secret(value)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"store {store!r}: option {name}: {error}") from None
+
+
+def parse_engine_type(text: str) -> EngineType:
+    """Returns the type. InvalidRequestError for another text."""
+    try:
+        return EngineType(text)
+    except ValueError:
+        raise InvalidRequestError(
+            f"store type {text!r} (expected one of: {', '.join(EngineType)})"
+        ) from None
+
+
+def parse_partition(text: str) -> Partition:
+    """Returns the partition of INDEX/COUNT. InvalidRequestError for another text."""
+    found = _PARTITION.fullmatch(str(text))
+    if found is None:
+        raise InvalidRequestError(f"partition {text!r} (expected INDEX/COUNT, such as 0/4)")
+    return Partition(int(found[1]), int(found[2]))
+
+
+def parse_age_seconds(text: str) -> float:
+    """Returns the seconds of a duration such as 1d. InvalidRequestError for another text."""
+    milliseconds = parse_duration(str(text))
+    if not milliseconds:
+        raise InvalidRequestError(f"maximum age {text!r} (expected a duration such as 1d or 12h)")
+    return milliseconds / 1000
+
+
+def parse_stores(text: str) -> tuple[StoreDefinition, ...]:
+    """Returns the stores of NAME=INPUT texts, separated by white space.
+
+    InvalidRequestError for other text, or for a name that is there twice.
+    """
+    found: dict[str, StoreDefinition] = {}
+    for each in text.split():
+        name, equals, source = each.partition("=")
+        if not equals or not source:
+            raise InvalidRequestError(f"store {each!r} (expected NAME=INPUT)")
+        if name in found:
+            raise InvalidRequestError(
+                f"store {name!r} has two inputs: {found[name].input} and {source}"
+            )
+        found[name] = StoreDefinition(name, source)
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""Engines, which hold the keys and values of one version of a store."""

@@ -1,0 +1,138 @@
+"""Extractors, which make a key and a value of an envelope.
+
+An extractor is an object of the user. Its *factory* makes it from the store's configuration. Both
+are given to a store as Python objects, or by name: a name that a wheel of the instance registers,
+or `module:object` in a process that allows imports by name.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+from sleeper.adjunct.envelope import Envelope
+from sleeper.errors import InvalidRequestError, SleeperError, UserCodeError
+from sleeper.instance import Instance
+from sleeper.user_code.wheel import CodeKind
+
+Extract = Callable[[Envelope], tuple[Any, Any]]
+"""Returns the key and the value of an envelope."""
+
+
+@runtime_checkable
+class KeyValueExtractor(Protocol):
+    """Makes keys and values of envelopes. One thread at a time calls it.
+
+    The value of an envelope that deletes its key is None, and only `get_key` is called then.
+    """
+
+    def get_key(self, envelope: Envelope) -> Any:
+        """Returns an integer, text, bytes, or a tuple of them. None ignores the envelope."""
+
+    def get_value(self, envelope: Envelope) -> Any:
+        """Returns a mapping, text, number or bytes. None deletes the key."""
+
+
+@runtime_checkable
+class KeyValueExtractorFactory(Protocol):
+    """Makes extractors."""
+
+    def get_extractor(self, config: Mapping[str, str]) -> KeyValueExtractor:
+        """Returns an extractor for a store with the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractorSource:
+    """Where a process finds extractors.
+
+    `object` is an extractor, a factory, or the class of one; None if stores name theirs. `config`
+    is passed to factories. With `allows_imports`, a name may be `module:object`.
+    """
+
+    object: Any = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    allows_imports: bool = False
+
+
+NAMED_EXTRACTORS = ExtractorSource()
+"""Extractors that a wheel of the instance registers, without configuration."""
+
+
+def own_pair(envelope: Envelope) -> tuple[Any, Any]:
+    """Returns the envelope's own key and value."""
+    return envelope.key, envelope.value
+
+
+def name_extractor(extractor: object) -> str:
+    """Returns the name by which a store knows an extractor that was given as an object."""
+    if isinstance(extractor, str):
+        return extractor
+    kind = extractor if isinstance(extractor, type) else type(extractor)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def open_extract(
+    store: str, name: str | None, source: ExtractorSource, open_instance: Callable[[], Instance]
+) -> Extract | None:
+    """Returns the function that calls the store's extractor; None if it has none.
+
+    InvalidRequestError if its name is not known, UserCodeError if it cannot be constructed.
+    """
+    if name is None:
+        return None
+    where = f"store {store!r}: extractor {name!r}"
+    found = source.object
+    if found is None:
+        found = _find(where, name, source, open_instance)
+    extractor = _construct(where, found, source.config)
+
+    def extract(envelope: Envelope) -> tuple[Any, Any]:
+        try:
+            key = extractor.get_key(envelope)
+            if key is None or envelope.value is None:
+                return key, None
+            return key, extractor.get_value(envelope)
+        except Exception as error:
+            # The type of an error from user code says nothing about a retry.
+            reason = f"{type(error).__name__}: {error}"
+            raise UserCodeError(f"{where} failed for {envelope}: {reason}") from error
+
+    return extract
+
+
+def _find(
+    where: str, name: str, source: ExtractorSource, open_instance: Callable[[], Instance]
+) -> Any:
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        return open_instance().code.load(CodeKind.EXTRACTOR, name)
+    if not source.allows_imports:
+        raise InvalidRequestError(f"{where} names a module (expected a registered name)")
+    try:
+        found: Any = importlib.import_module(module)
+        for each in attribute.split("."):
+            found = getattr(found, each)
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserCodeError(f"{where} cannot be imported: {reason}") from error
+    return found
+
+
+def _construct(where: str, found: Any, config: Mapping[str, str]) -> KeyValueExtractor:
+    try:
+        if isinstance(found, type):
+            found = found()
+        if isinstance(found, KeyValueExtractorFactory):
+            found = found.get_extractor(config)
+    except SleeperError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserCodeError(f"{where} cannot be constructed: {reason}") from error
+    if not _is_extractor(found):
+        raise UserCodeError(f"{where} has no methods get_key(envelope) and get_value(envelope)")
+    return found
+
+
+def _is_extractor(found: Any) -> TypeGuard[KeyValueExtractor]:
+    return all(callable(getattr(found, name, None)) for name in ("get_key", "get_value"))

@@ -1,0 +1,1 @@
+"""Feeds, which move data from an input into a store."""

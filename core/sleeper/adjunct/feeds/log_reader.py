@@ -1,0 +1,149 @@
+"""Reads a log for one store, and converts its messages."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sleeper.adjunct.contents.documents import DocumentWriter
+from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Extract, own_pair
+from sleeper.adjunct.inputs.log import LogBatch, LogInput, is_reached
+from sleeper.adjunct.store_state import Layout
+from sleeper.errors import SleeperError, StateMovedOnError, UnavailableError
+
+logger = logging.getLogger(__name__)
+
+_SILENCE_SECONDS = 20.0
+
+
+class LogReader:
+    """Reads the messages of a log that belong to one store."""
+
+    def __init__(
+        self, definition: StoreDefinition, source: LogInput, extract: Extract = own_pair
+    ) -> None:
+        self._definition = definition
+        self._extract = extract
+        self.source = source
+
+    def writer(self, layout: Layout | None) -> DocumentWriter:
+        """Returns what makes writes of messages, for a version of the layout."""
+        partition = None if self.source.has_fixed_partitions else self._definition.partition
+        return DocumentWriter(self._definition.name, layout, partition)
+
+    def partitions(self, positions: Mapping[str, str]) -> Sequence[str]:
+        """Returns the partitions of the log to read now."""
+        found, own = self.source.partitions(positions), self._definition.partition
+        if own is None or not self.source.has_fixed_partitions:
+            return found
+        return found[own.index :: own.count]
+
+    def catch_up(self, positions: Mapping[str, str]) -> "CatchUp":
+        """Begins to read the messages that the log has now."""
+        return CatchUp(self, positions)
+
+    def find_problem(self, positions: Mapping[str, str]) -> str | None:
+        """Returns why the messages after the positions cannot be read; None if they may be."""
+        try:
+            self.source.newest(positions)
+        except StateMovedOnError as error:
+            return str(error)
+        except UnavailableError as error:
+            logger.warning("%s was not checked: %s", self.source.name, error)
+        return None
+
+    def convert(self, batch: LogBatch, writer: DocumentWriter) -> tuple[Writes, LogBatch]:
+        """Returns the writes of a batch, and the batch.
+
+        If a message cannot be converted, these are the ones before it; its error is raised if it
+        is the first. So a feed stops at it, and skips nothing.
+        """
+        done = 0
+
+        def pairs() -> Iterator[tuple[Any, Any, Envelope]]:
+            nonlocal done
+            for envelope in batch.envelopes:
+                if not envelope.is_end_of_dataset:
+                    yield (*self._extract(envelope), envelope)
+                done += 1
+
+        try:
+            return writer.put(pairs()), batch
+        except SleeperError:
+            if not done:
+                raise
+            return self.convert(cut_batch(batch, done), writer)
+
+    def convert_all(
+        self, pages: Iterator[Sequence[Envelope]], writer: DocumentWriter
+    ) -> Iterator[Writes]:
+        """Yields the writes of envelopes, none of which may fail."""
+        for page in pages:
+            yield writer.put((*self._extract(envelope), envelope) for envelope in page)
+
+
+class CatchUp:
+    """Reads up to the messages that a log had at its creation, which may become more meanwhile."""
+
+    def __init__(self, reader: LogReader, positions: Mapping[str, str]) -> None:
+        self._reader = reader
+        newest, own = reader.source.newest(positions), reader.partitions(positions)
+        self.newest = {each: end for each, end in newest.items() if each in own}
+        self._ended: set[str] = set()
+        self._moved_at = time.monotonic()
+
+    def remaining(self, positions: Mapping[str, str]) -> list[str]:
+        """Returns the partitions that have more to read."""
+        return [
+            each
+            for each in self._reader.partitions(positions)
+            if each not in self._ended
+            and not is_reached(positions.get(each), self.newest.get(each))
+        ]
+
+    def poll(self, positions: Mapping[str, str], partitions: Sequence[str]) -> LogBatch:
+        """Returns the next batch. UnavailableError if nothing arrived for a while."""
+        source = self._reader.source
+        batch = source.poll(positions, partitions)
+        if batch.positions or batch.ended:
+            self._moved_at = time.monotonic()
+        elif time.monotonic() > self._moved_at + _SILENCE_SECONDS:
+            raise UnavailableError(
+                f"{source.name}: no messages for {_SILENCE_SECONDS:g} s from "
+                f"partition {', '.join(partitions)}"
+            )
+        return batch
+
+    def note(self, batch: LogBatch) -> None:
+        """Records what was taken of a batch."""
+        self._ended |= batch.ended
+
+
+def cut_batch(batch: LogBatch, count: int) -> LogBatch:
+    """Returns the batch with its first envelopes only, and with the positions after them."""
+    return _keep(batch, batch.envelopes[:count], {e.partition for e in batch.envelopes[count:]})
+
+
+def cut_after_markers(batch: LogBatch) -> LogBatch:
+    """Returns the batch without the messages after the first marker of each partition."""
+    kept: list[Envelope] = []
+    marked: set[str] = set()
+    dropped: set[str] = set()
+    for envelope in batch.envelopes:
+        if envelope.partition in marked:
+            dropped.add(envelope.partition)
+            continue
+        kept.append(envelope)
+        if envelope.is_end_of_dataset:
+            marked.add(envelope.partition)
+    return _keep(batch, kept, dropped) if dropped else batch
+
+
+def _keep(batch: LogBatch, kept: Sequence[Envelope], dropped: set[str]) -> LogBatch:
+    """Returns the batch without some envelopes of the partitions `dropped`."""
+    positions = {each: p for each, p in batch.positions.items() if each not in dropped}
+    positions |= {each.partition: each.next_offset for each in kept if each.partition in dropped}
+    return LogBatch(kept, positions, batch.ended - dropped)

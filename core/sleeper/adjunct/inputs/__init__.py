@@ -1,0 +1,1 @@
+"""Inputs, from which stores are filled."""

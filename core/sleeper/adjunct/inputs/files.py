@@ -1,0 +1,116 @@
+"""Files as input: Parquet, CSV or JSON lines in a folder or bucket."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from sleeper.adjunct.contents.rows import MakeRowWriter
+from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.inputs.dataset import Dataset
+from sleeper.adjunct.inputs.file_listing import FileListing, FilePlace
+from sleeper.adjunct.inputs.key_order import sort_rows
+from sleeper.adjunct.store_state import Layout
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
+from sleeper.datafiles.sources.inference import infer_schema
+from sleeper.datafiles.sources.parquet import read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
+from sleeper.schema.model import Schema
+from sleeper.storage.bucket_folder import SourceFile
+
+
+class FileInput:
+    """The files of a place. It implements `DatasetInput`; a dataset is named by their digest.
+
+    `keys` names the key fields, none for the first column. The fields are those of the first
+    file, and the others must have them too. Of rows with one key, the last counts, in the order of
+    the files' paths. A row without a key is an error.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        keys: Sequence[str],
+        make_writer: MakeRowWriter,
+        settings: EngineSettings,
+    ) -> None:
+        self._place = FilePlace(place)
+        self._keys = tuple(keys)
+        self._make_writer = make_writer
+        self._settings = settings
+
+    def is_current(self, positions: Mapping[str, str]) -> bool:
+        """See the protocol."""
+        del positions  # a dataset is named by its content
+        return True
+
+    def newest(self) -> str | None:
+        """See the protocol."""
+        listing = self._place.list()
+        return None if listing is None else listing.digest
+
+    @contextmanager
+    def open(self, dataset: str) -> Iterator[Dataset]:
+        """See the protocol. StateMovedOnError too if a file changes while it is read."""
+        listing = self._find()
+        if listing is None or listing.digest != dataset:
+            raise self._changed()
+        try:
+            yield self._make_dataset(listing)
+        except FileNotFoundError as error:
+            raise self._changed() from error
+        except SleeperError as error:
+            if self._find() != listing:
+                raise self._changed() from error
+            raise
+
+    def _find(self) -> FileListing | None:
+        try:
+            return self._place.list()
+        except NotFoundError:
+            return None
+
+    def _make_dataset(self, listing: FileListing) -> Dataset:
+        schema = infer_schema(listing.files, self._keys)
+        if schema is None:
+            return Dataset(listing.digest, iter(()), _no_layout, True, {})
+        writer = self._make_writer(schema)
+        batches = self._read(listing, schema)
+        if writer.is_sorted:
+            batches = sort_rows(batches, schema, self._settings)
+        writes = self._check(listing, writer.put_all(batches))
+        return Dataset(listing.digest, writes, writer.layout, writer.is_sorted, {})
+
+    def _read(self, listing: FileListing, schema: Schema) -> Iterator[pa.RecordBatch]:
+        for file in listing.files:
+            yield from read_rows(file, schema)
+
+    def _check(self, listing: FileListing, writes: Iterator[Writes]) -> Iterator[Writes]:
+        """Yields the writes, and raises StateMovedOnError at the end if the files changed."""
+        yield from writes
+        if self._find() != listing:
+            raise self._changed()
+
+    def _changed(self) -> StateMovedOnError:
+        return StateMovedOnError(f"the files of {self._place.text} changed while they were read")
+
+
+def read_rows(file: SourceFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a file as batches of the Arrow schema of `schema`.
+
+    InvalidRequestError names the file, row and field of a value that does not fit.
+    """
+    checker = RowChecker(schema, str(file), None)
+    match source_format(file):
+        case SourceFormat.PARQUET:
+            return read_parquet(file, checker)
+        case SourceFormat.CSV:
+            return read_csv(file, checker)
+        case SourceFormat.JSON_LINES:
+            return read_json_lines(file, checker)
+
+
+def _no_layout() -> Layout | None:
+    return None

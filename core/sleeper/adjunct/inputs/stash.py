@@ -1,0 +1,81 @@
+"""A table of a stash as input: each complete stash of a destination is a dataset.
+
+Needs no instance. `_LATEST` names the dataset, and `_SUCCESS` is the marker that ends it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from sleeper.adjunct.contents.rows import MakeRowWriter
+from sleeper.adjunct.inputs.dataset import Dataset
+from sleeper.adjunct.inputs.key_order import sort_rows
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.schema.model import Schema
+from sleeper.stash.documents import document_name
+from sleeper.stash.place import open_place_to_read
+from sleeper.stash.reader import Stash, StashRows
+
+
+class StashInput:
+    """A table of the stashes of a destination. It implements `DatasetInput`.
+
+    A dataset is named by its stash. The fields are the table's, without those of documents.
+    NotFoundError if the destination is a folder that does not exist.
+    """
+
+    def __init__(
+        self, destination: str, table: str, make_writer: MakeRowWriter, settings: EngineSettings
+    ) -> None:
+        self._place = open_place_to_read(destination)
+        self._table = table
+        self._make_writer = make_writer
+        self._settings = settings
+
+    def is_current(self, positions: Mapping[str, str]) -> bool:
+        """See the protocol."""
+        del positions  # a dataset is named by its content
+        return True
+
+    def newest(self) -> str | None:
+        """See the protocol."""
+        try:
+            return Stash(self._place).lock()
+        except NotFoundError:
+            return None
+
+    @contextmanager
+    def open(self, dataset: str) -> Iterator[Dataset]:
+        """See the protocol."""
+        if self._place.success(dataset) is None:
+            raise StateMovedOnError(f"{self._place.name} has no complete stash {dataset}")
+        stash = Stash(self._place)
+        stash.lock(dataset)
+        try:
+            with stash.scan(self._table) as rows:
+                schema = self._find_schema(stash)
+                writer = self._make_writer(schema)
+                batches = _table_rows(rows, schema)
+                if writer.is_sorted:
+                    batches = sort_rows(batches, schema, self._settings)
+                yield Dataset(dataset, writer.put_all(batches), writer.layout, writer.is_sorted, {})
+        except (DataError, NotFoundError) as error:
+            # A stash may be deleted while it is read, its `_SUCCESS` first.
+            if self._place.success(dataset) is None:
+                raise StateMovedOnError(str(error)) from error
+            raise
+
+    def _find_schema(self, stash: Stash) -> Schema:
+        tables = {each.table: each.table_schema for each in stash.describe_tables()}
+        return tables[self._table]
+
+
+def _table_rows(rows: StashRows, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Yields documents as rows of their table."""
+    target = arrow_schema(schema)
+    for batch in rows.batches():
+        columns = [batch.column(document_name(name)) for name in target.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)

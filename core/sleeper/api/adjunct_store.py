@@ -1,0 +1,200 @@
+"""An adjunct store of a process."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from sleeper import opening
+from sleeper.adjunct.dataset_process import DatasetProcess
+from sleeper.adjunct.definition import (
+    StoreDefinition,
+    parse_age_seconds,
+    parse_engine_type,
+    parse_partition,
+)
+from sleeper.adjunct.extraction import ExtractorSource, name_extractor
+from sleeper.adjunct.feeds.opening import FeedContext
+from sleeper.adjunct.open_store import (
+    FilledStore,
+    OpenContext,
+    OpenStore,
+    ReadStore,
+    UpdateSettings,
+    own_instance,
+)
+from sleeper.adjunct.shared_store import open_shared
+from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.version import StoreVersion
+from sleeper.api.instance import Instance
+from sleeper.errors import InvalidRequestError
+
+_BUILD = (sys.executable, "-P", "-m", "sleeper.workers.adjunct_build")
+
+
+class AdjunctStore:
+    """A local read-only copy of a dataset, which follows its input. A context manager.
+
+    Any threads may read. A lookup raises `UnavailableError` as long as there is no complete copy,
+    `InvalidRequestError` for a key of another type, and `DataError` if a file is damaged.
+    """
+
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        input: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        instance: "Instance | str | os.PathLike[str] | None" = None,
+        type: str = "rocksdb",
+        bootstrap: bool = True,
+        reset_offset: bool = False,
+        partition: str | None = None,
+        max_age: str = "1d",
+        refresh_seconds: float | None = 1.0,
+        bootstrap_seconds: float = 300.0,
+        broadcast: bool = False,
+        extractor: object = None,
+        extractor_config: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Opens the store of this name in the folder `path`, and fills it from `input`.
+
+        Without an input, the store is read that another process fills. An input is `table:NAME`.
+        `instance` is that of the table: an open one, or as for `sleeper.open_instance`.
+
+        With `bootstrap`, this returns when there is a complete copy; otherwise at once, and a
+        store that lacks history says so in its status. `reset_offset` ignores the saved position
+        if the store has to be created. `type` is `rocksdb` or `memory`. `partition` is `I/N` for
+        the keys whose hash modulo N is I. A copy that was not updated for `max_age` is made again.
+        The store looks for new data every `refresh_seconds`, or only in `refresh` if None.
+
+        With `broadcast`, the threads and processes of a machine may open the store at the same
+        time: one process fills it, and the others read its files. If that process ends, another
+        one takes over. All of them name the same input, partition and settings.
+
+        `extractor` makes keys and values of the input's data: an object with `get_key(envelope)`
+        and `get_value(envelope)`, a factory of one with `get_extractor(config)`, the class of
+        either, the name of one that a wheel of the instance registers, or `module:object`.
+        Factories get `extractor_config`.
+
+        Raises `ConflictError` if another process fills the store, `InvalidRequestError` for an
+        argument that is not valid, `NotFoundError` if the input does not exist, and
+        `UnavailableError` if it has no complete dataset after `bootstrap_seconds`.
+        """
+        parent = None if path is None else Path(path)
+        if input is None:
+            if parent is None:
+                raise InvalidRequestError(
+                    f"store {name!r} has no input and no path (expected one of them)"
+                )
+            return cls(ReadStore(parent, name, refresh_seconds))
+        definition = StoreDefinition(
+            name,
+            input,
+            parse_engine_type(type),
+            bootstrap,
+            reset_offset,
+            parse_age_seconds(max_age),
+            None if extractor is None else name_extractor(extractor),
+            None if partition is None else parse_partition(partition),
+        )
+        settings = UpdateSettings(refresh_seconds, bootstrap_seconds)
+        given = None if isinstance(extractor, str) else extractor
+        extractors = ExtractorSource(given, extractor_config or {}, allows_imports=True)
+        if broadcast:
+            # The store may outlive the instance that one of its openings was given.
+            where = instance._ports.where if isinstance(instance, Instance) else instance
+            return cls(open_shared(definition, parent, settings, _context(where, extractors)))
+        return cls(FilledStore(definition, parent, settings, _context(instance, extractors)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops following the input and closes the store. Iterators may finish. Idempotent.
+
+        After it, other methods raise `InvalidRequestError`.
+        """
+        self._store.close()
+        self._store = _ClosedStore(self._store.name)
+
+    def get(self, key: Any) -> Any:
+        """Returns the value of a key, None if there is none.
+
+        A key is the row key, a tuple if it has several fields. The value of a row is a mapping of
+        its value and sort fields.
+        """
+        return self._store.serving.get(key)
+
+    def get_many(self, keys: Sequence[Any]) -> list[Any]:
+        """Returns the values of keys, in their order. All are of one version."""
+        return self._store.serving.get_many(list(keys))
+
+    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yields keys from `low` to before `high` with their values, in key order.
+
+        None is an open end. Of several key fields, a bound may have the first ones only. The
+        iterator reads one version as it is now, also when another takes its place.
+        """
+        return self._store.serving.scan(low, high)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Yields all keys with their values, as `range`."""
+        return self.range()
+
+    def refresh(self) -> int:
+        """Writes the data that the input has now. Returns the number of keys that were written.
+
+        Raises `UnavailableError` if the input does not respond; lookups go on.
+        """
+        return self._store.refresh()
+
+    def status(self) -> StoreStatus:
+        """Returns how far the store is."""
+        return self._store.status()
+
+    def __repr__(self) -> str:
+        return f"AdjunctStore({self._store.name!r})"
+
+
+class _ClosedStore:
+    """See `OpenStore`. It refuses all calls."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def serving(self) -> StoreVersion:
+        raise InvalidRequestError(f"store {self.name!r} is closed")
+
+    def refresh(self) -> int:
+        raise InvalidRequestError(f"store {self.name!r} is closed")
+
+    def status(self) -> StoreStatus:
+        raise InvalidRequestError(f"store {self.name!r} is closed")
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _context(
+    instance: "Instance | str | os.PathLike[str] | None", extractors: ExtractorSource
+) -> OpenContext:
+    if isinstance(instance, Instance):
+        ports = instance._ports
+        process = DatasetProcess(_BUILD, ports.where)
+        context = FeedContext(lambda: ports, extractors, opening.open_stream, process)
+        return lambda: nullcontext(context)
+    process = DatasetProcess(_BUILD, None if instance is None else os.fspath(instance))
+    open_instance = partial(opening.open_instance, instance)
+    return partial(own_instance, open_instance, opening.open_stream, extractors, process)
