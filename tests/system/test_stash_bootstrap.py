@@ -226,11 +226,14 @@ def test_a_deferred_feed_copies_a_table_that_changes_throughout(
             writer.step()
             steps += 1
         stashing.result()
-    for name, call in (("add", 3), ("set_number", 3)):
-        with interrupted(monkeypatch, name, call):
+    # The stash may have all of the changes so far.
+    for _ in range(3):
+        writer.step()
+    for call in (1, 3):
+        with interrupted(monkeypatch, "set_number", call):
             place.defer()
         # The load is one transaction, unlike the changes.
-        assert name != "add" or place.copied() == []
+        assert call != 1 or place.copied() == []
         writer.step()
     place.defer()
     assert place.copied() == place.expected()
