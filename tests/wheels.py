@@ -26,6 +26,7 @@ def make_wheel(
     strategies: Mapping[str, str] | None = None,
     *,
     exporters: Mapping[str, str] | None = None,
+    extractors: Mapping[str, str] | None = None,
     version: str = "1.0",
     tag: str = "py3-none-any",
     needs: tuple[str, ...] = (),
@@ -36,7 +37,8 @@ def make_wheel(
     """Writes `<project>-<version>-<tag>.whl` and returns its path.
 
     `modules` are sources by module name, of which `<project>` with `Whole` is the default;
-    `iterators`, `strategies` and `exporters` are entry points; `points` replaces them as text.
+    `iterators`, `strategies`, `exporters` and `extractors` are entry points; `points` replaces them
+    as text.
     """
     if modules is None:
         modules = {project: ITERATOR_HEAD}
@@ -45,6 +47,7 @@ def make_wheel(
         "sleeper.iterators": iterators,
         "sleeper.compaction_strategies": strategies,
         "sleeper.exporters": exporters,
+        "sleeper.extractors": extractors,
     }
     if points is None:
         points = "".join(

@@ -14,7 +14,9 @@ from sleeper.jobs.query_tracker import QueryRecords, SendFrame
 from sleeper.jobs.queue import DeadLetters, ExternalQueue, MessageQueue, QueueName, ResultsQueue
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.jobs.tracker import JobTracker, TaskLauncher, TaskTracker
+from sleeper.processing.enrichment import Lookup
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.bucket_folder import SourceFile
@@ -23,6 +25,8 @@ from sleeper.tables import TableId, TableIndex, TableRef, find_table
 from sleeper.user_code.loading import UserCode
 
 if TYPE_CHECKING:
+    from sleeper.datafiles.sources.enrichment import RowEnrichment
+
     # The engine takes a second to load, and many commands do not need it.
     from sleeper.query.engine import QueryEngine
 
@@ -119,7 +123,8 @@ class Storage:
     """The locations of objects.
 
     `exports` and `imports` are the locations of bulk exports and of runs of bulk imports.
-    `spill_folder` is a folder of this process on local disk. `find_old_versions` describes what
+    `spill_folder` is a folder of this process on local disk, and `adjunct_folder` the one of the
+    adjunct stores that the processes of this machine share. `find_old_versions` describes what
     keeps deleted objects of the root, and returns None if nothing does.
     """
 
@@ -128,6 +133,7 @@ class Storage:
     imports: Callable[[], DataRoot]
     sources: Sources
     spill_folder: Callable[[], Path]
+    adjunct_folder: Callable[[], Path]
     find_old_versions: Callable[[], str | None]
 
 
@@ -169,6 +175,10 @@ class Instance:
     schedules of the platform start background work, and `switch_schedules`, which turns them on
     or off and returns their names, is None where there are none. `code` holds users' wheels.
     `read_secret` returns a secret of the platform by its name, and is None where there are none.
+    `open_enrichment` opens the lookups of a table for one job, whose rows have the schema. It has
+    what was committed to its inputs before the call, and does not change. It raises
+    UnavailableError if an input does not respond, and InvalidRequestError if the lookups do not fit
+    the table or their inputs.
     """
 
     where: str
@@ -182,6 +192,7 @@ class Instance:
     switch_schedules: Callable[[bool], tuple[str, ...]] | None
     code: UserCode
     read_secret: Callable[[str], str] | None
+    open_enrichment: "Callable[[OpenTable, Sequence[Lookup], Schema], RowEnrichment]"
     clock: Clock
     close: Callable[[], None]
 

@@ -3,10 +3,15 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 from sleeper.jobs.queue import ExternalQueue
+
+if TYPE_CHECKING:
+    from sleeper.adjunct.inputs.log import LogInput
+    from sleeper.adjunct.inputs.stream_options import StreamName
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
@@ -49,6 +54,20 @@ def create_instance(
     from sleeper.local.instance import create_local_instance
 
     return create_local_instance(Path(name), instance_id, values)
+
+
+def open_stream(kind: str, name: "StreamName") -> "LogInput":
+    """Opens a stream of AWS with the credentials of this process.
+
+    `kind` is `kinesis` or `dynamodb`. InvalidRequestError if an option is invalid.
+    """
+    if kind == "kinesis":
+        from sleeper.aws.kinesis_stream import open_kinesis
+
+        return open_kinesis(name)
+    from sleeper.aws.dynamodb_stream import open_dynamodb
+
+    return open_dynamodb(name)
 
 
 def _open_sqs(name: str) -> ExternalQueue:

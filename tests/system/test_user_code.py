@@ -1,5 +1,6 @@
 """Wheels from a project to worker processes, and background work with defective ones."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,46 @@ def test_the_example_project_works_from_its_wheel_to_a_worker(
     ).to_arrow().to_pydict() == {"s": [105]}
     least = table.query(iterator="AgeOffByField", iterator_config="n,0").to_arrow()
     assert least.num_rows == 0
+
+
+def test_an_iterator_of_the_example_reads_another_table(instance: Instance, tmp_path: Path) -> None:
+    """A query and a compaction look keys up in one copy, which their processes share."""
+    add_wheels(instance, [build_example(tmp_path)])
+    opened = sleeper.Instance(instance)
+    blocked = opened.create_table("blocked", {"rowKeyFields": SCHEMA["valueFields"]})
+    config = json.dumps(
+        {
+            "instance": instance.where,
+            "table": "blocked",
+            "path": str(tmp_path / "stores"),
+            "field": "n",
+        }
+    )
+    rows = make_table(instance, "rows")
+    blocked.ingest(pa.table({"n": [10, 11, 41]}))
+    found = rows.query(iterator="NotBlocked", iterator_config=config).to_arrow()
+    assert found.column("n").to_pylist() == [0, 1, 20, 21, 30, 31, 40]
+    blocked.ingest(pa.table({"n": [0]}))
+    found = rows.query(iterator="NotBlocked", iterator_config=config).to_arrow()
+    assert found.column("n").to_pylist() == [1, 20, 21, 30, 31, 40]
+    set_table_properties(
+        instance,
+        "rows",
+        {
+            "sleeper.table.iterator.class.name": "NotBlocked",
+            "sleeper.table.iterator.config": config,
+        },
+    )
+    status = run_instance(instance, until_idle=True, workers=1)
+    assert (status.compactions_created, status.problems) == (1, ())
+    (job,) = report_rows(instance, ReportKind.COMPACTION_JOBS)
+    assert (job["state"], job["rows_written"]) == ("committed", 6)
+    # What the compaction removed stays away.
+    blocked.delete(keys=[(10,), (11,)])
+    set_table_properties(instance, "rows", {"sleeper.table.iterator.class.name": ""})
+    left = rows.query().to_arrow().column("n").to_pylist()
+    assert sorted(left) == [1, 20, 21, 30, 31, 40]
+    sys.modules["sleeper_example.not_blocked"]._open_store(config).close()
 
 
 def test_a_failing_iterator_loses_no_rows_and_stops_no_other_table(

@@ -123,7 +123,9 @@ def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
     is_iterator = kind is CodeKind.ITERATOR
     if kind is CodeKind.EXPORTER:
         return _find_queues(instance, name)
-    users = []
+    users: list[str] = []
+    if kind is CodeKind.EXTRACTOR:
+        return users  # stores are in other processes, which load their code at their start
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
         users.append(f"property {_DEFAULTS[kind]} of the instance")
     for ref in instance.tables.index.list():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sleeper.admin.code import check_default_names, check_iterator, check_strategy
+from sleeper.admin.enrichment import check_enrichment
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.model import Processing
@@ -12,6 +13,7 @@ from sleeper.properties.table import (
     AGGREGATIONS,
     COMPACTION_STRATEGY,
     FILTERS,
+    INGEST_ENRICHMENT,
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
     LATEST_BY,
@@ -116,6 +118,10 @@ def set_table_properties(
     after = table.properties().with_values(changes)  # rejects invalid values
     if COMPACTION_STRATEGY.name in changes:
         check_strategy(instance, after.get(COMPACTION_STRATEGY))
+    if INGEST_ENRICHMENT.name in changes:
+        with table.state.reading() as state:
+            schema = state.schema
+        check_enrichment(instance, name, schema, after.get(INGEST_ENRICHMENT))
     if changes.keys().isdisjoint(_PROCESSING):
         return instance.tables.properties.change(table.ref.id, changes)
     published = _change_processing(table, changes, after)

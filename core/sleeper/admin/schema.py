@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sleeper.admin.code import check_iterator
+from sleeper.admin.enrichment import check_field_changes
 from sleeper.admin.properties import format_processing
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.instance import Instance, OpenTable
@@ -47,6 +48,7 @@ def change_schema(
     table = instance.table(table_name)
     transaction = ChangeSchema(tuple(changes), id=change_id or new_transaction_id())
     _check_callers(table, changes)
+    check_field_changes(table, changes)
     _check_iterator(table, transaction)
     try:
         (outcome,) = table.state.commit(transaction)

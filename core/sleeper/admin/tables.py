@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sleeper.admin.code import check_iterator, check_strategy
+from sleeper.admin.enrichment import check_enrichment
 from sleeper.admin.properties import format_processing
 from sleeper.errors import (
     ConflictError,
@@ -32,6 +33,7 @@ from sleeper.properties.table import (
     DEFAULT_ITERATOR_CLASS_NAME,
     DEFAULT_ITERATOR_CONFIG,
     FILTERS,
+    INGEST_ENRICHMENT,
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
     LATEST_BY,
@@ -123,6 +125,7 @@ def create_table(
     if processing.iterator is not None:
         check_iterator(instance, name, schema, processing.iterator)
     check_strategy(instance, properties.get(COMPACTION_STRATEGY))
+    check_enrichment(instance, name, schema, properties.get(INGEST_ENRICHMENT))
     ref = TableRef(ref.id, name, online=properties.get(ONLINE))
     instance.tables.create(ref.id)
     instance.tables.state(ref.id).commit_or_raise(

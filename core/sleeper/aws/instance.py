@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sleeper.adjunct.enrichment.enricher import Enricher
 from sleeper.aws.clients import (
     GatewayConnections,
     aws_client,
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 _UNPACKED_FOLDER = "code"
+_ADJUNCT_FOLDER = "adjunct"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
 # The member that holds the id of a message's job. Without it the message's id is the job's.
@@ -156,6 +158,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
+    enricher = Enricher(clock)
     spill_folders: dict[Path, ProcessFolder] = {}
 
     def locked_folder(parent: Path) -> ProcessFolder:
@@ -175,6 +178,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         return rules
 
     def close() -> None:
+        enricher.close()
         copies.close()
         for place in (folder, *spill_folders.values()):
             place.close()
@@ -217,6 +221,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             imports=lambda: _own_bucket(files.instance(), root, BULK_IMPORT_BUCKET, "imports"),
             sources=AwsSources(root, files.instance),
             spill_folder=spill_folder,
+            adjunct_folder=lambda: _adjunct_folder(files.instance(), place),
             find_old_versions=lambda: describe_old_versions(root.buckets[0].name),
         ),
         queries=Queries(
@@ -230,9 +235,15 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         read_secret=read_managed_secret,
+        open_enrichment=enricher.open,
         clock=clock,
         close=close,
     )
+
+
+def _adjunct_folder(properties: InstanceProperties, place: Path) -> Path:
+    chosen = properties.get(SPILL_DIRECTORY)
+    return (place if chosen is None else Path(chosen) / place.name) / _ADJUNCT_FOLDER
 
 
 def _property_files(instance_id: str) -> PropertyFiles:

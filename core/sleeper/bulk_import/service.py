@@ -18,6 +18,7 @@ from sleeper.jobs.queue import Message
 from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.runs.engine import engine_settings, file_settings
+from sleeper.runs.enrichment import refuse_enrichment
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 
@@ -79,7 +80,11 @@ def _run(
 
 
 def bulk_import_table(table: OpenTable) -> BulkImportTable:
-    """Returns the table as the target of an import."""
+    """Returns the table as the target of an import.
+
+    InvalidRequestError if the table has fields that its ingests fill.
+    """
+    refuse_enrichment(table, "a bulk import")
     properties = table.properties()
     with table.state.reading() as state:
         schema = state.schema

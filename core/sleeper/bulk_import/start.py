@@ -43,6 +43,7 @@ from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.properties.deployed import CONFIG_BUCKET, EMR_IMAGE
 from sleeper.properties.instance import REGION
+from sleeper.runs.enrichment import refuse_enrichment
 from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
     InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
     job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
-    table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
+    table = find_job_table(instance, JobKind.BULK_IMPORT, job)
+    table_id = table.ref.id
     run = JobRunRef(
         table_id,
         job.id,
@@ -79,6 +81,8 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
         logger.info("bulk import already submitted as run %s", earlier, extra=_extra(run))
         return BulkImportStart(earlier, None)
     try:
+        # The driver would find it too, after its cluster has started.
+        refuse_enrichment(table, "a bulk import")
         job_request = platform_job(instance, name, message, run)
         reference = open_platform(instance, name).submit(job_request)
     except InvalidRequestError as error:
@@ -174,12 +178,15 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
     InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
     job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
-    table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
+    table = find_job_table(instance, JobKind.BULK_IMPORT, job)
+    table_id = table.ref.id
     run_id = make_run_id(table_id, job.id, f"{message.message_id}#{message.receives}")
     reference = f"spark-submit sleeper-{run_id}"
     run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id)
     tracker = RunTracker(instance.jobs.tracker, instance.clock, run)
     try:
+        # The driver would find it too, after its cluster has started.
+        refuse_enrichment(table, "a bulk import")
         job_request = platform_job(instance, PlatformName.PERSISTENT_EMR, message, run)
     except InvalidRequestError as error:
         tracker.reject(error)

@@ -16,6 +16,7 @@ from sleeper.datafiles.engine.session import EngineSettings, spill_folder
 from sleeper.datafiles.merge.iterate import align_to_groups
 from sleeper.datafiles.merge.latest import tie_error
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
@@ -33,6 +34,7 @@ from sleeper.ingest.service import describe_rows_job, ingest_table
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
+from sleeper.processing.enrichment import Lookup
 from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.runs.commit import RunStart, begin_run, commit_until_known, find_earlier_commit
 from sleeper.runs.engine import engine_settings
@@ -50,7 +52,7 @@ class PartTarget:
     """The target of every part, which is sent to the writing processes.
 
     If a leaf is split concurrently, it keeps the files written for it until push down. `op_column`
-    is the column of the rows' operations.
+    is the column of the rows' operations, and `lookups` fill fields of the rows.
     """
 
     table_id: str
@@ -60,6 +62,7 @@ class PartTarget:
     files: FileSettings
     strategy: FileStrategy
     op_column: str | None = None
+    lookups: tuple[Lookup, ...] = ()
 
 
 def begin_parts(
@@ -73,8 +76,8 @@ def begin_parts(
 
     InvalidRequestError if columns are missing or extra, or their types can never fit.
     """
-    operations = make_operations(table.schema, op_column)
-    checker = RowChecker(table.schema, name, None, operations=operations)
+    schema = table.source_schema
+    checker = RowChecker(schema, name, None, operations=make_operations(schema, op_column))
     checker.check_columns(kind.names)
     checker.check_types(kind)
     start = begin_run(table.state, table.clock, job_id)
@@ -88,6 +91,7 @@ def begin_parts(
         table.files,
         table.strategy,
         op_column,
+        () if table.enrichment is None else table.enrichment.lookups,
     )
 
 
@@ -97,6 +101,7 @@ def write_part(
     name: str,
     root: DataRoot,
     engine: EngineSettings,
+    enrichment: RowEnrichment | None = None,
 ) -> tuple[NewFile, ...]:
     """Checks, casts, sorts and writes rows, without a commit.
 
@@ -106,7 +111,9 @@ def write_part(
     operations = make_operations(target.schema, target.op_column)
     with spill_folder(engine, "ingest") as folder:
         gathered = GatheredRows(target.schema, folder, has_order=False)
-        checker = RowChecker(target.schema, name, None, operations=operations)
+        checker = RowChecker(
+            target.schema, name, None, operations=operations, enrichment=enrichment
+        )
         gathered.add_batches(read_batches(iter(batches), checker))
         if not gathered.unsorted.rows:
             return ()
@@ -149,10 +156,18 @@ def write_ingest_part(
     name: str,
     threads_max: int,
 ) -> tuple[NewFile, ...]:
-    """Writes a part's rows to files, without a commit."""
+    """Writes a part's rows to files, without a commit.
+
+    A part sees one version of what fills its fields; other parts may see a newer one.
+    """
     engine = engine_settings(instance, SORT_MEMORY_BYTES)
     engine = replace(engine, threads=min(engine.threads, threads_max))
-    return write_part(begun.target, batches, name, instance.storage.root, engine)
+    target = begun.target
+    enrichment = None
+    if target.lookups:
+        table = OpenTable(instance, begun.ref)
+        enrichment = instance.open_enrichment(table, target.lookups, target.schema)
+    return write_part(target, batches, name, instance.storage.root, engine, enrichment)
 
 
 def was_ingested(table: OpenTable, job_id: str) -> bool:

@@ -11,6 +11,7 @@ from sleeper.clock import Clock
 from sleeper.datafiles.engine.session import EngineSettings, spill_folder
 from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.files import (
     Rejects,
     RowChecker,
@@ -35,6 +36,7 @@ from sleeper.datafiles.write.partitioned import (
     write_sorted,
 )
 from sleeper.errors import DataError, InvalidRequestError
+from sleeper.processing.enrichment import Lookup, enriched_names
 from sleeper.runs.commit import (
     RunStart,
     begin_run,
@@ -58,10 +60,22 @@ def _ignore_rows(_: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEnrichment:
+    """The fields of a table that an ingest fills.
+
+    `open` returns what fills them. It loads what is looked up, as it is when a job begins.
+    """
+
+    lookups: tuple[Lookup, ...]
+    open: Callable[[], RowEnrichment]
+
+
+@dataclass(frozen=True, slots=True)
 class IngestTable:
     """The target table and the resources of an ingest.
 
-    `commit` may queue the commit (see `CommitRun`). The default commits here.
+    `commit` may queue the commit (see `CommitRun`). The default commits here. `enrichment` is None
+    if the table has none.
     """
 
     table_id: str
@@ -74,6 +88,18 @@ class IngestTable:
     strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF
     refuses_extra_columns: bool = False
     commit: Callable[[AddFiles], Outcome | None] | None = None
+    enrichment: TableEnrichment | None = None
+
+    @property
+    def source_schema(self) -> Schema:
+        """The schema of sources, which may lack the fields that are filled."""
+        if self.enrichment is None:
+            return self.schema
+        return make_source_schema(self.schema, enriched_names(self.enrichment.lookups))
+
+    def open_enrichment(self) -> RowEnrichment | None:
+        """Opens the enrichment for one job. None if the table has none."""
+        return None if self.enrichment is None else self.enrichment.open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +154,7 @@ def ingest_files(
         if rejects is not None:
             rejects.begin()
         files.extend(paths() if callable(paths) else find_source_files(paths))
+        enrichment = table.open_enrichment()
         for path in files:
             checker = RowChecker(
                 table.schema,
@@ -136,6 +163,7 @@ def ingest_files(
                 refuses_extra_columns=table.refuses_extra_columns,
                 line_bytes_max=table.engine.line_bytes_max,
                 operations=operations,
+                enrichment=enrichment,
             )
             _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
@@ -160,7 +188,13 @@ def ingest_batches(
     operations = make_operations(table.schema, op_column)
 
     def gather(rows: GatheredRows) -> None:
-        checker = RowChecker(table.schema, "(in-memory rows)", None, operations=operations)
+        checker = RowChecker(
+            table.schema,
+            "(in-memory rows)",
+            None,
+            operations=operations,
+            enrichment=table.open_enrichment(),
+        )
         _stage(rows, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
     return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
@@ -173,13 +207,18 @@ def ingest_checked(
     request: str,
     progress: IngestProgress | None = None,
 ) -> IngestResult:
-    """Ingests batches of exactly the table's schema, which a `RowChecker` of the caller returned.
+    """Ingests batches of exactly the schema of sources, which the caller checked.
 
     They are not read if the job was done before.
     """
 
     def gather(rows: GatheredRows) -> None:
-        _stage(rows, iter(batches), progress or _NO_PROGRESS)
+        checked = iter(batches)
+        enrichment = table.open_enrichment()
+        if enrichment is not None:
+            checker = RowChecker(table.schema, "(rows of the source)", None, enrichment=enrichment)
+            checked = read_batches(checked, checker)
+        _stage(rows, checked, progress or _NO_PROGRESS)
 
     return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
 
@@ -229,7 +268,8 @@ def _run(
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
     start = begin_run(table.state, table.clock, job_id)
-    with stage_rows(table, start) as staged:
+    with spill_folder(table.engine, "ingest") as folder:
+        staged = StagedRows(table, start, GatheredRows(table.schema, folder))
         gather(staged.gathered)
         files = staged.write(progress)
     return commit_new_files(table, job_id, start, files, request)
@@ -242,12 +282,15 @@ class StagedRows:
     table: IngestTable
     start: RunStart
     gathered: GatheredRows
+    enrichment: RowEnrichment | None = None
 
     def add_batches(self, batches: Iterable[pa.RecordBatch], op_column: str | None = None) -> None:
         """Checks and adds Arrow batches. InvalidRequestError if a row does not fit."""
         schema = self.table.schema
         operations = make_operations(schema, op_column)
-        checker = RowChecker(schema, "(in-memory rows)", None, operations=operations)
+        checker = RowChecker(
+            schema, "(in-memory rows)", None, operations=operations, enrichment=self.enrichment
+        )
         self.gathered.add_batches(read_batches(iter(batches), checker))
 
     def write(self, progress: IngestProgress | None = None) -> tuple[NewFile, ...]:
@@ -272,8 +315,9 @@ class StagedRows:
 @contextmanager
 def stage_rows(table: IngestTable, start: RunStart) -> Iterator[StagedRows]:
     """Yields an empty stage of rows, whose local files are deleted at the end."""
+    enrichment = table.open_enrichment()
     with spill_folder(table.engine, "ingest") as folder:
-        yield StagedRows(table, start, GatheredRows(table.schema, folder))
+        yield StagedRows(table, start, GatheredRows(table.schema, folder), enrichment)
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
@@ -309,7 +353,8 @@ def _add_source(
             if file is None:
                 return
             warn_of_extra_columns(path, file, checker.schema)
-            if rows.is_scannable and is_scannable(path, file, checker.schema):
+            is_unchanged = rows.is_scannable and checker.enrichment is None
+            if is_unchanged and is_scannable(path, file, checker.schema):
                 address = str(path if isinstance(path, S3File) else path.resolve())
                 rows.unsorted.add_file(address, file.schema_arrow, file.metadata.num_rows)
                 progress.rows_read(file.metadata.num_rows)
@@ -327,7 +372,7 @@ def _find_damage(table: IngestTable, files: Sequence[SourceFile]) -> None:
     Arrow's errors name the row group, so it reads first. It can read some files that the engine
     cannot.
     """
-    schema = replace(table.schema, latest=None)
+    schema = replace(table.source_schema, latest=None)
     for path in files:
         if source_format(path) is not SourceFormat.PARQUET:
             continue

@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from sleeper.datafiles.sources.enrichment import make_source_schema
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import (
@@ -20,6 +21,7 @@ from sleeper.ingest.run import (
     IngestProgress,
     IngestResult,
     IngestTable,
+    TableEnrichment,
     ingest_batches,
     ingest_files,
     make_operations,
@@ -28,16 +30,19 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
 from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob, new_job_id
 from sleeper.jobs.queue import Message, QueueName
+from sleeper.processing.enrichment import enriched_names, parse_enrichment
 from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.properties.table import (
     EXTRA_COLUMNS_REFUSED,
     FILE_WRITING_STRATEGY,
     INGEST_COMMIT_ASYNC,
+    INGEST_ENRICHMENT,
 )
 from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
+from sleeper.schema.model import Schema
 
 
 def ingest_paths(
@@ -182,6 +187,13 @@ def ingest_table(table: OpenTable) -> IngestTable:
     properties = table.properties()
     with table.state.reading() as state:
         schema = state.schema
+    declared = properties.get(INGEST_ENRICHMENT)
+    enrichment = None
+    if declared is not None:
+        lookups = parse_enrichment(declared)
+        # The schema is that of the job, also if it changes meanwhile.
+        opener = partial(table.instance.open_enrichment, table, lookups, schema)
+        enrichment = TableEnrichment(lookups, opener)
     return IngestTable(
         table.ref.id,
         schema,
@@ -192,7 +204,18 @@ def ingest_table(table: OpenTable) -> IngestTable:
         file_settings(properties),
         FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
         properties.get(EXTRA_COLUMNS_REFUSED),
+        enrichment=enrichment,
     )
+
+
+def find_source_schema(table: OpenTable) -> Schema:
+    """Returns the schema of sources of the table, which may lack the fields that are filled."""
+    declared = table.properties().get(INGEST_ENRICHMENT)
+    with table.state.reading() as state:
+        schema = state.schema
+    if declared is None:
+        return schema
+    return make_source_schema(schema, enriched_names(parse_enrichment(declared)))
 
 
 def _describe(result: IngestResult) -> RunResult:

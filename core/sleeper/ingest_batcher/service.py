@@ -11,7 +11,13 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.file_requests import SUBMISSIONS, FileRequest, Submission
 from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.properties.table import BATCHER_QUEUE, TYPE, IngestQueue, TableType
+from sleeper.properties.table import (
+    BATCHER_QUEUE,
+    INGEST_ENRICHMENT,
+    TYPE,
+    IngestQueue,
+    TableType,
+)
 from sleeper.runs.tracking import track_run, unknown_table_id
 from sleeper.tables import TableId, TableRef, TableState, find_table
 
@@ -66,7 +72,10 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
     properties = OpenTable(instance, ref).properties()
     # A local instance has one ingest queue for all kinds of job.
     has_platforms = QueueName.INGEST_BATCHER in instance.jobs.queues
-    queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_platforms else QueueName.INGEST
+    # Only ingests fill the fields of an enrichment.
+    is_enriched = properties.get(INGEST_ENRICHMENT) is not None
+    has_choice = has_platforms and not is_enriched
+    queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_choice else QueueName.INGEST
 
     def send(job: BatchJob) -> None:
         body = INGEST_JOBS.format(IngestJob(job.id, job.files, table_id=job.table_id))

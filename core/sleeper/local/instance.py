@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sleeper.adjunct.enrichment.enricher import Enricher
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 _SPILL_FOLDER = "spill"
+_ADJUNCT_FOLDER = "adjunct"
 _CODE_FOLDER = "code"
 _UNPACKED_FOLDER = "unpacked"
 _RESULTS_FOLDER = "query-results"
@@ -99,6 +101,7 @@ def open_local_instance(
     root = DataRoot(local.folder)
     states = _StateStores(local, root, clock)
     exports = LocalExportStore(local.folder / EXPORTS_FILE, clock)
+    enricher = Enricher(clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
     @functools.cache
@@ -110,6 +113,7 @@ def open_local_instance(
         )
 
     def close() -> None:
+        enricher.close()
         states.close()
         exports.close()
         local.close()
@@ -150,6 +154,7 @@ def open_local_instance(
             imports=lambda: DataRoot(local.folder / _IMPORTS_FOLDER),
             sources=LocalSources(root, local.properties),
             spill_folder=lambda: _spill_folder(local),
+            adjunct_folder=lambda: _working_folder(local, _ADJUNCT_FOLDER),
             find_old_versions=lambda: None,
         ),
         queries=Queries(
@@ -170,6 +175,7 @@ def open_local_instance(
             local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
         ),
         read_secret=None,
+        open_enrichment=enricher.open,
         clock=clock,
         close=close,
     )
@@ -226,13 +232,17 @@ def _results_root(local: InstanceFolder, bucket: str | None) -> DataRoot:
 
 
 def _spill_root(local: InstanceFolder) -> Path:
+    return _working_folder(local, _SPILL_FOLDER)
+
+
+def _working_folder(local: InstanceFolder, name: str) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
     if chosen:
-        return Path(chosen) / _SPILL_FOLDER
+        return Path(chosen) / name
     if os.access(local.folder, os.W_OK):
-        return local.folder / _SPILL_FOLDER
+        return local.folder / name
     # The folder is read-only.
-    return Path(tempfile.gettempdir()) / f"sleeper-{_SPILL_FOLDER}-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"sleeper-{name}-{os.getuid()}"
 
 
 def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:

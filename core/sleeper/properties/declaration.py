@@ -43,6 +43,7 @@ class Group(Enum):
     ADAPTERS = "Adapters"
     STASH = "Stash"
     EXPORT_QUEUES = "Export queues"
+    ADJUNCT = "Adjunct stores"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

@@ -10,7 +10,7 @@ from typing import Any
 
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, whole_number
+from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, text, whole_number
 
 _ARCHITECTURE = pattern("ARM64|X86_64", "ARM64 or X86_64")
 _MEMORY_MB = whole_number(128, 10_240)
@@ -53,6 +53,15 @@ ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_numb
 
 DASHBOARD_WINDOW_MINUTES = declare("dashboard.time.window.minutes", whole_number(1, 1440), 5, Group.STATE, "The interval of the dashboard's charts, in minutes.", redeploy=True)
 METRICS_PERIOD_MINUTES = declare("metrics.table.period.minutes", whole_number(1), 5, Group.STATE, "The period of table metrics.", redeploy=True)
+
+ADJUNCT_STORES = declare("adjunct.stores", text(16_384), "", Group.ADJUNCT, "The stores that the service on AWS fills: NAME=INPUT, separated by white space, such as `accounts=table:accounts`.", redeploy=True)
+ADJUNCT_TASKS = declare("adjunct.tasks", whole_number(0, 1_000), 1, Group.ADJUNCT, "The number of tasks of the service on AWS. Each has all stores.", redeploy=True)
+ADJUNCT_TASK_CPU = declare("adjunct.task.cpu", whole_number(256, 16_384), 1024, Group.ADJUNCT, "CPU units of a task of the service, for both of its containers.", redeploy=True)
+ADJUNCT_TASK_MEMORY_MB = declare("adjunct.task.memory.mb", whole_number(512, 122_880), 4096, Group.ADJUNCT, "The memory of a task of the service, for both of its containers, in MiB.", redeploy=True)
+ADJUNCT_DISK_GIB = declare("adjunct.task.disk.gib", whole_number(21, 200), 50, Group.ADJUNCT, "The encrypted disk of a task of the service, in GiB. A store needs its size twice while a version is built.", redeploy=True)
+ADJUNCT_READER_IMAGE = declare("adjunct.reader.image", optional(text(1_000)), None, Group.ADJUNCT, "The image of a container beside the one that fills the stores, which reads them in the folder SLEEPER_ADJUNCT_PATH. Default: none.", redeploy=True)
+ADJUNCT_SECRETS = declare("adjunct.secrets", STRING_LIST, (), Group.ADJUNCT, "The names or ARNs of the secrets in Secrets Manager that inputs of stores may read on AWS.", redeploy=True)
+ADJUNCT_ALARM_MINUTES = declare("adjunct.alarm.minutes", whole_number(0, 24 * 60), 30, Group.ADJUNCT, "On AWS, the minutes without all data of its input after which a store raises an alarm. 0: no alarm.", redeploy=True)
 # fmt: on
 
 

@@ -46,6 +46,7 @@ class OptionalStack(Enum):
     ADAPTERS = "AdapterStack"
     STASH = "StashStack"
     EXPORT_QUEUES = "ExportQueueStack"
+    ADJUNCT = "AdjunctStack"
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
     EMR_STUDIO = "EmrStudioStack"

@@ -15,6 +15,7 @@ from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import (
     AGGREGATIONS_TEXT,
     CALLERS_JSON,
+    ENRICHMENT_JSON,
     FILTERS_TEXT,
     FLAG,
     LONG_MAX,
@@ -163,6 +164,7 @@ COMPACTION_COMMIT_ASYNC = _inherit("compaction.job.commit.async", FLAG, True, Gr
 
 FILE_WRITING_STRATEGY = _inherit("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "The layout of ingested rows: one file per leaf, or one file with a reference per leaf.")
 EXTRA_COLUMNS_REFUSED = _inherit("ingest.parquet.extra.columns.refused", FLAG, False, Group.INGEST, "Whether ingest and bulk import reject Parquet files with columns that are not in the schema. Otherwise they ignore these columns, with a warning.")
+INGEST_ENRICHMENT = _declare("ingest.enrichment", optional(ENRICHMENT_JSON), None, Group.INGEST, "The fields that ingests fill from other data, as JSON: a list of lookups, each with `store`, `input`, `on`, `fields` and optionally `missing` (docs/adjunct-ingest.md). Unset: none.")
 INGEST_COMMIT_ASYNC = _inherit("ingest.files.commit.async", FLAG, False, Group.INGEST, "On AWS: whether ingest tasks send their commits to the committer.")
 
 BATCHER_JOB_SIZE_MIN = _inherit("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "The minimum total size of the waiting files for a job.")

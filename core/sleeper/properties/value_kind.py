@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from sleeper.clock import format_duration, parse_duration
+from sleeper.processing.enrichment import parse_enrichment
 from sleeper.processing.model import AgeOff, Aggregation
 from sleeper.processing.restriction import parse_callers
 from sleeper.processing.text import (
@@ -201,7 +202,13 @@ def _callers_json(text: str) -> str:
     return text
 
 
+def _enrichment_json(text: str) -> str:
+    parse_enrichment(text)
+    return text
+
+
 CALLERS_JSON: ValueKind[str] = ValueKind("an object for each caller", _callers_json, str)
+ENRICHMENT_JSON: ValueKind[str] = ValueKind("a list of lookups", _enrichment_json, str)
 SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, schema_to_json)
 
 

@@ -33,6 +33,7 @@ class CodeKind(Enum):
     ITERATOR = "sleeper.iterators"
     STRATEGY = "sleeper.compaction_strategies"
     EXPORTER = "sleeper.exporters"
+    EXTRACTOR = "sleeper.extractors"
 
     @property
     def noun(self) -> str:

@@ -105,7 +105,7 @@ def test_disk_error_during_a_read_of_text_is_unavailable(
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr("sleeper.datafiles.sources.text._opened", lambda _path: Failing())
+    monkeypatch.setattr("sleeper.datafiles.sources.text.open_text", lambda _path: Failing())
     for reader in ("csv", "json"):
         with pytest.raises(UnavailableError, match=r"rows\.(csv|json): .*(?i:error|memory|stale)"):
             READERS[reader](files)

@@ -40,7 +40,7 @@ STACKS = [
     "DashboardStack",
     "TableMetricsStack",
 ]
-NEW_STACKS = ["AdapterStack", "StashStack", "ExportQueueStack"]
+NEW_STACKS = ["AdapterStack", "StashStack", "ExportQueueStack", "AdjunctStack"]
 
 
 def _text_of_default(declared: Property[Any]) -> str:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
 from sleeper.datafiles.casts import cast_column, is_castable
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import (
@@ -162,7 +163,7 @@ class RowChecker:
     the row group. Unknown columns of a Parquet file are ignored unless `refuses_extra_columns`
     is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
-    batches have a column of tombstones.
+    batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
     """
 
     schema: Schema
@@ -174,12 +175,17 @@ class RowChecker:
     line_bytes_max: int = LINE_BYTES_MAX
     ignores_extra_columns: bool = False
     operations: Operations | None = None
+    enrichment: RowEnrichment | None = None
+    _checked: Schema = field(init=False)
     _target: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
         if self.operations is not None:
             self.schema = self.operations.source_schema
+        self._checked = self.schema
         self._target = arrow_schema(self.schema)
+        if self.enrichment is not None:
+            self.schema = make_source_schema(self.schema, self.enrichment.names)
 
     def check_columns(self, columns: Iterable[str], *, ignores_extra: bool = False) -> None:
         """Raises InvalidRequestError if a column is missing, extra or doubled.
@@ -253,8 +259,11 @@ class RowChecker:
             arrays.append(array)
             for row, reason in faults.items():
                 bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
+        checked = dict(zip(self._target.names, arrays, strict=True))
+        if self.enrichment is not None:
+            self._enrich(self.enrichment, checked, bad)
+            arrays = list(checked.values())
         if self.operations is not None:
-            checked = dict(zip(self._target.names, arrays, strict=True))
             for row, (name, reason) in self.operations.find_faults(checked).items():
                 bad.setdefault(row, f"field {name!r}: {reason}")
         if bad:
@@ -265,6 +274,17 @@ class RowChecker:
         arrays = [_without_null_flags(a, f.type) for a, f in zip(arrays, self._target, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._target)
         return batch if self.operations is None else self.operations.apply(batch)
+
+    def _enrich(self, enrichment: RowEnrichment, columns: Columns, bad: dict[int, str]) -> None:
+        """Fills the columns. A row that does not fit then is added to the bad ones."""
+        is_exempt = None if self.operations is None else self.operations.find_deletes(columns)
+        for row, (name, reason) in enrichment.fill(columns, is_exempt).items():
+            bad.setdefault(row, f"field {name!r}: {reason}")
+        for each in self._checked.values:
+            if each.name in enrichment.names:
+                columns[each.name], faults = cast_column(columns[each.name], each)
+                for row, reason in faults.items():
+                    bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
 
     def _set_aside(self, columns: Columns, bad: dict[int, str]) -> None:
         for row in sorted(bad):

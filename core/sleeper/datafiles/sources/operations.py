@@ -59,8 +59,16 @@ class Operations:
                 "column of another name)"
             )
         values = tuple(replace(each, nullable=True) for each in self.schema.values)
-        operation = Field(self.column, PrimitiveType.STRING)
+        # A dropped field of an earlier schema keeps its id.
+        schemas = (self.schema, *self.schema.earlier)
+        number = max(field.id for each in schemas for field in each.fields) + 1
+        operation = Field(self.column, PrimitiveType.STRING, id=number)
         source = replace(self.schema, values=(*values, operation), latest=None)
+        if source.earlier:
+            # A field that the first schema does not have may be missing.
+            first, *later = source.earlier
+            first = replace(first, values=(*first.values, source.values[-1]), latest=None)
+            source = replace(source, earlier=(first, *later))
         object.__setattr__(self, "source_schema", source)
 
     def find_faults(self, columns: dict[str, pa.Array]) -> dict[int, tuple[str, str]]:
@@ -87,6 +95,10 @@ class Operations:
             for row in pc.indices_nonzero(pc.and_(pc.is_null(values), is_wrong)).to_pylist():
                 faults.setdefault(row, (each.name, reason))
         return faults
+
+    def find_deletes(self, columns: dict[str, pa.Array]) -> pa.Array:
+        """Returns whether each row is a delete."""
+        return _is_delete(columns[self.column])
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the table's fields, and whether a row is a tombstone, null if it is not."""

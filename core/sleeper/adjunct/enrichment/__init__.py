@@ -1,0 +1,1 @@
+"""Enrichment: rows get fields from stores, in ingests and in distributed jobs."""
