@@ -3,7 +3,7 @@
 The only package that imports PySpark. `register(spark)` registers the formats `sleeper`,
 `sleeper-changes` and `sleeper-stash` in a session, for `spark.read`, `df.write`,
 `spark.readStream` and `df.writeStream`. `delete_keys` and `delete_where` delete rows of a table,
-and `read_stash` reads a table of a stash.
+`read_stash` reads a table of a stash, and `enrich` adds values of an adjunct store by key.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data
@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sleeper.spark.data_source import register
     from sleeper.spark.deletes import delete_keys, delete_where
+    from sleeper.spark.enrichment import StoreSource, enrich
     from sleeper.spark.stash import read_stash
 
-__all__ = ["register", "delete_keys", "delete_where", "read_stash"]
+__all__ = ["register", "delete_keys", "delete_where", "read_stash", "enrich", "StoreSource"]
 
-_MODULES = {"register": "data_source", "read_stash": "stash"}
+_MODULES = {
+    "register": "data_source",
+    "read_stash": "stash",
+    "enrich": "enrichment",
+    "StoreSource": "enrichment",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,171 @@
+"""Enrichment in executors: opens the store of a task and adds its values to batches of rows.
+
+A Python process of Spark runs many tasks one after another, and keeps the stores that it opened.
+The stores are on the local disk, where all processes of a machine share them.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from sleeper.adjunct.columns.lookup import ColumnLookup
+from sleeper.adjunct.definition import Partition, StoreDefinition
+from sleeper.adjunct.enrichment.dataset_versions import open_dataset
+from sleeper.adjunct.inputs.dataset import DatasetInput
+from sleeper.adjunct.inputs.opening import open_dataset_input
+from sleeper.clock import system_clock
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.retries import retry_as_job
+from sleeper.spark.options import cached_instance
+
+PARTITION_COLUMN = "~partition"
+"""The last column of a row for a partitioned store: the partition of its key."""
+
+_LOOKUPS = 32
+_SPILL = "spill"
+_BATCHES = "micro-batches"
+# Local properties of Spark's tasks of a micro-batch.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """A store as executors open it: what it has, the instance of its input, and its folder.
+
+    `where` is None for an input without an instance, and `path` for the folder of temporary files.
+    """
+
+    definition: StoreDefinition
+    where: str | None
+    path: str | None
+
+    def open_input(self) -> DatasetInput:
+        """Returns the input. InvalidRequestError if it has no datasets."""
+        source = open_dataset_input(
+            self.definition, lambda: cached_instance(self.where or ""), self._folder() / _SPILL
+        )
+        if source is None:
+            raise InvalidRequestError(
+                f"input {self.definition.input!r} has no datasets (expected table:NAME, "
+                "stash:DESTINATION#TABLE or files:PATH)"
+            )
+        return source
+
+    def newest(self) -> str:
+        """Returns the newest dataset of the input. UnavailableError if none is complete."""
+        newest = self.open_input().newest()
+        if newest is None:
+            raise UnavailableError(
+                f"{self.definition.input} has no complete dataset yet (expected one)"
+            )
+        return newest
+
+    def folder(self) -> Path:
+        """Returns the folder of stores on this machine, which is created.
+
+        UnavailableError if it cannot be, or belongs to another user.
+        """
+        folder = self._folder()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owner = folder.stat().st_uid
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot create the folder of stores {folder}: {error.strerror}"
+            ) from error
+        if owner != os.getuid() and self.path is None:
+            raise UnavailableError(f"{folder} belongs to another user (expected another path)")
+        return folder
+
+    def _folder(self) -> Path:
+        default = Path(tempfile.gettempdir(), f"sleeper-adjunct-{os.getuid()}")
+        return default if self.path is None else Path(self.path)
+
+    def of_partition(self, partition: Partition) -> "StorePlace":
+        """Returns the store of a partition."""
+        name = f"{self.definition.name}-{partition.index}-of-{partition.count}"
+        return replace(self, definition=replace(self.definition, name=name, partition=partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """Adds values of a store to rows. Spark sends it to its executors.
+
+    `dataset` is that of all tasks; None is the newest at the start of a micro-batch. `keys` are the
+    columns of keys, `fields` those of values, and `schema` has the columns that are added.
+    """
+
+    place: StorePlace
+    dataset: str | None
+    keys: tuple[str, ...]
+    fields: tuple[str, ...]
+    schema: pa.Schema
+    is_inner: bool
+    partitions: int | None
+
+    def enrich(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows with the values of their keys."""
+        retry_as_job()
+        dataset = self.dataset or _newest_of_micro_batch(self.place)
+        for batch in batches:
+            if self.partitions is None:
+                yield self._add(batch, _open(self.place, dataset, self.fields))
+                continue
+            rows, places = batch.select(batch.schema.names[:-1]), batch.column(PARTITION_COLUMN)
+            for index in places.unique().to_pylist():
+                place = self.place.of_partition(Partition(index, self.partitions))
+                part = rows.filter(pc.equal(places, index))
+                yield self._add(part, _open(place, dataset, self.fields))
+
+    def _add(self, rows: pa.RecordBatch, lookup: ColumnLookup) -> pa.RecordBatch:
+        found = lookup.find(rows.select(list(self.keys)))
+        added = [
+            column if column.type == kind.type else column.cast(kind.type)
+            for column, kind in zip(found.values.columns, self.schema, strict=True)
+        ]
+        schema = pa.schema([*rows.schema, *self.schema])
+        enriched = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema)
+        return enriched.filter(found.is_found) if self.is_inner else enriched
+
+
+@lru_cache(maxsize=_LOOKUPS)
+def _open(place: StorePlace, dataset: str, fields: tuple[str, ...]) -> ColumnLookup:
+    """Returns the lookup in a dataset, opened once per process."""
+    definition = place.definition
+    version = open_dataset(definition, place.folder(), place.open_input, dataset, system_clock)
+    return ColumnLookup(definition.name, version, fields, is_fixed=True)
+
+
+def _newest_of_micro_batch(place: StorePlace) -> str:
+    """Returns the dataset that all tasks of a micro-batch on this machine read.
+
+    The first of them chooses the newest one.
+    """
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        return place.newest()
+    folder = place.folder() / _BATCHES
+    folder.mkdir(exist_ok=True)
+    digest = hashlib.sha256(f"{place.definition.name} {query}".encode()).hexdigest()[:16]
+    with (folder / digest).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        chosen = json.loads(file.read() or "{}")
+        if chosen.get("batch") != batch:
+            chosen = {"batch": batch, "dataset": place.newest()}
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps(chosen))
+    return str(chosen["dataset"])
