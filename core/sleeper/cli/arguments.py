@@ -154,15 +154,18 @@ def parse_selection(
 
 def parse_key(schema: Schema, text: str) -> Region:
     """Returns the region of one key: CSV with a value per row key field, byte arrays as base64."""
+    return key_region(schema, parse_key_values(schema.row_keys, text))
+
+
+def parse_key_values(fields: Sequence[Field], text: str) -> list[KeyValue]:
+    """Returns the values of one key: CSV with a value per field, byte arrays as base64."""
     values = _parse_csv(text, ",")
-    if len(values) != len(schema.row_keys):
-        names = ",".join(f.name for f in schema.row_keys)
+    if len(values) != len(fields):
+        names = ",".join(f.name for f in fields)
         raise InvalidRequestError(
             f"key {text!r} has {len(values)} values (expected one per row key field: {names})"
         )
-    return key_region(
-        schema, [_parse_value(f, v) for f, v in zip(schema.row_keys, values, strict=True)]
-    )
+    return [_parse_value(f, v) for f, v in zip(fields, values, strict=True)]
 
 
 def parse_range(schema: Schema, text: str) -> Region:
@@ -170,14 +173,18 @@ def parse_range(schema: Schema, text: str) -> Region:
 
     A value that contains a colon is quoted as in CSV: `"a:b":c`.
     """
+    return make_range_region(schema, *parse_bounds(schema.row_keys[0], text))
+
+
+def parse_bounds(field: Field, text: str) -> tuple[KeyValue | None, KeyValue | None]:
+    """Returns the values of `MIN:MAX`, None for an empty bound."""
     bounds = _parse_csv(text, ":")
     if len(bounds) != 2:
         raise InvalidRequestError(
             f"invalid range: {text!r} (expected MIN:MAX; quote a value that contains a colon)"
         )
-    field = schema.row_keys[0]
     low, high = (_parse_value(field, bound) if bound else None for bound in bounds)
-    return make_range_region(schema, low, high)
+    return low, high
 
 
 def _parse_csv(text: str, separator: str) -> list[str]:

@@ -328,10 +328,10 @@ def add_code(
     wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Add wheels with iterators, compaction strategies and exporters: all of them, or none.
+    """Add wheels with iterators, strategies, exporters and extractors: all of them, or none.
 
-    Entry points in the groups sleeper.iterators, sleeper.compaction_strategies and
-    sleeper.exporters register names. The command does not run code of the wheels.
+    Entry points in the groups sleeper.iterators, sleeper.compaction_strategies, sleeper.exporters
+    and sleeper.extractors register names. The command does not run code of the wheels.
 
     \b
     Example:

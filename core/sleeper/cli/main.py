@@ -12,6 +12,7 @@ import typer
 from sleeper import __version__
 from sleeper.cli import (
     adapter,
+    adjunct,
     bulk,
     changes,
     delete,
@@ -72,6 +73,7 @@ app.command("backup")(instance.backup)
 app.command("pause")(instance.pause)
 app.command("resume")(instance.resume)
 app.add_typer(adapter.adapters, name="adapter")
+app.add_typer(adjunct.adjunct, name="adjunct")
 app.add_typer(export_queue.export_queues, name="export-queue")
 app.add_typer(query.queries, name="queries")
 app.add_typer(instance.code, name="code")
