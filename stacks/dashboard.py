@@ -16,6 +16,8 @@ from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
 from sleeper.reports.metric import (
+    ADJUNCT_KIND,
+    ADJUNCT_METRICS,
     EXPORT_METRICS,
     EXPORT_QUEUE_KIND,
     INSTANCE,
@@ -87,6 +89,7 @@ class DashboardStack(cdk.NestedStack):
             charts.of_functions(),
             charts.of_tasks(),
             charts.of_export_queues(),
+            charts.of_adjunct_stores(),
             [_title(_OF_TABLES)],
             *charts.of_tables(),
         ]
@@ -160,6 +163,19 @@ class _Charts:
             ("Exports", [*pending, *dead]),
             ("Age of the oldest export, seconds", oldest),
             ("Problems of export queues", problems),
+        )
+
+    def of_adjunct_stores(self) -> list[cloudwatch.IWidget]:
+        if not self._deployment.has(OptionalStack.ADJUNCT):
+            return []
+        age, problems, size = (
+            self._of_kinds([ADJUNCT_KIND], metric, "Maximum", label=metric.value)
+            for metric in ADJUNCT_METRICS
+        )
+        return _beside(
+            ("Time without all data of an adjunct store, seconds", age),
+            ("Adjunct stores whose updates fail", problems),
+            ("Size of adjunct stores, bytes", size),
         )
 
     def of_tables(self) -> list[list[cloudwatch.IWidget]]:

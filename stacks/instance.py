@@ -15,6 +15,7 @@ from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
 from sleeper.stash.policy import reading_policy
 from stacks.adapters import AdapterStack
+from stacks.adjunct import AdjunctStack
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack
 from stacks.bulk_export import BulkExportStack
@@ -106,6 +107,8 @@ class InstanceStack(cdk.Stack):
             cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
         if state.log_stream is not None:
             ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
+        if deployment.has(OptionalStack.ADJUNCT):
+            AdjunctStack(self, "Adjunct", network=network, **every)
         ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)

@@ -24,6 +24,7 @@ def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         f"sleeper.export.queue.secrets=index/writer,{SECRET}\n"
         f"sleeper.export.queue.sqs.arns={RECEIVER}\n"
         f"sleeper.export.queue.subnets=subnet-1,subnet-2\nsleeper.export.queue.security.groups={GROUP}\n"
+        "sleeper.adjunct.stores=accounts=table:accounts prices=files:s3://my-prices/daily/*.parquet\n"
     )
     return synthesise(folder / "out", file)
 
@@ -35,11 +36,13 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
     stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
-    stacks += "AdapterStack,StashStack,ExportQueueStack"
+    stacks += "AdapterStack,StashStack,ExportQueueStack,AdjunctStack"
     file.write_text(
         f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
         "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
         "sleeper.export.queue.alarm.minutes=0\n"
+        "sleeper.adjunct.stores=accounts=table:accounts\nsleeper.adjunct.alarm.minutes=0\n"
+        "sleeper.adjunct.reader.image=public.ecr.aws/docker/library/python:3.13-slim\n"
         "sleeper.stash.bucket=our-stashes\nsleeper.stash.alarm.hours=26\n"
     )
     return synthesise(folder / "out", file)

@@ -26,6 +26,7 @@ PLATFORM_STACKS = {
     "Adapters": "AdapterStack",
     "Stash": "StashStack",
     "ExportQueues": "ExportQueueStack",
+    "Adjunct": "AdjunctStack",
 }
 
 

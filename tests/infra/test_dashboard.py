@@ -15,6 +15,8 @@ from sleeper.export_queue.follow import gather_export_metrics
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import (
+    ADJUNCT_KIND,
+    ADJUNCT_METRICS,
     EXPORT_METRICS,
     EXPORT_QUEUE_KIND,
     NAMESPACE,
@@ -23,6 +25,7 @@ from sleeper.reports.metric import (
     Metric,
     gather_table_metrics,
 )
+from sleeper.workers.adjunct_task import measure_stores
 from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis
@@ -100,7 +103,8 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     of_tasks = {metric.value: kinds for metric in TASK_METRICS}
     of_stashes = {metric.value: {"stash"} for metric in STASH_METRICS}
     of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in EXPORT_METRICS}
-    assert plain(body, NAMESPACE) == of_tasks | of_stashes | of_queues
+    of_stores = {metric.value: {ADJUNCT_KIND} for metric in ADJUNCT_METRICS}
+    assert plain(body, NAMESPACE) == of_tasks | of_stashes | of_queues | of_stores
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
@@ -109,7 +113,9 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     result = searched(body)
     assert {name for _, name, *_ in result} == {
-        m.value for m in Metric if m not in TASK_METRICS + STASH_METRICS + EXPORT_METRICS
+        m.value
+        for m in Metric
+        if m not in TASK_METRICS + STASH_METRICS + EXPORT_METRICS + ADJUNCT_METRICS
     }
     assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
@@ -125,7 +131,7 @@ def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path:
 
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
-    sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics))
+    sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics, measure_stores))
     names = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
     assert names == set(Metric.__members__)
 

@@ -40,6 +40,9 @@ class Metric(Enum):
     EXPORTS_DEAD = "ExportsDead"
     OLDEST_EXPORT_SECONDS = "OldestExportSeconds"
     EXPORT_QUEUE_PROBLEMS = "ExportQueueProblems"
+    ADJUNCT_AGE_SECONDS = "AdjunctStoreAgeSeconds"
+    ADJUNCT_PROBLEMS = "AdjunctStoreProblems"
+    ADJUNCT_BYTES = "AdjunctStoreBytes"
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
@@ -53,7 +56,10 @@ EXPORT_METRICS = (
     Metric.OLDEST_EXPORT_SECONDS,
     Metric.EXPORT_QUEUE_PROBLEMS,
 )
-"""Metrics of the kind `export-queue`, of all queues together. All others are per table."""
+"""Metrics of the kind `export-queue`, of all queues together."""
+ADJUNCT_KIND = "adjunct"
+ADJUNCT_METRICS = (Metric.ADJUNCT_AGE_SECONDS, Metric.ADJUNCT_PROBLEMS, Metric.ADJUNCT_BYTES)
+"""Metrics of the kind `adjunct`, of all stores of a task together. All others are per table."""
 
 
 def gather_table_metrics(store: StateStore) -> dict[Metric, int]:

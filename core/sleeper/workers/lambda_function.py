@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from aws_lambda_powertools import Tracer
-from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
-    AmazonCloudWatchEMFProvider,
-)
 
 from sleeper.instance import INSTANCE_VARIABLE, Instance
 from sleeper.jobs.event import JobKind
@@ -20,14 +17,12 @@ from sleeper.opening import open_instance
 from sleeper.properties.instance import ID
 from sleeper.reports.metric import (
     EXPORT_QUEUE_KIND,
-    INSTANCE,
-    NAMESPACE,
     TABLE,
     TASK_KIND,
     Metric,
 )
 from sleeper.runs.remaining_time import lambda_context
-from sleeper.workers.json_logs import log_as_json
+from sleeper.workers.json_logs import log_as_json, log_metrics
 
 R = TypeVar("R")
 Event = Mapping[str, Any]
@@ -66,13 +61,7 @@ def put_export_metrics(instance: Instance, counts: Mapping[Metric, int]) -> None
 
 def _put(instance: Instance, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:
     if counts:
-        # Without the service as a dimension, metrics do not depend on the function.
-        metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service="")
-        metrics.add_dimension(INSTANCE, instance.properties().get(ID))
-        metrics.add_dimension(dimension, value)
-        for metric, count in counts.items():
-            metrics.add_metric(metric.value, "Count", count)
-        metrics.flush_metrics()
+        log_metrics(instance.properties().get(ID), dimension, value, counts)
 
 
 @functools.cache

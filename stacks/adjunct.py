@@ -1,0 +1,217 @@
+"""Adjunct stores: a service whose tasks fill stores on their disks, for a container of the user."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.adjunct.definition import parse_stores
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployment import (
+    ADJUNCT_ALARM_MINUTES,
+    ADJUNCT_DISK_GIB,
+    ADJUNCT_READER_IMAGE,
+    ADJUNCT_STORES,
+    ADJUNCT_TASK_CPU,
+    ADJUNCT_TASK_MEMORY_MB,
+    ADJUNCT_TASKS,
+    INGEST_CPU_ARCHITECTURE,
+)
+from sleeper.reports.metric import ADJUNCT_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.adjunct_permissions import fill_stores
+from stacks.constructs.function import environment, make_log_group
+from stacks.constructs.image import image_asset
+from stacks.constructs.role import make_role
+from stacks.deployment import Deployment
+from stacks.network import NetworkStack
+
+_VOLUME = "stores"
+_PATH = "/stores"
+_PROGRAM = ["python", "-m", "sleeper.workers.adjunct_task"]
+_STOP_SECONDS = 60
+_PROBLEM_MINUTES = 15
+
+
+class AdjunctStack(cdk.NestedStack):
+    """The tasks of the service have no addresses of the internet, and accept no connections."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        network: NetworkStack,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        if not deployment.get(ADJUNCT_STORES).strip():
+            raise InvalidRequestError(
+                f"property {ADJUNCT_STORES.name} is not set (expected NAME=INPUT, such as "
+                "accounts=table:accounts)"
+            )
+        definition = _make_definition(self, deployment)
+        subnets = [
+            ec2.Subnet.from_subnet_id(self, f"Subnet{number}", subnet)
+            for number, subnet in enumerate(network.subnets)
+        ]
+        ecs.FargateService(
+            self,
+            "Service",
+            service_name=deployment.name(ADJUNCT_KIND),
+            cluster=network.cluster,
+            task_definition=definition,
+            desired_count=deployment.get(ADJUNCT_TASKS),
+            assign_public_ip=False,
+            vpc_subnets=ec2.SubnetSelection(subnets=subnets),
+            security_groups=[network.group],
+            # The old tasks serve until the new ones have started.
+            min_healthy_percent=100,
+            max_healthy_percent=200,
+            circuit_breaker=ecs.DeploymentCircuitBreaker(enable=True, rollback=True),
+            enable_execute_command=False,
+            propagate_tags=ecs.PropagatedTagSource.SERVICE,
+        )
+        _add_alarms(self, deployment, alarms)
+
+
+def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTaskDefinition:
+    stores = parse_stores(deployment.get(ADJUNCT_STORES))
+    processor = deployment.get(INGEST_CPU_ARCHITECTURE)
+    name = deployment.name(f"{ADJUNCT_KIND}-task")
+    is_arm = processor == "ARM64"
+    definition = ecs.FargateTaskDefinition(
+        scope,
+        "Definition",
+        family=name,
+        cpu=deployment.get(ADJUNCT_TASK_CPU),
+        memory_limit_mib=deployment.get(ADJUNCT_TASK_MEMORY_MB),
+        # A volume of EBS would be as empty for a new task, so the disk of the task is enough.
+        ephemeral_storage_gib=deployment.get(ADJUNCT_DISK_GIB),
+        volumes=[ecs.Volume(name=_VOLUME)],
+        task_role=make_role(
+            scope, "Role", service="ecs-tasks", permissions=fill_stores(deployment, stores)
+        ),
+        runtime_platform=ecs.RuntimePlatform(
+            cpu_architecture=ecs.CpuArchitecture.ARM64 if is_arm else ecs.CpuArchitecture.X86_64,
+            operating_system_family=ecs.OperatingSystemFamily.LINUX,
+        ),
+    )
+    group = make_log_group(scope, "Log", deployment, f"/sleeper/{name}")
+    filling = definition.add_container(
+        "fill",
+        image=ecs.ContainerImage.from_docker_image_asset(image_asset(scope, "worker", processor)),
+        entry_point=_PROGRAM,
+        environment={
+            **environment(deployment, f"{ADJUNCT_KIND}-task", traced=False),
+            "SLEEPER_ADJUNCT_STORES": deployment.get(ADJUNCT_STORES),
+            "SLEEPER_ADJUNCT_PATH": _PATH,
+        },
+        logging=ecs.LogDriver.aws_logs(stream_prefix=ADJUNCT_KIND, log_group=group),
+        health_check=ecs.HealthCheck(
+            command=["CMD", *_PROGRAM, "check"],
+            interval=cdk.Duration.seconds(60),
+            timeout=cdk.Duration.seconds(30),
+            retries=3,
+            start_period=cdk.Duration.seconds(300),
+        ),
+        stop_timeout=cdk.Duration.seconds(_STOP_SECONDS),
+    )
+    filling.add_mount_points(
+        ecs.MountPoint(container_path=_PATH, source_volume=_VOLUME, read_only=False)
+    )
+    logging = ecs.LogDriver.aws_logs(stream_prefix="reader", log_group=group)
+    _add_reader(definition, deployment, filling, logging)
+    acknowledge(definition, "ECS2", "the environment names the instance and contains no secret")
+    execution = definition.execution_role
+    assert execution is not None
+    acknowledge(
+        execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken does not support resources"
+    )
+    return definition
+
+
+def _add_reader(
+    definition: ecs.FargateTaskDefinition,
+    deployment: Deployment,
+    filling: ecs.ContainerDefinition,
+    logging: ecs.LogDriver,
+) -> None:
+    """Adds the container of the user, which reads the stores.
+
+    Its mount is not read-only, because RocksDB's binding writes a file of settings also to read.
+    """
+    image = deployment.get(ADJUNCT_READER_IMAGE)
+    if image is None:
+        return
+    reader = definition.add_container(
+        "reader",
+        image=ecs.ContainerImage.from_registry(image),
+        environment={
+            "SLEEPER_ADJUNCT_PATH": _PATH,
+            "SLEEPER_INSTANCE": f"aws:{deployment.id}",
+        },
+        logging=logging,
+    )
+    reader.add_mount_points(
+        ecs.MountPoint(container_path=_PATH, source_volume=_VOLUME, read_only=False)
+    )
+    # The first container gives the volume its owner.
+    reader.add_container_dependencies(
+        ecs.ContainerDependency(container=filling, condition=ecs.ContainerDependencyCondition.START)
+    )
+
+
+def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) -> None:
+    """Adds alarms on stores that lack data of their inputs, and on failing updates."""
+    minutes = deployment.get(ADJUNCT_ALARM_MINUTES)
+    if minutes and deployment.get(ADJUNCT_TASKS):
+        what = f"a store has lacked data of its input for {minutes} minutes, or no task runs"
+        metric = _metric(deployment, Metric.ADJUNCT_AGE_SECONDS)
+        missing = cloudwatch.TreatMissingData.BREACHING
+        _add(scope, deployment, alarms, "adjunct-late", what, metric, 60 * minutes, 15, missing)
+    what = f"updates of a store have failed for {_PROBLEM_MINUTES} minutes"
+    metric = _metric(deployment, Metric.ADJUNCT_PROBLEMS)
+    missing = cloudwatch.TreatMissingData.NOT_BREACHING
+    _add(scope, deployment, alarms, "adjunct-problems", what, metric, 1, _PROBLEM_MINUTES, missing)
+
+
+def _add(
+    scope: Construct,
+    deployment: Deployment,
+    alarms: sns.ITopic,
+    name: str,
+    what: str,
+    metric: cloudwatch.IMetric,
+    threshold: int,
+    minutes: int,
+    missing: cloudwatch.TreatMissingData,
+) -> None:
+    full_name = deployment.name(name)
+    alarm = cloudwatch.Alarm(
+        scope,
+        name.title().replace("-", ""),
+        alarm_name=full_name,
+        alarm_description=f"{what}: see the log of the task",
+        metric=metric,
+        threshold=threshold,
+        evaluation_periods=minutes,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        treat_missing_data=missing,
+    )
+    alarm.add_alarm_action(actions.SnsAction(alarms))
+    deployment.alarms.append(full_name)
+
+
+def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=metric.value,
+        dimensions_map={INSTANCE: deployment.id, TASK_KIND: ADJUNCT_KIND},
+        statistic="Maximum",
+        period=cdk.Duration.minutes(1),
+    )
