@@ -36,6 +36,8 @@ NAMES = (
     "stash",
     "export-queue",
     "changes",
+    "adjunct",
+    "adjunct-spark",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 
