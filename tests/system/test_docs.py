@@ -4,11 +4,13 @@
 differs from run to run must then be given back its `...` by hand.
 """
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.servers.kafka import kafka
 from tests.system.documents import (
     ROOT,
     Example,
@@ -22,21 +24,36 @@ from tests.system.documents import (
 
 _GENERATED = {"benchmarks.md", "commands.md", "properties.md", "python-reference.md"}
 # Run by tests/spark, which have a Spark.
-ON_SPARK = {"bulk-import.md", "spark.md"}
+ON_SPARK = {"adjunct-spark.md", "bulk-import.md", "spark.md"}
 # Run by `test_deployed_queries`, which has an instance on AWS.
 ON_AWS = {"clients.md"}
+# Run with a broker at this port of the page.
+_ON_KAFKA, _KAFKA_PORT = "adjunct-streams.md", "9092"
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
 
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name not in ON_SPARK | ON_AWS],
+    [page for page in PAGES if page.name not in ON_SPARK | ON_AWS | {_ON_KAFKA}],
     ids=lambda path: path.name,
 )
 def test_examples_of_a_page_print_the_documented_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_page(page, surroundings(tmp_path, monkeypatch))
+
+
+def test_examples_with_kafka_print_the_documented_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    with kafka(tmp_path) as broker:
+        where = surroundings(folder, monkeypatch)
+        where.ports = {_KAFKA_PORT: str(broker.port)}
+        check_page(ROOT / "docs" / _ON_KAFKA, where)
+        where.names.clear()
+        gc.collect()  # closes the clients of the page before their broker ends
 
 
 @pytest.mark.timeout(600)
@@ -109,7 +126,7 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
 def check_page(page: Path, where: Surroundings) -> None:
     """Runs the page's examples; AssertionError at the first with other output."""
     text = page.read_text(encoding="utf-8")
-    where.ports = free_ports_for(text)
+    where.ports |= free_ports_for(text)
     result = examples_in(text)
     for example in result:
         place = f"{page.name}, line {example.line}"
