@@ -16,10 +16,12 @@ from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,
     KEY_FILTER_BYTES_MAX,
+    LAYOUT,
     PAGE_SIZE_BYTES,
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS_MAX,
     CompressionCodec,
+    ParquetLayout,
 )
 from sleeper.properties.values import TableProperties
 
@@ -38,6 +40,9 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
     )
 
 
+_PAGE_ROWS_MAX = {ParquetLayout.LOOKUP: 512, ParquetLayout.SCAN: 20_000}
+
+
 def file_settings(properties: TableProperties) -> FileSettings:
     """Returns the settings of the table's data files."""
     codec = properties.get(COMPRESSION_CODEC)
@@ -46,6 +51,7 @@ def file_settings(properties: TableProperties) -> FileSettings:
         properties.get(ROW_GROUP_ROWS_MAX),
         properties.get(ROW_GROUP_BYTES),
         properties.get(PAGE_SIZE_BYTES),
+        _PAGE_ROWS_MAX[properties.get(LAYOUT)],
         properties.get(KEY_FILTER_BITS_PER_ROW),
         properties.get(KEY_FILTER_BYTES_MAX),
     )

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.write.file import DataFileWriter, FileSettings, dictionary_columns
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.layout import dictionary_columns
 from sleeper.schema.model import (
     DecimalType,
     Field,

@@ -29,6 +29,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
+from tests.tables.pages import values_by_page
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -201,8 +202,21 @@ def test_file_has_the_layout_of_the_settings(tmp_path: Path) -> None:
     assert footer.num_row_groups == -(-60_000 // first.num_rows)
     assert ["RLE_DICTIONARY" in first.column(c).encodings for c in range(3)] == [False, False, True]
     assert [c.column_index for c in first.sorting_columns] == [0]
-    assert all(first.column(c).compression == "ZSTD" for c in range(3))
+    assert [first.column(c).compression for c in range(3)] == ["UNCOMPRESSED", "ZSTD", "ZSTD"]
     assert all(first.column(c).has_offset_index for c in range(3))
+    pages = [values_by_page(tmp_path / file.path, 0, column) for column in range(3)]
+    assert pages[0] == pages[1] == pages[2] == [512] * (first.num_rows // 512)
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_pages_of_scans_are_limited_by_bytes(tmp_path: Path) -> None:
+    rows = [[(k, f"{k:030d}", "a") for k in range(40_000)]]
+    request = MergeRequest(NUMBERS, written_inputs(tmp_path, NUMBERS, rows))
+    changes = {"page_rows_max": 20_000, "page_bytes": 65_536, "row_group_bytes": 1024**2}
+    file = write_merge(request, engine(tmp_path), target(tmp_path, NUMBERS, **changes))
+    assert file is not None
+    pages = values_by_page(tmp_path / file.path, 0, 1)
+    assert 65_536 / 34 <= max(pages) <= 65_536 / 30 + 1_024
 
 
 def test_few_or_uneven_rows_use_the_streaming_writer(

@@ -2,10 +2,7 @@
 
 The file is Parquet with the table's codec, page and row group sizes, field ids, a page index and a
 declared sort order. Its facts (rows, bytes, key bounds) are gathered while it is written.
-
-A dictionary makes a column of few values small, but a column of many values slow to write and
-larger (measured: two random texts and a number, 3.3 instead of 7.1 M rows/s, 76 instead of 57
-MB). So a sample of a file's first rows determines its dictionary columns.
+The first row group decides the encodings and codecs of its columns.
 """
 
 import contextlib
@@ -14,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import as_light_views, as_plain, file_schema
+from sleeper.datafiles.arrow import as_light_views, file_schema
 from sleeper.datafiles.sidecars.checksum import HashedSink
 from sleeper.datafiles.write.key_facts import KeyFacts
+from sleeper.datafiles.write.layout import ColumnLayout, Encoding, choose_layout
 from sleeper.files import DataFile
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
@@ -36,14 +33,16 @@ class FileSettings:
     """The layout of data files (`sleeper.table.parquet.*`, `sleeper.table.key.filter.*`).
 
     A row group has at most `row_group_rows_max` rows and about `row_group_bytes` in memory, but
-    at least 10,000 rows. A merge holds row groups of all its inputs. With `filter_bits_per_key`
-    0 there are no key filters.
+    at least 10,000 rows. A merge holds row groups of all its inputs. A page has at most
+    `page_rows_max` rows, so that the pages of all columns have the same rows, and about
+    `page_bytes`. With `filter_bits_per_key` 0 there are no key filters.
     """
 
     compression_codec: str = "zstd"
     row_group_rows_max: int = 100_000
     row_group_bytes: int = 1024 * 1024
     page_bytes: int = 131_072
+    page_rows_max: int = 512
     filter_bits_per_key: int = 14
     filter_bytes_max: int = 32 * 1024 * 1024
 
@@ -53,8 +52,13 @@ class FileSettings:
 
     def row_group_rows(self, rows: int, size: int) -> int:
         """Returns the rows per row group if `rows` rows take `size` bytes."""
-        by_size = self.row_group_bytes * rows // max(size, 1)
-        return min(self.row_group_rows_max, max(_ROW_GROUP_ROWS_MIN, by_size))
+        by_size = max(_ROW_GROUP_ROWS_MIN, self.row_group_bytes * rows // max(size, 1))
+        whole_pages = by_size // self.page_rows_max * self.page_rows_max
+        return min(self.row_group_rows_max, whole_pages or by_size)
+
+    def choose_layout(self, first_rows: pa.Table, schema: Schema) -> tuple[ColumnLayout, ...]:
+        """Returns the layouts of the columns of a file with this first row group."""
+        return choose_layout(first_rows, [f.name for f in schema.keys], self.compression_codec)
 
 
 class DataFileWriter:
@@ -148,11 +152,15 @@ class DataFileWriter:
 
     def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))
+        layouts = self._settings.choose_layout(first_rows, self._schema)
         writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             self._target,
-            compression=self._settings.compression_codec,
-            use_dictionary=dictionary_columns(first_rows),
+            compression={each.path: each.codec for each in layouts},
+            use_dictionary=[e.path for e in layouts if e.encoding is Encoding.DICTIONARY],
+            column_encoding={
+                e.path: e.encoding.value for e in layouts if e.encoding is not Encoding.DICTIONARY
+            },
             data_page_size=self._settings.page_bytes,
             # A reader of one page reads the dictionary too, so it must not exceed a page.
             # Columns of more distinct values fall back to plain pages, which are smaller.
@@ -167,45 +175,3 @@ class DataFileWriter:
         self._writer = self._stack.enter_context(writer)
         # The magic is a section of its own.
         self._sink.hasher.end_section()
-
-
-# Twice as many rows would take a tenth of the time of an ingest into small files.
-_SAMPLE_ROWS = 4_096
-_DISTINCT_SHARE_MAX = 1 / 3
-# Values repeat less in a sample than in the file: 0.7 of 4,096 are about 5,000 values.
-_DISTINCT_SHARE_OF_SAMPLE_MAX = 0.7
-
-
-def dictionary_columns(first_rows: pa.Table) -> list[str]:
-    """Returns the Parquet paths of columns whose values occur three or more times on average.
-
-    `first_rows` is the file's first row group, which is sampled at a stride because adjacent rows
-    of a sorted file are similar. Values inside lists and maps always have a dictionary.
-    """
-    stride = max(1, first_rows.num_rows // _SAMPLE_ROWS)
-    plain = [as_plain(column) for column in first_rows.columns]
-    first_rows = pa.Table.from_arrays(plain, first_rows.schema.names)
-    sample = first_rows.take(pa.array(range(0, first_rows.num_rows, stride), pa.int64()))
-    share_max = _DISTINCT_SHARE_MAX if stride == 1 else _DISTINCT_SHARE_OF_SAMPLE_MAX
-    return [
-        path
-        for field in first_rows.schema
-        for path in _paths(field)
-        if pa.types.is_nested(field.type) or _repeats(sample.column(field.name), share_max)
-    ]
-
-
-def _paths(field: pa.Field) -> list[str]:
-    if pa.types.is_map(field.type):
-        return [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
-    if pa.types.is_list(field.type):
-        return [f"{field.name}.list.{field.type.value_field.name}"]
-    return [field.name]
-
-
-def _repeats(values: pa.ChunkedArray, share_max: float) -> bool:
-    try:
-        distinct = pc.count_distinct(values, mode="all").as_py()
-    except pa.ArrowNotImplementedError:
-        return True
-    return bool(distinct <= share_max * len(values))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import datafusion
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,9 +39,9 @@ from sleeper.datafiles.write.file import (
     DICTIONARIES_PER_PAGE,
     ROW_GROUP_BYTES_MAX,
     FileSettings,
-    dictionary_columns,
 )
 from sleeper.datafiles.write.key_facts import KeyFacts
+from sleeper.datafiles.write.layout import ColumnLayout, Encoding
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.files import SIDECAR_SUFFIXES, DataFile, new_data_path
@@ -128,9 +129,13 @@ class KeyTap:
 
 
 _STATISTICS_BYTES = 64
+_WRITE_BATCH_ROWS_MAX = 1024
+# Spark reads DELTA_BYTE_ARRAY in parts of a file only if this tells a version from 1.8.0 on.
+_CREATED_BY = f"datafusion version {datafusion.__version__}"
 _READ_BYTES = 1024 * 1024
 # The names of DataFusion for Arrow's codecs, with Arrow's default levels.
 _CODECS = {
+    "none": "uncompressed",
     "zstd": "zstd(1)",
     "gzip": "gzip(9)",
     "brotli": "brotli(8)",
@@ -223,7 +228,7 @@ def _write_by_engine(
     try:
         with place:
             with tap:
-                options = _writer_options(target.settings, first)
+                options = _writer_options(target.settings, target.schema, first)
                 _write_tapped(plan.frame, target.schema, tap, local, options)
             check_files_exist([each.url for each in plan.inputs])
             size, checksum = _make_durable(local, facts.rows)
@@ -257,25 +262,39 @@ def _write_tapped(
         raise
 
 
-def _writer_options(settings: FileSettings, first: _FirstRowGroup) -> ParquetWriterOptions:
+def _writer_options(
+    settings: FileSettings, schema: Schema, first: _FirstRowGroup
+) -> ParquetWriterOptions:
     """Returns DataFusion's options for the layout of `DataFileWriter`."""
     rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
-    repeating = dictionary_columns(rows)
-    # Values inside lists and maps have a dictionary by default.
-    plain = [
-        f.name for f in rows.schema if not pa.types.is_nested(f.type) and f.name not in repeating
-    ]
-    without = ParquetColumnOptions(dictionary_enabled=False)
+    layouts = settings.choose_layout(rows, schema)
     return ParquetWriterOptions(
-        compression=_CODECS.get(settings.compression_codec, settings.compression_codec),
+        created_by=_CREATED_BY,
+        compression=_codec(settings.compression_codec),
         data_pagesize_limit=settings.page_bytes,
+        data_page_row_count_limit=settings.page_rows_max,
+        # The writer ends pages between such batches only.
+        write_batch_size=min(settings.page_rows_max, _WRITE_BATCH_ROWS_MAX),
         dictionary_page_size_limit=settings.page_bytes // DICTIONARIES_PER_PAGE,
         max_row_group_size=first.rows,
         statistics_truncate_length=_STATISTICS_BYTES,
         # The stored schema would have views.
         skip_arrow_metadata=True,
-        column_specific_options=dict.fromkeys(plain, without),
+        column_specific_options={each.path: _column_options(each) for each in layouts},
     )
+
+
+def _column_options(layout: ColumnLayout) -> ParquetColumnOptions:
+    codec = _codec(layout.codec)
+    if layout.encoding is Encoding.DICTIONARY:
+        return ParquetColumnOptions(dictionary_enabled=True, compression=codec)
+    return ParquetColumnOptions(
+        dictionary_enabled=False, encoding=layout.encoding.value, compression=codec
+    )
+
+
+def _codec(name: str) -> str:
+    return _CODECS.get(name, name)
 
 
 def _make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
