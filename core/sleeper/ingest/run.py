@@ -22,6 +22,7 @@ from sleeper.datafiles.sources.files import (
 )
 from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.sources.parquet import (
+    count_rows,
     is_scannable,
     open_parquet,
     read_parquet,
@@ -356,7 +357,7 @@ def _add_source(
             is_unchanged = rows.is_scannable and checker.enrichment is None
             if is_unchanged and is_scannable(path, file, checker.schema):
                 address = str(path if isinstance(path, S3File) else path.resolve())
-                rows.unsorted.add_file(address, file.schema_arrow, file.metadata.num_rows)
+                rows.unsorted.add_file(address, file.schema_arrow, *count_rows(file))
                 progress.rows_read(file.metadata.num_rows)
             else:
                 _stage(rows, read_parquet(path, checker), progress)

@@ -14,6 +14,9 @@ from datafusion.object_store import AmazonS3
 from sleeper.errors import UnavailableError
 from sleeper.storage.bucket import Bucket, is_s3_url, quoted_s3_url
 
+BATCH_ROWS = 8192
+"""The engine's default number of rows of a batch."""
+
 LINE_BYTES_MAX = 16 * 1024**2
 """The default limit for the length of a line of text, in bytes."""
 
@@ -66,11 +69,17 @@ def spill_folder(settings: EngineSettings, prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContext:
-    """Returns a session that executes plans in `partitions` partitions."""
+def open_session(
+    settings: EngineSettings, partitions: int = 1, batch_rows: int = BATCH_ROWS
+) -> SessionContext:
+    """Returns a session that executes plans in `partitions` partitions.
+
+    Batches have up to `batch_rows` rows.
+    """
     config = (
         SessionConfig()
         .with_target_partitions(partitions)
+        .with_batch_size(batch_rows)
         .set("datafusion.execution.parquet.pushdown_filters", "true")
         .set("datafusion.execution.collect_statistics", "false")
         .set("datafusion.execution.parquet.metadata_size_hint", _FOOTER_BYTES)

@@ -29,6 +29,13 @@ from sleeper.schema.model import Schema
 
 _STAGED_ROWS_MAX = 1_000_000
 _STAGED_BYTES_MAX = 256 * 1024 * 1024
+# The engine sorts batches, then merges them. Large batches leave less to merge, which takes
+# longest: batches of 131,072 rows sort in 0.65 of the time of batches of 8,192.
+_BATCH_ROWS_MAX = 131_072
+_BATCH_ROWS_MIN = 1024
+_BATCHES_IN_MEMORY = 128
+# A view of text. Encoded files can be smaller than this.
+_FIELD_BYTES_MIN = 16
 
 
 @dataclass(slots=True)
@@ -38,12 +45,17 @@ class UnsortedRows:
     schema: Schema
     folder: Path
     rows: int = 0
+    bytes: int = 0
     _groups: dict[str, list[str]] = field(default_factory=dict)
 
-    def add_file(self, file: str, kind: pa.Schema, rows: int) -> None:
-        """Adds a Parquet file, by path or URL, that can be scanned unchanged."""
+    def add_file(self, file: str, kind: pa.Schema, rows: int, size: int) -> None:
+        """Adds a Parquet file, by path or URL, that can be scanned unchanged.
+
+        `size` is the number of bytes of its rows, uncompressed.
+        """
         self._group(str(kind)).append(file)
         self.rows += rows
+        self.bytes += size
 
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Stages batches of the table's Arrow schema on local disk."""
@@ -58,6 +70,7 @@ class UnsortedRows:
                     writer.write_batch(batch)
                     rows, size = rows + batch.num_rows, size + batch.nbytes
                     self.rows += batch.num_rows
+                    self.bytes += batch.nbytes
                     if rows >= _STAGED_ROWS_MAX or size >= _STAGED_BYTES_MAX:
                         writer.close()
                         writer, rows, size = None, 0, 0
@@ -69,8 +82,9 @@ class UnsortedRows:
     def _staging_writer(self, kind: pa.Schema) -> pq.ParquetWriter:
         path = self.folder / f"{uuid.uuid4().hex}.parquet"
         self._group("staged").append(str(path))
+        # Compression takes longer than the local disk.
         return pq.ParquetWriter(
-            path, kind, compression="lz4", use_dictionary=False, write_statistics=False
+            path, kind, compression="none", use_dictionary=False, write_statistics=False
         )
 
     @contextlib.contextmanager
@@ -80,12 +94,22 @@ class UnsortedRows:
         except OSError as error:
             raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
 
+    def batch_rows(self, memory_bytes: int) -> int:
+        """Returns the number of rows of the engine's batches, many of which fit into memory."""
+        return _batch_rows(self.schema, self.rows, self.bytes, memory_bytes)
+
     def groups(self) -> Sequence[Sequence[str]]:
         """Returns the files grouped by schema."""
         return list(self._groups.values())
 
     def _group(self, name: str) -> list[str]:
         return self._groups.setdefault(name, [])
+
+
+def _batch_rows(schema: Schema, rows: int, size: int, memory_bytes: int) -> int:
+    row_bytes = max(size / max(rows, 1), _FIELD_BYTES_MIN * len(schema.fields))
+    fitting = int(memory_bytes / _BATCHES_IN_MEMORY / row_bytes)
+    return min(max(fitting, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX)
 
 
 def sort_batches(
@@ -111,9 +135,12 @@ def sort_batches(
                 yield from sort(unsorted, settings, order)
             return
     if kept:
-        session = open_session(settings)
         # Fewer input batches make fewer runs to merge.
         whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
+        rows = sum(batch.num_rows for batch in whole)
+        session = open_session(
+            settings, batch_rows=_batch_rows(schema, rows, size, settings.memory_bytes)
+        )
         frame = _as_views(session.create_dataframe([whole]), schema)
         yield from stream_batches(session, frame.sort(*(order or key_order(schema))))
 
@@ -125,7 +152,8 @@ def sort(
 
     Spills to disk.
     """
-    session = open_session(settings, partitions=settings.threads)
+    batch_rows = unsorted.batch_rows(settings.memory_bytes)
+    session = open_session(settings, partitions=settings.threads, batch_rows=batch_rows)
     frames = []
     for files in unsorted.groups():
         with engine_errors():

@@ -104,6 +104,12 @@ def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool
         return False
 
 
+def count_rows(file: pq.ParquetFile) -> tuple[int, int]:
+    """Returns the numbers of rows and of their bytes, uncompressed and encoded."""
+    groups = range(file.metadata.num_row_groups)
+    return file.metadata.num_rows, sum(file.metadata.row_group(g).total_byte_size for g in groups)
+
+
 def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
     """Returns the bytes of the footer. Arrow's own statistics may abort (`parquet_footer`)."""
     try:

@@ -1,0 +1,44 @@
+"""The size of the batches that the engine sorts."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+SCHEMA = Schema((Field("id", PrimitiveType.LONG),), (), (Field("text", PrimitiveType.STRING),))
+MEMORY_BYTES = 128 * 1024**2
+
+
+def stage(folder: Path, rows: int, text: str) -> UnsortedRows:
+    unsorted = UnsortedRows(SCHEMA, folder)
+    columns = {"id": list(range(rows, 0, -1)), "text": [text] * rows}
+    unsorted.add_batches(pa.table(columns, arrow_schema(SCHEMA)).to_batches(1000))
+    return unsorted
+
+
+@pytest.mark.parametrize(
+    ("text", "memory_bytes", "low", "high"),
+    [
+        ("a", MEMORY_BYTES, 30_000, 33_000),
+        ("a" * 500, MEMORY_BYTES, 2000, 2100),
+        ("a" * 100_000, MEMORY_BYTES, 1024, 1024),
+        ("a", 100 * MEMORY_BYTES, 131_072, 131_072),
+    ],
+)
+def test_batches_have_fewer_rows_if_rows_are_wide(
+    tmp_path: Path, text: str, memory_bytes: int, low: int, high: int
+) -> None:
+    assert low <= stage(tmp_path, 100, text).batch_rows(memory_bytes) <= high
+
+
+def test_sorted_batches_have_that_many_rows(tmp_path: Path) -> None:
+    unsorted = stage(tmp_path, 50_000, "a")
+    batches = list(sort(unsorted, EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)))
+    assert max(batch.num_rows for batch in batches) == unsorted.batch_rows(MEMORY_BYTES)
+    ids = [value for batch in batches for value in batch.column("id").to_pylist()]
+    assert ids == list(range(1, 50_001))
