@@ -14,6 +14,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.engine.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.pages.reader import PageReader
 from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.checksum import VerifiedFiles
 from sleeper.errors import UnavailableError
@@ -54,6 +55,7 @@ class QuerySettings:
     """The limits of queries (properties `sleeper.query.*`). A maximum of 0 means no limit.
 
     With `verifies_checksums` queries verify the checksums of data files before they use rows.
+    Without `reads_pages` the engine reads all files.
     """
 
     engine: EngineSettings
@@ -64,6 +66,7 @@ class QuerySettings:
     filter_cache_bytes: int = 256 * 1024**2
     footer_cache_bytes: int = 50 * 1024**2
     verifies_checksums: bool = False
+    reads_pages: bool = True
 
 
 def query_settings(
@@ -108,6 +111,7 @@ class QueryEngine:
     extractor: Extractor = field(init=False)
     verified: VerifiedFiles = field(init=False)
     key_files: KeyFileCache = field(init=False)
+    pages: PageReader = field(init=False)
     _session: SessionContext | None = None
     _marker: Path = field(default_factory=Path)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -119,6 +123,9 @@ class QueryEngine:
             settings.engine.spill_folder, self._footer_cache_bytes, settings.verifies_checksums
         )
         self.verified = VerifiedFiles()
+        self.pages = PageReader(
+            settings.footer_cache_bytes, settings.engine.memory_bytes, settings.engine.threads
+        )
         self.key_files = KeyFileCache(settings.engine.key_cache_bytes)
 
     @property

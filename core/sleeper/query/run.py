@@ -12,6 +12,7 @@ from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
 from sleeper.datafiles.merge.latest import Stored
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.processing import BoundIterator, ProcessingStep, TableIterators
+from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.remote.extracts import Extract
 from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
+
+_BATCH_ROWS = 8_192
 
 Extracts = Mapping[str, Extract]
 """Extracts by data file."""
@@ -205,7 +208,7 @@ def read_rows(
                 request = MergeRequest(
                     plan.schema, inputs, query.columns, left, steps, stored, numbered
                 )
-                for batch in merge(request, engine.settings.engine, engine.session):
+                for batch in _merge_leaf(leaf, request, root, engine):
                     time_limit.check()
                     if batch.num_rows:
                         if left is not None:
@@ -215,6 +218,19 @@ def read_rows(
                 files = [scan.file for scan in leaf.scans]
                 settings = engine.settings.engine
                 raise find_damage(plan.schema, files, root, settings) or error from error
+
+
+def _merge_leaf(
+    leaf: LeafPlan, request: MergeRequest, root: DataRoot, engine: QueryEngine
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a leaf, from few pages of its files if possible."""
+    paged = None
+    if engine.settings.reads_pages:
+        paged = engine.pages.fill(root, request, [scan.file for scan in leaf.scans])
+    if paged is not None and not paged.steps:
+        yield from merge_rows(paged).to_batches(_BATCH_ROWS)
+    else:
+        yield from merge(paged or request, engine.settings.engine, engine.session)
 
 
 def _verify(

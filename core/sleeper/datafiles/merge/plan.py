@@ -70,7 +70,8 @@ class MergeInput:
     `bytes` is the file's size, which determines its memory while open; None if unknown. The
     `deleted` rows are left out. `schema_version` is that of the file, None for the version of the
     merge. `number` is the transaction number of all rows, None if the file has a column of them;
-    only a table of latest rows and a numbered merge need it.
+    only a table of latest rows and a numbered merge need it. `rows` are used instead of the file:
+    those of the regions, in file order, with the fields of the file's schema.
     """
 
     url: str
@@ -79,9 +80,12 @@ class MergeInput:
     deleted: DeletedRows | None = None
     schema_version: int | None = None
     number: int | None = None
+    rows: pa.Table | None = None
 
     def open_bytes(self, schema: Schema) -> int:
         """Returns the estimated memory of the input in a merge of all inputs."""
+        if self.rows is not None:
+            return int(self.rows.nbytes)
         most = _ROW_GROUPS_KEPT * _ROW_GROUP_BYTES
         size = most if self.bytes is None else self.bytes
         if self.regions is not None and all(
@@ -154,10 +158,13 @@ class MergePlan:
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yields rows in key order, in batches of the engine's types (text and bytes as views)."""
-        rows = stream_batches(
-            self.session, self.frame, [each.url for each in self.inputs], self.buckets
-        )
+        rows = stream_batches(self.session, self.frame, _urls(self.inputs), self.buckets)
         yield from _iterated(rows, self.request, self.session) if self.is_iterated else rows
+
+
+def _urls(inputs: Sequence[MergeInput]) -> list[str]:
+    """Returns the files that a plan of the inputs scans."""
+    return [each.url for each in inputs if each.rows is None]
 
 
 def merge(
@@ -294,10 +301,15 @@ def _input_frame(
         order = rank_order(schema, has_numbers)
         stored = with_hidden(stored, has_numbers, has_tombstones=True)
         mapped = with_hidden(schema, has_numbers, has_tombstones=True)
-    url = engine_url(each.url)
-    session.register_parquet(name, url, schema=view_schema(stored), file_sort_order=[order])
+    kinds = view_schema(stored)
+    if each.rows is None:
+        url = engine_url(each.url)
+        session.register_parquet(name, url, schema=kinds, file_sort_order=[order])
+    else:
+        rows = each.rows.select(kinds.names).cast(kinds).combine_chunks().to_batches()
+        session.register_record_batches(name, [rows or [pa.RecordBatch.from_pylist([], kinds)]])
     frame = map_fields(session.table(name), stored, mapped)
-    if each.regions is not None:
+    if each.regions is not None and each.rows is None:
         predicate = regions_predicate(schema, each.regions)
         frame = frame if predicate is None else frame.filter(predicate)
     if each.deleted is not None:
@@ -362,7 +374,7 @@ def _merge_pass(
         request = MergeRequest(schema, group, stored=stored, numbered=whole.numbered)
         frame, names = merge_frame(request, session, on_dropped)
         try:
-            batches = stream_batches(session, frame, [each.url for each in group], settings.buckets)
+            batches = stream_batches(session, frame, _urls(group), settings.buckets)
             with engine_errors():
                 _write_pass(path, batches, view_schema(written))
         finally:

@@ -1,0 +1,102 @@
+"""The merge of few rows in memory, without the engine, whose plans take milliseconds.
+
+It returns the rows that a merge of the same inputs by the engine returns.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sleeper.datafiles.arrow import arrow_schema, default_column
+from sleeper.datafiles.merge.fields import stored_schema
+from sleeper.datafiles.merge.latest import FirstOfKey, with_hidden
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.schema.model import DELETED_COLUMN, HIDDEN_COLUMNS, NUMBER_COLUMN, Schema
+
+
+def stored_fields(request: MergeRequest, each: MergeInput) -> Schema:
+    """Returns the schema of an input's file, with the hidden columns of latest rows."""
+    stored = stored_schema(request.schema, each.schema_version)
+    if request.schema.latest is None:
+        return stored
+    return with_hidden(stored, each.number is None, has_tombstones=True)
+
+
+def needed_names(request: MergeRequest, each: MergeInput) -> list[str]:
+    """Returns the columns of an input that a merge needs: all of them for processing."""
+    stored = stored_fields(request, each)
+    if request.columns is None or request.steps:
+        return [field.name for field in stored.fields]
+    schema = request.schema
+    names = {*request.columns, *(field.name for field in schema.keys)}
+    if schema.latest is not None and schema.latest.by is not None:
+        names.add(schema.latest.by)
+    needed = {field.id for field in schema.fields if field.name in names}
+    hidden = () if schema.latest is None else HIDDEN_COLUMNS
+    return [field.name for field in stored.fields if field.id in needed or field.name in hidden]
+
+
+def merge_rows(request: MergeRequest) -> pa.Table:
+    """Returns the rows of inputs in memory, in key order. The request has no processing."""
+    schema = request.schema
+    names = [field.name for field in schema.fields] if request.columns is None else request.columns
+    tables = [_mapped(request, each, names) for each in request.inputs]
+    tables = [table for table in tables if table.num_rows]
+    if not tables:
+        return pa.schema([arrow_schema(schema).field(name) for name in names]).empty_table()
+    whole = tables[0]
+    if len(tables) > 1:
+        whole = pa.concat_tables(tables)
+        whole = whole.take(pc.sort_indices(whole, sort_keys=_order(schema)))
+    if schema.latest is not None:
+        whole = _keep_latest(whole.combine_chunks(), schema)
+    return whole.select(list(names)).slice(0, request.limit)
+
+
+def _order(schema: Schema) -> list[tuple[str, str]]:
+    order = [(field.name, "ascending") for field in schema.keys]
+    if schema.latest is not None:
+        if schema.latest.by is not None:
+            order.append((schema.latest.by, "descending"))
+        order.append((NUMBER_COLUMN, "descending"))
+    return order
+
+
+def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa.Table:
+    """Returns the undeleted rows of an input with the fields of the schema and hidden columns."""
+    schema, rows = request.schema, each.rows
+    assert rows is not None
+    if each.deleted is not None and rows.num_rows:
+        rows = rows.combine_chunks()
+        keys = [rows.column(field.name).chunk(0) for field in schema.row_keys]
+        rows = rows.filter(each.deleted.keep(*keys))
+    stored = stored_fields(request, each)
+    if stored.version == schema.version and schema.latest is None:
+        return rows
+    kinds = arrow_schema(schema)
+    wanted = {*names, *(name for name, _ in _order(schema))}
+    by_id = {field.id: field.name for field in stored.fields}
+    columns = {}
+    for field in schema.fields:
+        if field.name not in wanted:
+            continue
+        if field.id in by_id:
+            columns[field.name] = rows.column(by_id[field.id]).cast(kinds.field(field.name).type)
+        else:
+            columns[field.name] = default_column(field, rows.num_rows)
+    if schema.latest is not None:
+        columns[DELETED_COLUMN] = rows.column(DELETED_COLUMN)
+        columns[NUMBER_COLUMN] = (
+            rows.column(NUMBER_COLUMN)
+            if each.number is None
+            else pa.repeat(pa.scalar(each.number, pa.int64()), rows.num_rows)
+        )
+    return pa.table(columns)
+
+
+def _keep_latest(rows: pa.Table, schema: Schema) -> pa.Table:
+    """Keeps the first row of each key, if it is no tombstone."""
+    columns = [DELETED_COLUMN, *(field.name for field in schema.keys)]
+    arrays = [rows.column(name).chunk(0) for name in columns]
+    return rows.filter(FirstOfKey().find_rows(*arrays))

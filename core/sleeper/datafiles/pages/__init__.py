@@ -1,0 +1,1 @@
+"""Reads single pages of data files, for lookups and narrow ranges."""

@@ -1,0 +1,266 @@
+"""Reads the rows of regions from the pages of a data file that may hold them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from sleeper.datafiles.pages.file_pages import (
+    FilePages,
+    PagePlaces,
+    Rows,
+    UnknownLayoutError,
+)
+from sleeper.datafiles.pages.selection import find_rows, select_pages
+from sleeper.datafiles.pages.synthetic_file import (
+    StoredChunk,
+    StoredPage,
+    StoredRows,
+    decode_rows,
+    join_rows,
+)
+from sleeper.partitions.region import Region
+from sleeper.schema.model import Field
+
+PagesByGroup = Mapping[int, Rows]
+"""Numbers of pages, ascending, by row group."""
+
+
+class ByteSource(Protocol):
+    """A file's bytes. Reading a gap of up to `gap_bytes_max` is faster than another read."""
+
+    @property
+    def gap_bytes_max(self) -> int: ...
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """Returns the bytes between each start and end."""
+        ...
+
+
+class TooManyRowsError(Exception):
+    """The pages have more rows or bytes than may be in memory."""
+
+
+@dataclass(slots=True)
+class Room:
+    """The rows and bytes of pages that may still be read."""
+
+    rows: int
+    bytes: int
+
+    def take(self, rows: int, size: int) -> None:
+        """Raises TooManyRowsError if there is not enough room."""
+        self.rows -= rows
+        self.bytes -= size
+        if self.rows < 0 or self.bytes < 0:
+            raise TooManyRowsError
+
+
+def read_regions(
+    file: FilePages,
+    keys: Sequence[Field],
+    regions: Sequence[Region],
+    names: Sequence[str],
+    source: ByteSource,
+    room: Room,
+) -> pa.Table | None:
+    """Returns the file's rows in the regions, in file order, with the named columns that it has.
+
+    `keys` are the row key fields. None if there are no such rows. UnknownLayoutError if only the
+    engine can read the file, or its pages are damaged; TooManyRowsError if there is no room.
+    """
+    key_names = [field.name for field in keys]
+    key_leaves = [_one_leaf(file, name) for name in key_names]
+    selection = select_pages(file, key_leaves, regions)
+    if not selection.pages:
+        return None
+    reader = _Reader(file, source, room)
+    spans = _Spans.of_pages(file, key_leaves[0], selection.pages)
+    names = [name for name in names if name in file.fields]
+    columns = tuple(dict.fromkeys((*key_names, *names)))
+    if file.are_aligned(selection.pages, columns):
+        table = reader.read_pages(columns, selection.pages)
+    else:
+        table = reader.read_rows(key_names, spans.all_rows())
+    limits = spans.places(np.array([span for _, span in selection.regions]))
+    regions = [region for region, _ in selection.regions]
+    key_columns = [_whole(table.column(name)) for name in key_names]
+    found = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
+    if not len(found):
+        return None
+    taken = _take(table, found)
+    others = [name for name in names if name not in table.schema.names]
+    if others:
+        more = reader.read_rows(others, spans.all_rows()[found])
+        for name in others:
+            taken = taken.append_column(more.schema.field(name), more.column(name))
+    return taken.select(names)
+
+
+def _one_leaf(file: FilePages, name: str) -> int:
+    leaves = file.fields[name].leaves if name in file.fields else ()
+    if len(leaves) != 1:
+        raise UnknownLayoutError(f"key field {name!r} is not a column")
+    return leaves[0]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _take(table: pa.Table, places: Rows) -> pa.Table:
+    """Returns the rows at ascending places."""
+    first, last = int(places[0]), int(places[-1])
+    if last - first + 1 == len(places):
+        return table.slice(first, len(places))
+    return table.take(pa.array(places))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Rows of a file in ascending spans without overlap, which a table has one after another."""
+
+    starts: Rows
+    stops: Rows
+
+    @staticmethod
+    def of_pages(file: FilePages, leaf: int, pages: PagesByGroup) -> "_Spans":
+        """Returns the rows of pages of a leaf column."""
+        firsts = [(file.pages(group, leaf).first_rows, each) for group, each in pages.items()]
+        starts = np.concatenate([rows[each] for rows, each in firsts])
+        stops = np.concatenate([rows[each + 1] for rows, each in firsts])
+        return _Spans(starts, stops)
+
+    def all_rows(self) -> Rows:
+        """Returns each row."""
+        sizes = self.stops - self.starts
+        ends = np.cumsum(sizes)
+        rows: Rows = np.arange(ends[-1]) + np.repeat(self.starts - (ends - sizes), sizes)
+        return rows
+
+    def places(self, spans: Rows) -> list[tuple[int, int]]:
+        """Returns the places in the table of spans that begin and end with rows of this."""
+        sizes = self.stops - self.starts
+        ends = np.cumsum(sizes)
+        first = np.searchsorted(self.starts, spans[:, 0])
+        last = np.searchsorted(self.stops, spans[:, 1])
+        return list(zip((ends - sizes)[first].tolist(), ends[last].tolist(), strict=True))
+
+    def places_of_rows(self, rows: Rows) -> Rows:
+        """Returns the places in the table of rows within the spans."""
+        sizes = self.stops - self.starts
+        before = np.cumsum(sizes) - sizes
+        span = np.searchsorted(self.starts, rows, "right") - 1
+        places: Rows = rows - self.starts[span] + before[span]
+        return places
+
+
+class _Reader:
+    """Reads pages of a file and decodes them."""
+
+    def __init__(self, file: FilePages, source: ByteSource, room: Room) -> None:
+        self._file = file
+        self._source = source
+        self._room = room
+
+    def read_rows(self, names: Sequence[str], rows: Rows) -> pa.Table:
+        """Returns the columns of ascending rows, whose pages need not begin with the same rows."""
+        columns = {}
+        for name in names:
+            groups, spans = self._pages_of_rows(self._file.fields[name].leaves, rows)
+            table = self._decode([name], groups)
+            columns[name] = _take(table, spans.places_of_rows(rows)).column(name)
+        return pa.table(columns)
+
+    def read_pages(self, names: Sequence[str], pages: PagesByGroup) -> pa.Table:
+        """Returns the rows of the same pages of all leaves of the columns."""
+        leaves = [leaf for name in names for leaf in self._file.fields[name].leaves]
+        groups = []
+        for group, numbers in pages.items():
+            first_rows = self._file.pages(group, leaves[0]).first_rows
+            rows = int((first_rows[numbers + 1] - first_rows[numbers]).sum())
+            groups.append(_GroupPages(group, rows, [numbers] * len(leaves)))
+        return self._decode(names, groups)
+
+    def _pages_of_rows(
+        self, leaves: Sequence[int], rows: Rows
+    ) -> tuple[list["_GroupPages"], "_Spans"]:
+        """Returns the pages of the leaves that have the rows, and all rows of these pages."""
+        cuts = np.searchsorted(rows, self._file.first_rows)
+        groups, starts, stops = [], [], []
+        for group in np.flatnonzero(np.diff(cuts)).tolist():
+            inside = rows[cuts[group] : cuts[group + 1]]
+            first_rows = [self._file.pages(group, leaf).first_rows for leaf in leaves]
+            # Pages of all leaves begin with these rows.
+            common = first_rows[0]
+            for others in first_rows[1:]:
+                common = np.intersect1d(common, others, assume_unique=True)
+            blocks = np.unique(np.searchsorted(common, inside, "right") - 1)
+            start, stop = common[blocks], common[blocks + 1]
+            numbers = [_pages_between(each, start, stop) for each in first_rows]
+            groups.append(_GroupPages(group, int((stop - start).sum()), numbers))
+            starts.append(start)
+            stops.append(stop)
+        return groups, _Spans(np.concatenate(starts), np.concatenate(stops))
+
+    def _decode(self, names: Sequence[str], groups: Sequence["_GroupPages"]) -> pa.Table:
+        fields = [self._file.fields[name] for name in names]
+        leaves = [leaf for each in fields for leaf in each.leaves]
+        located = [
+            self._file.locate(each.group, leaf, numbers)
+            for each in groups
+            for leaf, numbers in zip(leaves, each.numbers, strict=True)
+        ]
+        stored = iter(self._fetch(located, sum(each.rows for each in groups)))
+        places = iter(located)
+        parts = []
+        for each in groups:
+            chunks = []
+            for leaf in leaves:
+                place = next(places)
+                pages = [next(stored) for _ in place.sizes]
+                dictionary = pages.pop(0) if place.has_dictionary else None
+                codec = self._file.chunks[each.group][leaf].codec
+                chunks.append(StoredChunk(codec, dictionary, pages))
+            parts.append(StoredRows(each.rows, chunks))
+        types = [self._file.leaves[leaf] for leaf in leaves]
+        table = decode_rows(fields, types, join_rows(parts), self._file.created_by)
+        return table if len(parts) == 1 else table.combine_chunks()
+
+    def _fetch(self, located: Sequence[PagePlaces], rows: int) -> list[StoredPage]:
+        """Returns the pages in order, read in runs of near ones."""
+        starts = np.concatenate([each.offsets for each in located])
+        sizes = np.concatenate([each.sizes for each in located])
+        self._room.take(rows, int(sizes.sum()))
+        order = np.argsort(starts, kind="stable")
+        ascending, ends = starts[order], (starts + sizes)[order]
+        is_first = np.append(True, ascending[1:] - ends[:-1] > self._source.gap_bytes_max)
+        firsts = np.flatnonzero(is_first)
+        lasts = np.append(firsts[1:], len(order)) - 1
+        run_starts = ascending[firsts]
+        parts = self._source.read(list(zip(run_starts.tolist(), ends[lasts].tolist(), strict=True)))
+        run = np.empty(len(order), np.int64)
+        run[order] = np.cumsum(is_first) - 1
+        return [
+            StoredPage(parts[number], at, size)
+            for number, at, size in zip(
+                run.tolist(), (starts - run_starts[run]).tolist(), sizes.tolist(), strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupPages:
+    """Pages of each leaf in a row group, that have the same rows."""
+
+    group: int
+    rows: int
+    numbers: Sequence[Rows]
+
+
+def _pages_between(first_rows: Rows, starts: Rows, stops: Rows) -> Rows:
+    """Returns the pages that begin and end within spans, which begin and end with pages."""
+    first, end = np.searchsorted(first_rows, starts), np.searchsorted(first_rows, stops)
+    return _Spans(first, end).all_rows()

@@ -1,0 +1,185 @@
+"""The pages of a file that may hold rows of regions, and the rows of regions in decoded keys.
+
+Rows are sorted by their keys, so both are binary searches in the first row key field. Further
+fields narrow pages by their bounds, and rows by searches within equal values of the fields before.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sleeper.datafiles.pages.file_pages import FilePages
+from sleeper.partitions.region import Range, Region, holds_one_value
+from sleeper.schema.model import Field, KeyValue
+
+Span = tuple[int, int]
+"""A first row and the row after the last one."""
+_NARROWED_PAGES_MIN = 3
+_Indexes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The pages of the first key field to read by row group, ascending, and each region's rows."""
+
+    pages: Mapping[int, _Indexes]
+    regions: Sequence[tuple[Region, Span]]
+
+
+def select_pages(
+    file: FilePages, key_leaves: Sequence[int], regions: Iterable[Region]
+) -> Selection:
+    """Returns the pages that may hold rows of the regions. `key_leaves` are those of the keys."""
+    pages: dict[int, set[int]] = defaultdict(set)
+    rows: list[tuple[Region, Span]] = []
+    for region in regions:
+        found = list(_pages_of(file, key_leaves, region))
+        if not found:
+            continue
+        for group, numbers in found:
+            pages[group].update(numbers)
+        (first_group, first), (last_group, last) = found[0], found[-1]
+        start = file.pages(first_group, key_leaves[0]).first_rows[first[0]]
+        stop = file.pages(last_group, key_leaves[0]).first_rows[last[-1] + 1]
+        rows.append((region, (int(start), int(stop))))
+    ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
+    return Selection(ascending, rows)
+
+
+def _pages_of(
+    file: FilePages, key_leaves: Sequence[int], region: Region
+) -> Iterable[tuple[int, Sequence[int]]]:
+    """Yields row groups with their pages."""
+    within = region.ranges[0]
+    low = stored_value(within.min)
+    high = None if within.max is None else stored_value(within.max)
+    start, stop = _places(file.smallest_of_groups, low, high)
+    for group in range(start, stop):
+        smallest = file.smallest(group, key_leaves[0])
+        numbers: Sequence[int] = range(*_places(smallest, low, high))
+        if len(key_leaves) > 1 and len(numbers) >= _NARROWED_PAGES_MIN:
+            numbers = _narrow(file, group, key_leaves, region, numbers)
+        if numbers:
+            yield group, numbers
+
+
+def _places(smallest: Sequence[Any], low: Any, high: Any) -> Span:
+    """Returns the places whose values may lie between `low` and `high`, None for no end."""
+    start = bisect_left(smallest, low) - 1
+    if isinstance(low, bytes):
+        # A prefix of the value may be a truncated bound, of a page that begins after the value.
+        while start > 0 and low.startswith(smallest[start]):
+            start -= 1
+    return max(start, 0), len(smallest) if high is None else bisect_left(smallest, high)
+
+
+def _narrow(
+    file: FilePages,
+    group: int,
+    key_leaves: Sequence[int],
+    region: Region,
+    numbers: Sequence[int],
+) -> Sequence[int]:
+    """Returns the pages whose bounds of the further key fields overlap the region."""
+    first = file.pages(group, key_leaves[0]).first_rows
+    for leaf, within in zip(key_leaves[1:], region.ranges[1:], strict=True):
+        if not np.array_equal(file.pages(group, leaf).first_rows, first):
+            continue
+        smallest, largest = file.smallest(group, leaf), file.largest(group, leaf)
+        low = stored_value(within.min)
+        high = None if within.max is None else stored_value(within.max)
+        numbers = [
+            each
+            for each in numbers
+            if largest[each] >= low and (high is None or smallest[each] < high)
+        ]
+    return numbers
+
+
+def stored_value(value: KeyValue) -> int | bytes:
+    """Returns the value as bounds of pages have it."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def find_rows(
+    columns: Sequence[pa.Array], keys: Sequence[Field], regions: Sequence[tuple[Region, Span]]
+) -> _Indexes:
+    """Returns the places of the rows in the regions, ascending.
+
+    `columns` are the row key fields, in key order; the spans limit the search for each region.
+    """
+    values = [_reader(column) for column in columns]
+    found: list[_Indexes] = []
+    ends = [(0, 0)]
+    for region, span in regions:
+        first = region.ranges[0]
+        start, stop = _search(values[0], first, span)
+        if len(columns) == 1:
+            if start == ends[-1][1]:
+                ends[-1] = (ends[-1][0], stop)
+            elif start < stop:
+                ends.append((start, stop))
+        else:
+            found.append(_find_further(columns, values, keys, region, (start, stop)))
+    found += [np.arange(start, stop) for start, stop in ends]
+    rows = found[0] if len(found) == 1 else np.concatenate(found)
+    return np.unique(rows) if len(columns) > 1 else rows
+
+
+def _find_further(
+    columns: Sequence[pa.Array],
+    values: Sequence[Callable[[int], Any]],
+    keys: Sequence[Field],
+    region: Region,
+    span: Span,
+) -> _Indexes:
+    """Returns the rows of the span, which are in the first range, that are in all others."""
+    for place, within in enumerate(region.ranges[1:], 1):
+        if not holds_one_value(keys[place - 1], region.ranges[place - 1]):
+            return _filter(columns[place:], region.ranges[place:], span)
+        span = _search(values[place], within, span)
+    return np.arange(*span)
+
+
+def _filter(columns: Sequence[pa.Array], ranges: Sequence[Range], span: Span) -> _Indexes:
+    start, stop = span
+    is_inside = np.ones(stop - start, np.bool_)
+    for column, within in zip(columns, ranges, strict=True):
+        values = column.slice(start, stop - start)
+        is_inside &= _mask(pc.greater_equal(values, pa.scalar(within.min, values.type)))
+        if within.max is not None:
+            is_inside &= _mask(pc.less(values, pa.scalar(within.max, values.type)))
+    return np.flatnonzero(is_inside) + start
+
+
+def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
+    """Returns the rows of a range within a span of ascending values."""
+    start, stop = span
+    places = range(stop)
+    start = bisect_left(places, within.min, start, stop, key=value_at)
+    if within.max is None or start == stop:
+        return start, stop
+    # Mostly the range is one value, which one row has.
+    for end in range(start, min(start + 2, stop)):
+        if value_at(end) >= within.max:
+            return start, end
+    return start, bisect_left(places, within.max, min(start + 2, stop), stop, key=value_at)
+
+
+def _reader(column: pa.Array) -> Callable[[int], Any]:
+    if pa.types.is_integer(column.type):
+        numbers: Callable[[int], Any] = column.to_numpy().__getitem__
+        return numbers
+    return lambda place: column[place].as_py()
