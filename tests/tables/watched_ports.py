@@ -68,9 +68,9 @@ class WatchedStore:
         return outcome.number
 
     @contextlib.contextmanager
-    def reading(self, version: int | None = None) -> Iterator[TableState]:
+    def reading(self, version: int | None = None, stale: bool = False) -> Iterator[TableState]:
         self._ticks()
-        with self._inner.reading(version) as state:
+        with self._inner.reading(version, stale) as state:
             yield state
 
     def __getattr__(self, name: str) -> Any:

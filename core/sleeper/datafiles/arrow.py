@@ -1,5 +1,6 @@
 """The Arrow schema of a table, and columns without the views of DataFusion."""
 
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ def arrow_type(field_type: FieldType) -> pa.DataType:
             return pa.map_(arrow_type(key), pa.field("value", arrow_type(value), nullable=False))
 
 
+@lru_cache(maxsize=256)
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Returns the Arrow schema of the table's files and results, in file order."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])

@@ -50,8 +50,8 @@ class SqliteTransactionLog:
                     connection.execute("ALTER TABLE log_entries ADD COLUMN previous TEXT")
 
     def head(self) -> int:
-        with self._database.reading() as connection:
-            return _head(connection)[0]
+        ((head,),) = self._database.read_rows("SELECT head FROM log_head")
+        return int(head)
 
     def begin(self, after: int) -> None:
         with self._database.writing() as connection:

@@ -22,6 +22,7 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restrict
 from sleeper.properties import instance as engine_properties
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
+from sleeper.query.newest_versions import NewestVersions
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
@@ -100,14 +101,15 @@ def query_settings(
 class QueryEngine:
     """The shared engine of a process. Safe for threads; a process keeps one.
 
-    It caches the footers and key filters of files, and deleted keys, so that a lookup does not
-    read them again.
+    It caches the newest versions of tables, the footers and key filters of files, and deleted keys,
+    so that a lookup does not read them again.
     All queries share one memory pool.
     """
 
     settings: QuerySettings
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
+    newest_versions: NewestVersions = field(default_factory=NewestVersions)
     extractor: Extractor = field(init=False)
     verified: VerifiedFiles = field(init=False)
     key_files: KeyFileCache = field(init=False)

@@ -90,8 +90,8 @@ class VersionHold:
         self._version = version
         self._seconds = seconds
         self._clock = clock
-        self._owner = f"{owner} ({socket.gethostname()}, process {os.getpid()})"
-        self._id = new_transaction_id()
+        self._owner = owner
+        self._id = ""
         self._lock = threading.Lock()
         self._renewal: Renewal | None = None
         self._is_held = False
@@ -134,12 +134,15 @@ class VersionHold:
         was_held, self._is_held, self._is_released = self._is_held, False, True
         if self._renewal is not None:
             self._renewal.cancel()
-        atexit.unregister(self.release)
+        if was_held:
+            atexit.unregister(self.release)
         return was_held
 
     def _create(self) -> None:
         now_ms = self._clock()
-        create_hold(self._store, self._id, self._owner, self._version, now_ms, self._seconds)
+        self._id = new_transaction_id()
+        owner = f"{self._owner} ({socket.gethostname()}, process {os.getpid()})"
+        create_hold(self._store, self._id, owner, self._version, now_ms, self._seconds)
         self._is_held = True
         atexit.register(self.release)
 

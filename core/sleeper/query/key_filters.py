@@ -9,12 +9,18 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilter, hash_key, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_filter import (
+    Hashes,
+    KeyFilter,
+    hash_key,
+    hashed_key,
+    key_filter_from_bytes,
+)
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Key, Schema
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
 
@@ -81,6 +87,27 @@ def prune_plan(
         if scans:
             leaves.append(LeafPlan(leaf.leaf_ids, scans))
     return replace(plan, leaves=tuple(leaves))
+
+
+def prune_key(
+    schema: Schema,
+    key: Key,
+    plan: LeafPlan,
+    get_filter: GetFilter,
+    load: LoadFilters = lambda _: None,
+) -> LeafPlan:
+    """Returns the plan of one key of a leaf without the files that their filters exclude."""
+    try:
+        hashed = hashed_key(schema, key)
+    except UnicodeEncodeError:
+        return plan
+    load([scan.file for scan in plan.scans])
+    scans = []
+    for scan in plan.scans:
+        key_filter = get_filter(scan.file)
+        if key_filter is None or key_filter.may_hold_key(hashed):
+            scans.append(scan)
+    return LeafPlan(plan.leaf_ids, tuple(scans))
 
 
 @dataclass(frozen=True, slots=True)

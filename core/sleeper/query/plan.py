@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
@@ -88,20 +88,31 @@ class QueryPlan:
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """Returns the plan of a query that fits the schema, at the version of the state."""
-    cuts = plan_leaves(query, schema, state)
-    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
-    groups = group_in_key_order(schema, placed)
-    leaves = tuple(_join_plans(schema, group) for group in groups)
+    return plan_cuts(describe_version(schema, state), plan_leaves(query, schema, state))
+
+
+def describe_version(schema: Schema, state: TableState) -> QueryPlan:
+    """Returns a plan at the version of the state that reads no leaf."""
     is_replaced = state.is_snapshot_table and state.snapshots.is_replaced()
     return QueryPlan(
         schema,
         state.version,
-        leaves,
+        (),
         state.processing,
         state.version_time_ms,
         state.is_snapshot_table,
         is_replaced,
     )
+
+
+def plan_cuts(version: QueryPlan, cuts: Sequence[LeafCut]) -> QueryPlan:
+    """Returns the plan of the leaves, whose rows are in key order, at the version of a plan."""
+    if len(cuts) == 1:
+        return replace(version, leaves=(cuts[0].plan,))
+    schema = version.schema
+    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
+    groups = group_in_key_order(schema, placed)
+    return replace(version, leaves=tuple(_join_plans(schema, group) for group in groups))
 
 
 def check_has_rows(name: str, state: TableState) -> None:
@@ -112,13 +123,64 @@ def check_has_rows(name: str, state: TableState) -> None:
         raise InvalidRequestError(f"table {name!r}: {error}") from error
 
 
+class LeafSource(Protocol):
+    """The leaves of a table at one version, with their files and deletes."""
+
+    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
+        """Returns the leaves that overlap the region, in key order."""
+
+    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
+        """Returns the files that may hold rows of the leaf within the region."""
+
+    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
+        """Returns the deletes that overlap the region of the leaf, in the order of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateLeaves:
+    """Implements `LeafSource` by queries of a state."""
+
+    state: TableState
+
+    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
+        """See the protocol."""
+        return self.state.partitions.leaves_overlapping([region])
+
+    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
+        """See the protocol."""
+        return self.state.files.leaf_files(leaf_id, within)
+
+    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:  # noqa: ARG002
+        """See the protocol."""
+        return self.state.deletes.overlapping(within)
+
+
 def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
     """Returns the leaves that may contain rows of the query, in key order."""
-    whole = (whole_region(schema),)
-    regions = whole if query.regions is None else disjoint_regions(query.regions)
+    regions = (whole_region(schema),) if query.regions is None else query.regions
+    return cut_leaves(regions, schema, StateLeaves(state))
+
+
+def plan_key(region: Region, leaf_id: PartitionId, files: Sequence[DataFile]) -> LeafPlan:
+    """Returns the plan of a region of one key in a leaf without deletes. It may have no scans."""
+    key, regions = [within.min for within in region.ranges], (region,)
+    scans = [
+        FileScan(file, regions)
+        for file in files
+        if all(map(_is_between, file.smallest_key, key, file.largest_key))
+    ]
+    return LeafPlan((leaf_id,), tuple(scans))
+
+
+def _is_between(low: Any, value: Any, high: Any) -> bool:
+    return bool(low <= value <= high)
+
+
+def cut_leaves(regions: Iterable[Region], schema: Schema, source: LeafSource) -> list[LeafCut]:
+    """Returns the leaves that may contain rows of the regions, in key order."""
     plans = [
-        LeafCut(leaf, tuple(cut), _plan_leaf(schema, leaf, cut, state))
-        for leaf, cut in _regions_by_leaf(regions, state)
+        LeafCut(leaf, tuple(cut), _plan_leaf(schema, leaf, cut, source))
+        for leaf, cut in _regions_by_leaf(disjoint_regions(regions), source)
     ]
     return [cut for cut in plans if cut.plan.scans]
 
@@ -152,7 +214,7 @@ def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
 
 
 def _regions_by_leaf(
-    regions: Sequence[Region], state: TableState
+    regions: Sequence[Region], source: LeafSource
 ) -> list[tuple[Partition, list[Region]]]:
     """Returns the leaves that the regions overlap, in key order, with the regions within each."""
     by_leaf: dict[PartitionId, tuple[Partition, list[Region]]] = {}
@@ -163,19 +225,19 @@ def _regions_by_leaf(
         if last is not None and last.region.intersect(region) == region:
             by_leaf[last.id][1].append(region)
             continue
-        for last in state.partitions.leaves_overlapping([region]):
+        for last in source.leaves_overlapping(region):
             both = last.region.intersect(region)
             if both is not None:
                 by_leaf.setdefault(last.id, (last, []))[1].append(both)
     return sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
 
 
-def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
+def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], source: LeafSource) -> LeafPlan:
     scans = []
     regions = tuple(cut)
     within = hull(cut)
-    deletes = _Deletes(state.deletes.overlapping(within))
-    for file in state.files.leaf_files(leaf.id, within):
+    deletes = _Deletes(source.deletes(leaf.id, within))
+    for file in source.leaf_files(leaf.id, within):
         overlapping = _overlapping(regions, file)
         if overlapping:
             is_whole = _contains(overlapping, file)

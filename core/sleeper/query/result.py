@@ -47,8 +47,10 @@ class QueryResult:
         self._rows_max = rows_max
         self._rows = 0
         self._batches_read = 0
-        self._finalizer = weakref.finalize(self, _release_in_background, tuple(holds))
-        self._finalizer.atexit = False
+        self._finalizer: weakref.finalize[..., QueryResult] | None = None
+        if holds:
+            self._finalizer = weakref.finalize(self, _release_in_background, tuple(holds))
+            self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
         return self
@@ -85,7 +87,7 @@ class QueryResult:
         closing = getattr(batches, "close", None)
         if closing is not None:
             closing()
-        if self._finalizer.detach() is not None:
+        if self._finalizer is not None and self._finalizer.detach() is not None:
             for hold in self._holds:
                 hold.release()
 

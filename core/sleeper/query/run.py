@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,16 +17,21 @@ from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.remote.extracts import Extract
 from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
+from sleeper.partitions.region import Region, key_of_region
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.key_filters import prune_plan
+from sleeper.query.key_filters import GetFilter, LoadFilters, prune_key, prune_plan
+from sleeper.query.newest_versions import KnownVersion
 from sleeper.query.plan import (
     LeafPlan,
     QueryPlan,
     check_has_rows,
     check_size,
+    cut_leaves,
+    plan_cuts,
+    plan_key,
     plan_query,
     total_bytes,
 )
@@ -88,11 +94,30 @@ def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
 
 def plan_with_filters(query: Query, table: QueryTable, engine: QueryEngine) -> QueryPlan:
     """Returns the plan of a query without the keys that the key filters of files exclude."""
-    return prune_plan(
-        plan_table_query(query, table),
-        lambda file: engine.key_filters.get(table.root, file),
-        lambda files: engine.key_filters.load(table.root, files),
-    )
+    get_filter = partial(engine.key_filters.get, table.root)
+    load = partial(engine.key_filters.load, table.root)
+    if query.version is None and query.regions is not None:
+        try:
+            known = engine.newest_versions.get(table.name, table.store)
+            check_query(query, known.plan.schema)
+            return _plan_known(query.regions, known, get_filter, load)
+        except StateMovedOnError:
+            pass  # The state of the version was not read yet, and a transaction followed it.
+    return prune_plan(plan_table_query(query, table), get_filter, load)
+
+
+def _plan_known(
+    regions: Sequence[Region], known: KnownVersion, get_filter: GetFilter, load: LoadFilters
+) -> QueryPlan:
+    version = known.plan
+    if len(regions) == 1:
+        key, leaf = key_of_region(version.schema, regions[0]), known.leaf_of(regions[0])
+        if key is not None and leaf is not None and leaf.deletes == ():
+            plan = plan_key(regions[0], leaf.leaf.id, leaf.files)
+            plan = prune_key(version.schema, key, plan, get_filter, load)
+            return replace(version, leaves=(plan,)) if plan.scans else version
+    cuts = cut_leaves(regions, version.schema, known)
+    return prune_plan(plan_cuts(version, cuts), get_filter, load)
 
 
 def _start(
@@ -100,7 +125,8 @@ def _start(
 ) -> QueryResult:
     settings = engine.settings
     plan = plan_with_filters(query, table, engine)
-    check_size(total_bytes(plan.files), settings.bytes_max)
+    if settings.bytes_max:
+        check_size(total_bytes(plan.files), settings.bytes_max)
     restriction = table.restriction_at(plan.schema)
     columns = visible_columns(restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
@@ -143,6 +169,12 @@ def make_steps(
 ) -> tuple[ProcessingStep, ...]:
     """Returns the processing of the table, of the caller's restriction, and of the query."""
     table_processing = NO_PROCESSING if query.raw else plan.processing
+    if (
+        restriction is NO_RESTRICTION
+        and table_processing.keeps_rows
+        and query.processing.keeps_rows
+    ):
+        return ()
     forced = Processing(iterator=restriction.iterator)
     steps = [ProcessingStep(table_processing, now_ms, iterators.bind(table_processing.iterator))]
     for processing in (forced, query.processing):

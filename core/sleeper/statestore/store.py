@@ -119,6 +119,14 @@ class StateStore:
         with self._database.reading() as connection:
             yield TableState(connection, version)
 
+    def newest_number(self) -> int:
+        """Returns the number of the newest transaction of the log, to which the copy is brought."""
+        head, number = self._log.head(), self._number()
+        if number == head:
+            return number
+        self._with_snapshot_fallback(self._catch_up)
+        return self._number()
+
     def followers(self) -> list[Follower]:
         """Returns every follower with its position and lag."""
         with self.reading() as state:
@@ -216,12 +224,11 @@ class StateStore:
         self._database.close()
 
     def _refresh(self) -> None:
-        head = self._log.head()
-        with self._database.reading() as connection:
-            (number,) = connection.execute("SELECT number FROM position").fetchone()
-        if number == head:
-            return
-        self._with_snapshot_fallback(self._catch_up)
+        self.newest_number()
+
+    def _number(self) -> int:
+        ((number,),) = self._database.read_rows("SELECT number FROM position")
+        return int(number)
 
     def _catch_up(self) -> None:
         with self._database.writing() as connection:

@@ -17,6 +17,7 @@ from sleeper.datafiles.sidecars.key_filter import (
     hash_key,
     hash_keys,
     hash_rows,
+    hashed_key,
     key_filter_from_bytes,
 )
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
@@ -222,3 +223,14 @@ def test_data_file_without_a_filter(tmp_path: Path, left_out: dict):
     file = write_file(tmp_path, FileSettings(**left_out))
     assert FILTER_SUFFIX not in file.sidecars
     assert not (tmp_path / "f.parquet.filter").exists()
+
+
+@given(schemas_and_keys(), st.integers(1, 40))
+def test_one_key_is_judged_as_many_are(sample: tuple[Schema, list[Key]], bits: int) -> None:
+    schema, keys = sample
+    hashes = hash_keys(schema, keys)
+    key_filter = build_filter(hashes[: len(hashes) // 2], bits)
+    if key_filter is None:
+        return
+    expected = key_filter.may_hold(hashes).tolist()
+    assert [key_filter.may_hold_key(hashed_key(schema, key)) for key in keys] == expected

@@ -194,7 +194,7 @@ def test_file_deleted_before_the_first_row_restarts_the_query(
 
     from sleeper.query import run
 
-    original = run.plan_query
+    original = run.plan_with_filters
     attempts = []
 
     def compact_after_planning(*arguments):
@@ -205,7 +205,7 @@ def test_file_deleted_before_the_first_row_restarts_the_query(
             made.remove_unreferenced_files()
         return plan
 
-    monkeypatch.setattr(run, "plan_query", compact_after_planning)
+    monkeypatch.setattr(run, "plan_with_filters", compact_after_planning)
     result = run_query(Query((region,)), made.query_table, engine).read_all()
     assert list_rows(result) == sorted(made.expected_rows)
     assert len(attempts) == 2

@@ -114,7 +114,7 @@ def test_a_read_of_one_batch_takes_no_hold(instance: Instance) -> None:
         open_query(instance, "t", Query(version=first))
 
 
-@pytest.mark.parametrize("step", ["plan_query", "read_rows"])
+@pytest.mark.parametrize("step", ["plan_with_filters", "read_rows"])
 def test_a_read_restarts_if_its_version_is_collected_before_the_first_batch(
     instance: Instance, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

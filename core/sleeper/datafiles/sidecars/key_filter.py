@@ -123,11 +123,40 @@ Blocks = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
+class HashedKey:
+    """The hash of one key, and the bits that it has in a block, as a little-endian integer."""
+
+    hash: int
+    bits: int
+
+
+def hashed_key(schema: Schema, key: Key) -> HashedKey:
+    """Returns a key for `KeyFilter.may_hold_key`. UnicodeEncodeError as of `hash_key`."""
+    hashed = hash_key(schema, key)
+    low, bits = hashed & 0xFFFF_FFFF, 0
+    for shift, salt in _SHIFTED_SALTS:
+        bits |= 1 << (shift + ((low * salt & 0xFFFF_FFFF) >> 27))
+    return HashedKey(hashed, bits)
+
+
+_SHIFTED_SALTS = tuple((32 * word, int(salt)) for word, salt in enumerate(_SALTS))
+
+
+@dataclass(frozen=True, slots=True)
 class KeyFilter:
     """Blocks as an array of shape (blocks, 8), and the number of distinct keys."""
 
     blocks: Blocks
     keys: int
+
+    def may_hold_key(self, key: HashedKey) -> bool:
+        """Returns False if the file does not hold the key.
+
+        For one key this takes a tenth of the time of `may_hold`.
+        """
+        place = (key.hash >> 32) * len(self.blocks) >> 32
+        block = int.from_bytes(self.blocks[place].tobytes(), "little")
+        return block & key.bits == key.bits
 
     def may_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Returns False for each hash whose key the file does not hold."""

@@ -1,0 +1,178 @@
+"""The newest version of each table in memory, so that a lookup reads one number from the state.
+
+A version never changes. What a query has read of it, its schema and the files and deletes of the
+leaves that contain the keys, remains valid while no transaction follows.
+"""
+
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import StateMovedOnError
+from sleeper.files import DataFile
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Region
+from sleeper.query.plan import QueryPlan, StateLeaves, check_has_rows, describe_version
+from sleeper.statestore.reading.delete_queries import Delete
+from sleeper.statestore.store import StateStore
+
+# A file takes up to a kilobyte.
+_FILES_MAX = 50_000
+# The state finds the deletes near a key faster than a loop over many.
+_DELETES_PER_LEAF_MAX = 50
+# Leaves whose first field begins below a key, of which at most one contains the key: more than one
+# only if leaves were cut on a later field.
+_LEAVES_TO_TRY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLeaf:
+    """A leaf with all files that may hold its rows, and its deletes; `None` if they are many."""
+
+    leaf: Partition
+    files: tuple[DataFile, ...]
+    deletes: tuple[Delete, ...] | None
+
+
+class KnownVersion:
+    """Implements `LeafSource` for a version, while it is the newest. Safe for threads.
+
+    `plan` describes the version and reads no leaf. The first query reads the files near its keys
+    from the state, as each would if every version had one query. Later ones, for which `is_used` is
+    set, read each leaf once. Methods raise `StateMovedOnError` if the version is no longer the
+    newest.
+    """
+
+    def __init__(self, store: StateStore, plan: QueryPlan, reserve: Callable[[int], bool]) -> None:
+        self.plan = plan
+        self.is_used = False
+        self._store = store
+        self._reserve = reserve
+        self._lock = threading.Lock()
+        # Ascending by the first field. Replaced as a whole, so readers need no lock.
+        self._ascending: tuple[list[Any], list[KnownLeaf]] = ([], [])
+        self._by_id: dict[PartitionId, KnownLeaf] = {}
+
+    def leaf_of(self, region: Region) -> KnownLeaf | None:
+        """Returns the leaf that contains the region; `None` if no single leaf does."""
+        return self._find(region) or (self._load(region) if self.is_used else None)
+
+    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
+        """See the protocol."""
+        known = self.leaf_of(region)
+        if known is not None:
+            return [known.leaf]
+        with self._store.reading(stale=True) as state:
+            self._check_is_newest(state.version)
+            return StateLeaves(state).leaves_overlapping(region)
+
+    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
+        """See the protocol."""
+        known = self._by_id.get(leaf_id)
+        if known is not None:
+            return known.files
+        with self._store.reading(stale=True) as state:
+            self._check_is_newest(state.version)
+            return StateLeaves(state).leaf_files(leaf_id, within)
+
+    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
+        """See the protocol."""
+        known = self._by_id.get(leaf_id)
+        if known is not None and known.deletes is not None:
+            return [each for each in known.deletes if each.region.overlaps(within)]
+        with self._store.reading(stale=True) as state:
+            self._check_is_newest(state.version)
+            return StateLeaves(state).deletes(leaf_id, within)
+
+    def _find(self, region: Region) -> KnownLeaf | None:
+        mins, leaves = self._ascending
+        stop = bisect_right(mins, region.ranges[0].min)
+        for place in range(stop - 1, max(stop - 1 - _LEAVES_TO_TRY, -1), -1):
+            known = leaves[place]
+            if known.leaf.region.intersect(region) == region:
+                return known
+            if len(region.ranges) == 1:
+                break
+        return None
+
+    def _load(self, region: Region) -> KnownLeaf | None:
+        with self._store.reading(stale=True) as state:
+            self._check_is_newest(state.version)
+            source = StateLeaves(state)
+            overlapping = source.leaves_overlapping(region)
+            if len(overlapping) != 1:
+                return None
+            (leaf,) = overlapping
+            files = source.leaf_files(leaf.id, leaf.region)
+            deletes = source.deletes(leaf.id, leaf.region)
+        has_few = len(deletes) <= _DELETES_PER_LEAF_MAX
+        known = KnownLeaf(leaf, tuple(files), tuple(deletes) if has_few else None)
+        if self._reserve(len(known.files)):
+            self._add(known)
+        return known
+
+    def _add(self, known: KnownLeaf) -> None:
+        with self._lock:
+            if known.leaf.id in self._by_id:
+                return
+            self._by_id[known.leaf.id] = known
+            mins, leaves = self._ascending
+            first = known.leaf.region.ranges[0].min
+            place = bisect_right(mins, first)
+            self._ascending = (
+                [*mins[:place], first, *mins[place:]],
+                [*leaves[:place], known, *leaves[place:]],
+            )
+
+    def _check_is_newest(self, version: int) -> None:
+        if version != self.plan.version:
+            raise StateMovedOnError(
+                f"version {self.plan.version} was planned, and the newest is {version}"
+            )
+
+
+class NewestVersions:
+    """The newest versions of the tables that a process queries. Safe for threads."""
+
+    def __init__(self, files_max: int = _FILES_MAX) -> None:
+        self._files_max = files_max
+        self._files = 0
+        self._lock = threading.Lock()
+        self._by_store: weakref.WeakKeyDictionary[StateStore, KnownVersion] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def get(self, name: str, store: StateStore) -> KnownVersion:
+        """Returns the newest version of the table of that name and store.
+
+        It includes every transaction that was committed before the call. InvalidRequestError if a
+        snapshot table has no rows to read.
+        """
+        number = store.newest_number()
+        known = self._by_store.get(store)
+        if known is not None and known.plan.version == number:
+            known.is_used = True
+            return known
+        with store.reading(stale=True) as state:
+            check_has_rows(name, state)
+            plan = describe_version(state.schema, state)
+        known = KnownVersion(store, plan, self._reserve)
+        with self._lock:
+            self._by_store[store] = known
+        return known
+
+    def _reserve(self, files: int) -> bool:
+        """Counts the files of a leaf. Returns whether they may be kept.
+
+        If there is no room, all versions are forgotten.
+        """
+        with self._lock:
+            self._files += files
+            if self._files <= self._files_max:
+                return True
+            self._files = 0
+            self._by_store.clear()
+            return False
