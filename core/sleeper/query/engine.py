@@ -23,6 +23,7 @@ from sleeper.properties import instance as engine_properties
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
 from sleeper.query.newest_versions import NewestVersions
+from sleeper.query.sharing import CallSharing
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
@@ -110,6 +111,7 @@ class QueryEngine:
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
     newest_versions: NewestVersions = field(default_factory=NewestVersions)
+    sharing: CallSharing = field(default_factory=CallSharing)
     extractor: Extractor = field(init=False)
     verified: VerifiedFiles = field(init=False)
     key_files: KeyFileCache = field(init=False)

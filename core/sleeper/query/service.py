@@ -11,6 +11,7 @@ from sleeper.properties.table import (
     QUERY_CALLERS,
 )
 from sleeper.query.engine import QueryTable
+from sleeper.query.lookups import is_lookup, open_lookup
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult, TimeLimit
 from sleeper.query.run import run_query
@@ -32,8 +33,15 @@ def open_query(
 
     `caller` is `None` for the owner of the instance; the table's properties restrict others.
     """
-    table = make_query_table(instance.table(table_name), caller)
-    return run_query(query, table, instance.queries.engine(), limit)
+    engine = instance.queries.engine()
+    open_table = partial(_open_table, instance, table_name, caller)
+    if is_lookup(query):
+        return open_lookup(query, (table_name, caller), open_table, engine, limit)
+    return run_query(query, open_table(), engine, limit)
+
+
+def _open_table(instance: Instance, table_name: str, caller: str | None) -> QueryTable:
+    return make_query_table(instance.table(table_name), caller)
 
 
 def open_sql(
