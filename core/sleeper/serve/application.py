@@ -25,6 +25,7 @@ from sleeper.query.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.live import LiveConnection
+from sleeper.serve.lookups import LookupRuns
 from sleeper.serve.openapi import openapi_document
 from sleeper.serve.routes import ENDPOINTS
 from sleeper.serve.service import OpenStatement, QuerySlots, RowStream, ServerLimits, Service
@@ -47,7 +48,11 @@ def make_application(
         return open_sql(instance, statement, limit, caller, parse_as_of(as_of))
 
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
-    service = Service(instance, limits, slots, open_statement or open_here, read_only_reason)
+    # A function of API Gateway answers one request at a time.
+    lookups = LookupRuns(instance, limits, slots) if limits.answer_bytes_max is None else None
+    service = Service(
+        instance, limits, slots, open_statement or open_here, lookups, read_only_reason
+    )
 
     async def live(websocket: WebSocket) -> None:
         await LiveConnection(websocket, service).serve()

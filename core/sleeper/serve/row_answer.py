@@ -3,15 +3,17 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import anyio
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
+from sleeper.query.lookups import SharedRows, Span
 from sleeper.query.rows.json_text import json_lines
 from sleeper.serve.bodies import TooLargeError, describe_problem, problem_response
 from sleeper.serve.service import OpenRows, RowFetcher, RowStream, Service
@@ -27,11 +29,13 @@ _GRACE_SECONDS = 2
 class RowFormat:
     """A format of rows. `write` yields the bytes of a response.
 
+    `encode_shared` returns the whole responses to lookups, each with its spans of shared rows.
     `has_errors` is true if an error can follow the rows of an incomplete response.
     """
 
     media_type: str
     write: Callable[[RowStream], Iterator[bytes]]
+    encode_shared: Callable[[SharedRows, Sequence[Sequence[Span]]], list[bytes]]
     has_errors: bool = False
 
 
@@ -62,8 +66,27 @@ def write_arrow_stream(result: RowStream) -> Iterator[bytes]:
     yield take()
 
 
-JSON_LINES = RowFormat("application/x-ndjson", write_json_lines, has_errors=True)
-ARROW_STREAM = RowFormat("application/vnd.apache.arrow.stream", write_arrow_stream)
+def encode_json_lines(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> list[bytes]:
+    """Returns each response. Arrow encodes all rows at once, and joins the lines of each."""
+    counts = [sum(stop - start for start, stop in each) for each in spans]
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    places = [np.arange(start, stop) for each in spans for start, stop in each]
+    if not places:
+        return [b""] * len(spans)
+    lines = json_lines(shared.select(shared.rows)).take(pa.array(np.concatenate(places)))
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), lines), "\n")
+    return [body + b"\n" if body else b"" for body in joined.cast(pa.binary()).to_pylist()]
+
+
+def encode_arrow_streams(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> list[bytes]:
+    """Returns each response."""
+    return [b"".join(write_arrow_stream(shared.result(each))) for each in spans]
+
+
+JSON_LINES = RowFormat("application/x-ndjson", write_json_lines, encode_json_lines, has_errors=True)
+ARROW_STREAM = RowFormat(
+    "application/vnd.apache.arrow.stream", write_arrow_stream, encode_arrow_streams
+)
 ROW_FORMATS = (JSON_LINES, ARROW_STREAM)
 _ALIASES = {
     "*/*": JSON_LINES,

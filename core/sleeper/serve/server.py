@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
@@ -31,6 +31,7 @@ _READ_ONLY_REASON = "the server is read-only: it was started with --read-only"
 _PONG_SECONDS = 120.0
 # Connections that the system accepts for the server at once.
 _BACKLOG = 128
+_HEADER_BYTES_MAX = 64 * 1024
 # Data files, the instance's databases, pipes of statements.
 _OTHER_DESCRIPTORS = 512
 
@@ -133,13 +134,14 @@ class Connections:
         return BoundedProtocol(self, *arguments, **options)
 
 
-class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a timeout for the headers of a request."""
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with a timeout and a maximum size for the headers of a request."""
 
     def __init__(self, shared: Connections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._shared = shared
         self._timeout: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -148,13 +150,18 @@ class BoundedProtocol(H11Protocol):
             next(iter(self._shared.waiting)).end()
 
     def data_received(self, data: bytes) -> None:
+        # The parser has no maximum of its own.
+        self._header_bytes += len(data)
         super().data_received(data)
         is_between = self.cycle is None or self.cycle.response_complete
         is_upgraded = self.transport.get_protocol() is not self
-        if is_between and not is_upgraded and not self.transport.is_closing():
-            self._start_timeout()
-        else:
+        if not is_between or is_upgraded or self.transport.is_closing():
+            self._header_bytes = 0
             self._cancel_timeout()
+        elif self._header_bytes > _HEADER_BYTES_MAX:
+            self.end()
+        else:
+            self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timeout()

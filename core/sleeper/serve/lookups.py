@@ -1,0 +1,181 @@
+"""Lookups over HTTP: requests of few keys that wait at the same time are answered by one query.
+
+A request starts a run at once unless two of its table and caller are running. Requests that arrive
+meanwhile wait, and the next run answers all of them in one call of a thread.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.instance import Instance
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.lookups import is_lookup, lookup_group, read_together
+from sleeper.query.request import Query
+from sleeper.query.result import TimeLimit
+from sleeper.query.service import make_query_table
+from sleeper.schema.model import Schema
+from sleeper.serve.row_answer import RowFormat
+from sleeper.serve.service import QuerySlots, ServerLimits
+
+logger = logging.getLogger(__name__)
+# While one run waits for a store, another one can use the processor.
+_RUNS_MAX = 2
+_LOOKUPS_PER_RUN_MAX = 256
+_OTHER_QUERY_MEMBERS = ("ranges", "regions", "asOf", "iterator", "iteratorConfig")
+
+Answer = bytes | Exception | None
+"""The body of a response, or the error of the request; `None` if the request must run alone."""
+
+
+class TableAccess(NamedTuple):
+    """The name of a table, and a caller, which restricts what lookups may see."""
+
+    table_name: str
+    caller: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """A request for rows of keys. `parse` returns its query, or raises InvalidRequestError."""
+
+    parse: Callable[[Schema], Query]
+    form: RowFormat
+
+
+def may_be_lookup(body: Mapping[str, Any]) -> bool:
+    """Returns whether a `Query` body selects keys of the newest version only."""
+    return bool(body.get("keys")) and not any(map(body.get, _OTHER_QUERY_MEMBERS))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The lookups that wait, each with the future of its answer, and the number of runs."""
+
+    running: int = 0
+    lookups: list[tuple[Lookup, asyncio.Future[Answer]]] = field(default_factory=list)
+
+
+class LookupRuns:
+    """Answers lookups together. An object belongs to one event loop."""
+
+    def __init__(self, instance: Instance, limits: ServerLimits, slots: QuerySlots) -> None:
+        self._instance = instance
+        self._limits = limits
+        self._slots = slots
+        self._waiting: defaultdict[TableAccess, _Waiting] = defaultdict(_Waiting)
+        self._waiting_count = 0
+        # The event loop itself keeps only weak references.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def answer(self, access: TableAccess, lookup: Lookup) -> bytes | None:
+        """Returns the body of the response, `None` if the request must run alone.
+
+        Raises the error of the request, `UnavailableError` if too many lookups wait.
+        """
+        if self._waiting_count >= self._limits.waiting_max:
+            raise UnavailableError(f"{self._waiting_count} lookups wait: try again later")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+        waiting = self._waiting[access]
+        waiting.lookups.append((lookup, answered))
+        self._waiting_count += 1
+        if waiting.running < _RUNS_MAX:
+            waiting.running += 1
+            task = loop.create_task(self._run(access, waiting))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        answer = await answered
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _run(self, access: TableAccess, waiting: _Waiting) -> None:
+        while waiting.lookups:
+            answers: Sequence[Answer]
+            try:
+                async with self._slots.acquire():
+                    # Also those that arrived while this run waited for the slot.
+                    batch = self._take(waiting)
+                    work = partial(self._answer, access, [lookup for lookup, _ in batch])
+                    answers = await self._slots.run(work) if batch else ()
+            except UnavailableError as error:
+                batch = self._take(waiting)
+                answers = [error] * len(batch)
+            for (_, answered), answer in zip(batch, answers, strict=True):
+                if not answered.done():
+                    answered.set_result(answer)
+        waiting.running -= 1
+        if not waiting.running:
+            self._waiting.pop(access, None)
+
+    def _take(self, waiting: _Waiting) -> list[tuple[Lookup, asyncio.Future[Answer]]]:
+        batch = waiting.lookups[:_LOOKUPS_PER_RUN_MAX]
+        del waiting.lookups[:_LOOKUPS_PER_RUN_MAX]
+        self._waiting_count -= len(batch)
+        return batch
+
+    def _answer(self, access: TableAccess, lookups: Sequence[Lookup]) -> Sequence[Answer]:
+        limits = self._limits
+        limit = TimeLimit(limits.seconds_max, time.monotonic(), limits.seconds_property)
+        try:
+            table = make_query_table(self._instance.table(access.table_name), access.caller)
+            return answer_lookups(lookups, table, self._instance.queries.engine(), limit)
+        except Exception as error:
+            # Each caller gets the errors of its own query.
+            logger.debug("%s lookups run alone: %s", len(lookups), error)
+            return [None] * len(lookups)
+
+
+def answer_lookups(
+    lookups: Sequence[Lookup], table: QueryTable, engine: QueryEngine, limit: TimeLimit
+) -> Sequence[Answer]:
+    """Returns an answer to each lookup of a table. Raises errors of the table or the store."""
+    schema = engine.newest_versions.get(table.name, table.store).plan.schema
+    answers: list[Answer] = [None] * len(lookups)
+    groups: defaultdict[tuple[Hashable, RowFormat], list[tuple[int, Query]]] = defaultdict(list)
+    for place, lookup in enumerate(lookups):
+        try:
+            query = lookup.parse(schema)
+        except InvalidRequestError as error:
+            answers[place] = error
+            continue
+        if is_lookup(query):
+            groups[lookup_group(query), lookup.form].append((place, query))
+    for (_, form), members in groups.items():
+        queries = [query for _, query in members]
+        for (place, _), answer in zip(
+            members, _answer_group(queries, form, table, engine, limit), strict=True
+        ):
+            answers[place] = answer
+    return answers
+
+
+def _answer_group(
+    queries: Sequence[Query],
+    form: RowFormat,
+    table: QueryTable,
+    engine: QueryEngine,
+    limit: TimeLimit,
+) -> Sequence[bytes | None]:
+    try:
+        shared = read_together(queries, table, engine, limit)
+    except Exception as error:
+        logger.debug("%s lookups run alone: %s", len(queries), error)
+        shared = None
+    if shared is None:
+        return [None] * len(queries)
+    spans = [shared.spans_of(query) for query in queries]
+    bodies = form.encode_shared(shared, spans)
+    rows_max = engine.settings.rows_max
+    if not rows_max:
+        return bodies
+    # Alone, a query of too many rows fails with the reason.
+    rows = [sum(stop - start for start, stop in each) for each in spans]
+    return [body if n <= rows_max else None for body, n in zip(bodies, rows, strict=True)]
