@@ -26,6 +26,7 @@ NAMES = (
     "commits-dynamo",
     "job-creation",
     "spark-read",
+    "sql",
     "query-service",
     "functions",
     "serve",

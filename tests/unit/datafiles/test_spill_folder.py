@@ -13,7 +13,7 @@ from sleeper.datafiles.engine.scan import stream_batches
 from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
 from sleeper.errors import UnavailableError
 from sleeper.query.engine import QueryEngine, QuerySettings
-from sleeper.query.sql.statement import open_sql_session
+from sleeper.query.sql.session import open_sql_session
 
 ROWS = 2_000_000
 

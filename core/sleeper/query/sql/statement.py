@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionConfig, SessionContext
+from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.scan import check_files_exist
-from sleeper.datafiles.engine.session import EngineSettings, create_session
 from sleeper.datafiles.sidecars.checksum import check_bytes
 from sleeper.errors import (
     DataError,
@@ -32,6 +31,7 @@ from sleeper.query.sql.key_predicates import (
     find_needed_regions,
 )
 from sleeper.query.sql.plan import TablePlan, plan_table
+from sleeper.query.sql.session import needs_statistics, open_sql_session
 from sleeper.query.sql.tables import (
     NEWEST,
     AsOf,
@@ -55,7 +55,6 @@ from sleeper.statestore.version import Version
 from sleeper.storage.bucket import Bucket
 
 logger = logging.getLogger(__name__)
-
 
 TableOpeners = Mapping[str, Callable[[], QueryTable]]
 """Functions that open the tables of the instance, by name, for statements that name them."""
@@ -100,7 +99,8 @@ def run_sql(
 class StatementRun:
     """An attempt to run a statement: its session, its files, its holds.
 
-    `frame` sets, by table, the plan and the needed regions (`None` for all rows). `local_files`
+    `frame` sets the session and, by table, the plan and the needed regions (`None` for all rows).
+    `local_files`
     contain the rows of tables of latest rows or with an iterator, until
     `release`.
     """
@@ -119,7 +119,7 @@ class StatementRun:
         self._start_ms = engine.clock()
         self.limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         self.holds: list[VersionHold] = []
-        self.session = open_sql_session(engine.settings.engine)
+        self.session: SessionContext
         self.tables: dict[str, QueryTable] = {}
         self.plans: dict[str, TablePlan] = {}
         self.needed: dict[str, Regions] = {}
@@ -185,6 +185,11 @@ class StatementRun:
             self.plans[each.table.name] = self._plan(each)
         size = sum(plan.bytes for plan in self.plans.values())
         check_size(size, self._engine.settings.bytes_max)
+        self.session = open_sql_session(
+            self._engine.settings.engine,
+            is_narrow=any(regions is not None for regions in self.needed.values()),
+            uses_statistics=needs_statistics(self._statement, self.plans, columns),
+        )
         merged = []
         for each in pinned:
             name = each.table.name
@@ -307,22 +312,6 @@ class _Pinned:
     schema: Schema
     version: int
     now_ms: int
-
-
-def open_sql_session(settings: EngineSettings) -> SessionContext:
-    """Returns a session for one statement, with its own memory pool."""
-    config = (
-        SessionConfig()
-        .with_target_partitions(settings.threads)
-        .with_information_schema(False)
-        .set("datafusion.execution.parquet.pushdown_filters", "true")
-        # The statistics of files, half a megabyte each, would outlive the session.
-        .set("datafusion.execution.collect_statistics", "false")
-    )
-    session = create_session(config, settings)
-    # The paths of files are internal.
-    session.deregister_udf("input_file_name")
-    return session
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
