@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
@@ -17,7 +18,11 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.files import new_data_path
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.merged import write_merge
+from sleeper.datafiles.write.partitioned import WriteTarget
+from sleeper.files import DataFile
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
@@ -110,7 +115,7 @@ def _measured(
 
 def built_table(folder: Path, rows_each: int) -> Path:
     """A table with its state, made once: eight files of so many rows, all in one leaf."""
-    home = folder / f"lookup-{rows_each}"
+    home = folder / f"lookup-merged-{rows_each}"
     if not (home / "done").exists():
         _build(home, rows_each)
         (home / "done").touch()
@@ -119,17 +124,28 @@ def built_table(folder: Path, rows_each: int) -> Path:
 
 def _build(home: Path, rows_each: int) -> None:
     shutil.rmtree(home, ignore_errors=True)
-    root = DataRoot(home)
     state = open_state_store(home / "state.db")
     tree = tree_from_split_points(SCHEMA, [])
     state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
     run_start_ms = system_clock()
-    files = []
-    for number in range(FILES):
-        path = new_data_path("table", ROOT_PARTITION_ID, run_start_ms)
-        files.append(write_data_file(root, path, random_rows(rows_each, 1000 + number)))
+    files = [_write_merged(home, random_rows(rows_each, 1000 + n)) for n in range(FILES)]
     additions = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)
     state.commit_or_raise(AddFiles("files", run_start_ms, additions))
+
+
+def _write_merged(home: Path, rows: pa.Table) -> DataFile:
+    """Writes rows in no order as a compaction writes a file."""
+    root, whole = DataRoot(home), tree_from_split_points(SCHEMA, [])
+    unmerged = write_data_file(root, "unmerged.parquet", rows)
+    target = WriteTarget(root, "table", SCHEMA, whole, system_clock(), FileSettings())
+    spill = home / "spill"
+    spill.mkdir(exist_ok=True)
+    request = MergeRequest(SCHEMA, (MergeInput(root.url_of(unmerged.path)),))
+    file = write_merge(request, EngineSettings(spill), target)
+    check(file is not None and file.rows == len(rows), "a merged file lacks rows")
+    assert file is not None
+    root.delete([unmerged.path + suffix for suffix in ("", *unmerged.sidecars)])
+    return file
 
 
 def some_keys(path: Path, choice: random.Random, row_groups_max: int = 10) -> list[str]:

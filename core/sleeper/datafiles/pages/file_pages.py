@@ -100,12 +100,17 @@ class StoredField:
 
 @dataclass
 class FilePages:
-    """The pages of a file. Safe for threads. `end` are the bytes from `end_at` to the footer."""
+    """The pages of a file. Safe for threads.
+
+    `end` are the bytes from `end_at` to the footer, `row_bytes` the mean bytes of an uncompressed
+    row.
+    """
 
     fields: dict[str, StoredField]
     leaves: tuple[Leaf, ...]
     chunks: tuple[tuple[Chunk, ...], ...]
     first_rows: tuple[int, ...]
+    row_bytes: float
     created_by: bytes
     end: bytes
     end_at: int
@@ -213,11 +218,13 @@ def read_file_pages(footer: bytes, read: Callable[[int], tuple[int, bytes]]) -> 
         )
         first_rows = (0, *accumulate(group[3] for group in groups))
         created_by = metadata.get(6, b"")
+        size = sum(each[3][6] for group in groups for each in group[1])
         index_at = max((_end(each[3]) for group in groups for each in group[1]), default=0)
     except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise UnknownLayoutError(f"the footer cannot be read: {error}") from error
     end_at, end = read(index_at)
-    return FilePages(fields, leaves, chunks, first_rows, created_by, end, end_at)
+    row_bytes = size / max(first_rows[-1], 1)
+    return FilePages(fields, leaves, chunks, first_rows, row_bytes, created_by, end, end_at)
 
 
 def _start(metadata: Structure) -> int:

@@ -13,7 +13,7 @@ from sleeper.datafiles.pages.file_pages import (
     Rows,
     UnknownLayoutError,
 )
-from sleeper.datafiles.pages.selection import find_rows, select_pages
+from sleeper.datafiles.pages.selection import Selection, find_rows, select_pages
 from sleeper.datafiles.pages.synthetic_file import (
     StoredChunk,
     StoredPage,
@@ -39,47 +39,33 @@ class ByteSource(Protocol):
         ...
 
 
-class TooManyRowsError(Exception):
-    """The pages have more rows or bytes than may be in memory."""
+def select_regions(file: FilePages, keys: Sequence[Field], regions: Sequence[Region]) -> Selection:
+    """Returns the pages that may hold rows of the regions. `keys` are the row key fields.
+
+    UnknownLayoutError if only the engine can read the file.
+    """
+    return select_pages(file, [_one_leaf(file, field.name) for field in keys], regions)
 
 
-@dataclass(slots=True)
-class Room:
-    """The rows and bytes of pages that may still be read."""
-
-    rows: int
-    bytes: int
-
-    def take(self, rows: int, size: int) -> None:
-        """Raises TooManyRowsError if there is not enough room."""
-        self.rows -= rows
-        self.bytes -= size
-        if self.rows < 0 or self.bytes < 0:
-            raise TooManyRowsError
-
-
-def read_regions(
+def read_selection(
     file: FilePages,
     keys: Sequence[Field],
-    regions: Sequence[Region],
+    selection: Selection,
     names: Sequence[str],
     source: ByteSource,
-    room: Room,
 ) -> pa.Table | None:
-    """Returns the file's rows in the regions, in file order, with the named columns that it has.
+    """Returns the rows of the selection, in file order, with the named columns that it has.
 
-    `keys` are the row key fields. None if there are no such rows. UnknownLayoutError if only the
-    engine can read the file, or its pages are damaged; TooManyRowsError if there is no room.
+    None if there are no such rows. UnknownLayoutError if only the engine can read the file, or
+    its pages are damaged.
     """
-    key_names = [field.name for field in keys]
-    key_leaves = [_one_leaf(file, name) for name in key_names]
-    selection = select_pages(file, key_leaves, regions)
     if not selection.pages:
         return None
-    reader = _Reader(file, source, room)
-    spans = _Spans.of_pages(file, key_leaves[0], selection.pages)
+    key_names = [field.name for field in keys]
     names = [name for name in names if name in file.fields]
     columns = tuple(dict.fromkeys((*key_names, *names)))
+    reader = _Reader(file, source)
+    spans = _Spans.of_pages(file, _one_leaf(file, key_names[0]), selection.pages)
     if file.are_aligned(selection.pages, columns):
         table = reader.read_pages(columns, selection.pages)
     else:
@@ -90,8 +76,8 @@ def read_regions(
     found = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
     if not len(found):
         return None
-    taken = _take(table, found)
     others = [name for name in names if name not in table.schema.names]
+    taken = _take(table, found)
     if others:
         more = reader.read_rows(others, spans.all_rows()[found])
         for name in others:
@@ -160,10 +146,9 @@ class _Spans:
 class _Reader:
     """Reads pages of a file and decodes them."""
 
-    def __init__(self, file: FilePages, source: ByteSource, room: Room) -> None:
+    def __init__(self, file: FilePages, source: ByteSource) -> None:
         self._file = file
         self._source = source
-        self._room = room
 
     def read_rows(self, names: Sequence[str], rows: Rows) -> pa.Table:
         """Returns the columns of ascending rows, whose pages need not begin with the same rows."""
@@ -213,7 +198,7 @@ class _Reader:
             for each in groups
             for leaf, numbers in zip(leaves, each.numbers, strict=True)
         ]
-        stored = iter(self._fetch(located, sum(each.rows for each in groups)))
+        stored = iter(self._fetch(located))
         places = iter(located)
         parts = []
         for each in groups:
@@ -229,11 +214,10 @@ class _Reader:
         table = decode_rows(fields, types, join_rows(parts), self._file.created_by)
         return table if len(parts) == 1 else table.combine_chunks()
 
-    def _fetch(self, located: Sequence[PagePlaces], rows: int) -> list[StoredPage]:
+    def _fetch(self, located: Sequence[PagePlaces]) -> list[StoredPage]:
         """Returns the pages in order, read in runs of near ones."""
         starts = np.concatenate([each.offsets for each in located])
         sizes = np.concatenate([each.sizes for each in located])
-        self._room.take(rows, int(sizes.sum()))
         order = np.argsort(starts, kind="stable")
         ascending, ends = starts[order], (starts + sizes)[order]
         is_first = np.append(True, ascending[1:] - ends[:-1] > self._source.gap_bytes_max)

@@ -27,10 +27,14 @@ _Indexes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The pages of the first key field to read by row group, ascending, and each region's rows."""
+    """The pages of the first key field to read by row group, ascending, and each region's rows.
+
+    The pages have `rows` rows.
+    """
 
     pages: Mapping[int, _Indexes]
     regions: Sequence[tuple[Region, Span]]
+    rows: int
 
 
 def select_pages(
@@ -50,7 +54,11 @@ def select_pages(
         stop = file.pages(last_group, key_leaves[0]).first_rows[last[-1] + 1]
         rows.append((region, (int(start), int(stop))))
     ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
-    return Selection(ascending, rows)
+    firsts = (
+        (file.pages(group, key_leaves[0]).first_rows, each) for group, each in ascending.items()
+    )
+    count = sum(int((first[each + 1] - first[each]).sum()) for first, each in firsts)
+    return Selection(ascending, rows, count)
 
 
 def _pages_of(
