@@ -10,7 +10,7 @@ then they are prefixes of the smallest key, and so smaller.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -301,7 +301,8 @@ def _encoded_elements(footer: bytes) -> tuple[bytes, ...]:
     return tuple(encoded)
 
 
-def schema_of(fields: Sequence[StoredField]) -> bytes:
+@lru_cache(maxsize=256)
+def schema_of(fields: tuple[StoredField, ...]) -> bytes:
     """Returns the start of a footer of these columns: version and schema."""
     root = b"\x48" + text(b"schema") + b"\x15" + integer(len(fields)) + b"\x00"
     elements = [root, *(element for each in fields for element in each.elements)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +14,10 @@ from sleeper.datafiles.pages.file_pages import (
     Rows,
     UnknownLayoutError,
 )
+from sleeper.datafiles.pages.page_bytes import StoredPage
 from sleeper.datafiles.pages.selection import Selection, find_rows, select_pages
 from sleeper.datafiles.pages.synthetic_file import (
     StoredChunk,
-    StoredPage,
     StoredRows,
     decode_rows,
     join_rows,
@@ -205,7 +206,7 @@ class _Reader:
             chunks = []
             for leaf in leaves:
                 place = next(places)
-                pages = [next(stored) for _ in place.sizes]
+                pages = list(islice(stored, len(place.sizes)))
                 dictionary = pages.pop(0) if place.has_dictionary else None
                 codec = self._file.chunks[each.group][leaf].codec
                 chunks.append(StoredChunk(codec, dictionary, pages))
@@ -227,12 +228,9 @@ class _Reader:
         parts = self._source.read(list(zip(run_starts.tolist(), ends[lasts].tolist(), strict=True)))
         run = np.empty(len(order), np.int64)
         run[order] = np.cumsum(is_first) - 1
-        return [
-            StoredPage(parts[number], at, size)
-            for number, at, size in zip(
-                run.tolist(), (starts - run_starts[run]).tolist(), sizes.tolist(), strict=True
-            )
-        ]
+        contents = [parts[number] for number in run.tolist()]
+        places = (starts - run_starts[run]).tolist()
+        return list(zip(contents, places, sizes.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,18 +176,23 @@ def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
     """Returns the rows of a range within a span of ascending values."""
     start, stop = span
     places = range(stop)
-    start = bisect_left(places, within.min, start, stop, key=value_at)
+    start = bisect_left(places, stored_value(within.min), start, stop, key=value_at)
     if within.max is None or start == stop:
         return start, stop
+    high = stored_value(within.max)
     # Mostly the range is one value, which one row has.
     for end in range(start, min(start + 2, stop)):
-        if value_at(end) >= within.max:
+        if value_at(end) >= high:
             return start, end
-    return start, bisect_left(places, within.max, min(start + 2, stop), stop, key=value_at)
+    return start, bisect_left(places, high, min(start + 2, stop), stop, key=value_at)
 
 
 def _reader(column: pa.Array) -> Callable[[int], Any]:
+    """Returns a function of a row's value, as bounds of pages have it."""
     if pa.types.is_integer(column.type):
         numbers: Callable[[int], Any] = column.to_numpy().__getitem__
         return numbers
-    return lambda place: column[place].as_py()
+    _, offsets, content = column.buffers()
+    ends = memoryview(offsets).cast("i")[column.offset : column.offset + len(column) + 1]
+    values = b"" if content is None else content.to_pybytes()
+    return lambda place: values[ends[place] : ends[place + 1]]

@@ -5,14 +5,14 @@ Pages compressed by zstd are decompressed before, because Arrow allocates a cont
 (apache/arrow#48187), which takes longer than to decompress one of a few hundred rows.
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import pack
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import zstandard
+from pyarrow.parquet.core import ParquetReader
 
 from sleeper.datafiles.engine.parquet_footer import MAGIC
 from sleeper.datafiles.engine.thrift import (
@@ -21,9 +21,7 @@ from sleeper.datafiles.engine.thrift import (
     STRUCT,
     integer,
     list_of,
-    read_varint,
     text,
-    varint,
 )
 from sleeper.datafiles.pages.file_pages import (
     ZSTD,
@@ -32,21 +30,9 @@ from sleeper.datafiles.pages.file_pages import (
     UnknownLayoutError,
     schema_of,
 )
+from sleeper.datafiles.pages.page_bytes import StoredPage, count_values, open_pages
 
 _UNCOMPRESSED = 0
-_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
-_INT32_FIELD = 0x15
-_PAGE_BYTES_MAX = 256 * 1024**2
-_threads = threading.local()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPage:
-    """A page as it is in the file: `content` from `at`, `size` bytes with its header."""
-
-    content: bytes
-    at: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +82,7 @@ def decode_rows(
     rows = sum(part.rows for part in parts)
     footer = b"".join(
         (
-            schema_of(fields),
+            schema_of(tuple(fields)),
             b"\x16" + integer(rows),
             b"\x19" + list_of(STRUCT, groups),
             b"\x28" + text(created_by),
@@ -105,8 +91,10 @@ def decode_rows(
     )
     file.add(footer + pack("<I", len(footer)) + MAGIC)
     try:
-        with pq.ParquetFile(pa.BufferReader(file.content()), pre_buffer=False) as parquet:
-            table = parquet.read(use_threads=False)
+        # `ParquetFile` takes longer to prepare its paths than to decode a page.
+        reader = ParquetReader()
+        reader.open(pa.BufferReader(file.content()))
+        table: pa.Table = reader.read_all(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnknownLayoutError(f"pages cannot be decoded: {error}") from error
     if table.num_rows != rows:
@@ -118,13 +106,13 @@ class _File:
     """The parts of a file in order, and its size."""
 
     def __init__(self) -> None:
-        self._parts = [MAGIC]
+        self._parts: list[Any] = [MAGIC]
         self._size = len(MAGIC)
 
-    def add(self, part: bytes) -> None:
-        """Appends bytes."""
-        self._parts.append(part)
-        self._size += len(part)
+    def add(self, *parts: Any) -> None:
+        """Appends bytes or buffers."""
+        self._parts += parts
+        self._size += sum(map(len, parts))
 
     def content(self) -> bytes:
         """Returns all bytes."""
@@ -141,29 +129,21 @@ class _File:
         return b"".join((b"\x19", list_of(STRUCT, columns), b"\x16", size, b"\x16", rows, b"\x00"))
 
     def _add_chunk(self, leaf: Leaf, chunk: StoredChunk, rows: int) -> bytes:
-        start = self._size
+        start = data_at = self._size
         pages = chunk.pages if chunk.dictionary is None else (chunk.dictionary, *chunk.pages)
-        headers = [_read_header(page) for page in pages]
-        is_opened = chunk.codec == ZSTD and all(each.is_simple for each in headers)
-        data_at, values = start, 0
-        for page, header in zip(pages, headers, strict=True):
-            if header.kind == _DICTIONARY_PAGE:
-                data_at = start + self._add_page(page, header, is_opened)
-            else:
-                self._add_page(page, header, is_opened)
-                values += header.values
-        if leaf.is_flat and values != rows:
-            raise UnknownLayoutError(f"pages have {values} values of a column (expected {rows})")
-        codec = _UNCOMPRESSED if is_opened else chunk.codec
+        opened = open_pages(pages) if chunk.codec == ZSTD else None
+        codec = chunk.codec if opened is None else _UNCOMPRESSED
+        parts = [data[at : at + size] for data, at, size in pages] if opened is None else opened
+        self.add(*parts)
+        dictionary = b""
+        if chunk.dictionary is not None:
+            data_at += sum(map(len, parts[: len(parts) // len(pages)]))
+            dictionary = b"\x26" + integer(start)
+        # Each row of other columns has any number of values.
+        values = rows if leaf.is_flat else sum(map(count_values, chunk.pages))
         size = integer(self._size - start)
-        parts = [
-            b"\x26\x00\x1c\x15",
-            integer(leaf.physical_type),
-            b"\x19",
-            list_of(INT32, [b"\x00"]),
-            b"\x19",
-            list_of(BINARY, [text(name) for name in leaf.path]),
-            b"\x15",
+        metadata = (
+            _chunk_head(leaf),
             integer(codec),
             b"\x16",
             integer(values),
@@ -173,73 +153,16 @@ class _File:
             size,
             b"\x26",
             integer(data_at),
-            b"" if chunk.dictionary is None else b"\x26" + integer(start),
+            dictionary,
             b"\x00\x00",
-        ]
-        return b"".join(parts)
-
-    def _add_page(self, page: StoredPage, header: "_Header", is_opened: bool) -> int:
-        """Appends a page, and returns its bytes."""
-        before = self._size
-        if is_opened:
-            self.add(header.opened)
-            body = memoryview(page.content)[header.end : page.at + page.size]
-            self.add(_decompress(body, header.uncompressed_bytes))
-        else:
-            self.add(page.content[page.at : page.at + page.size])
-        return self._size - before
+        )
+        return b"".join(metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """A page header: its end in the content, and the header of the uncompressed page.
-
-    A page `is_simple` if it is compressed as a whole.
-    """
-
-    kind: int
-    is_simple: bool
-    values: int
-    uncompressed_bytes: int
-    end: int
-    opened: bytes
-
-
-def _read_header(page: StoredPage) -> _Header:
-    """Parses a page header by the layout that all writers have: fields in ascending order."""
-    data, at = page.content, page.at
-    kind = data[at + 1] >> 1
-    uncompressed, after = read_varint(data, at + 3)
-    if data[at] != _INT32_FIELD or data[at + 2] != _INT32_FIELD or data[after] != _INT32_FIELD:
-        raise UnknownLayoutError("a page header has an unknown layout")
-    compressed, after = read_varint(data, after + 1)
-    head = data[after]
-    end = at + page.size - (compressed >> 1)
-    if head == _INT32_FIELD:
-        # A checksum of the compressed bytes, which the new header lacks.
-        _, after = read_varint(data, after + 1)
-        head = data[after] + 0x10
-    body = data[after + 1 : end]
-    if not body or body[0] != _INT32_FIELD or end > at + page.size:
-        raise UnknownLayoutError("a page header has an unknown layout")
-    values, _ = read_varint(body, 1)
-    size = varint(uncompressed)
-    start = bytes((_INT32_FIELD, kind << 1, _INT32_FIELD))
-    opened = b"".join((start, size, b"\x15", size, bytes((head,)), body))
-    return _Header(
-        kind, kind in (_DATA_PAGE, _DICTIONARY_PAGE), values >> 1, uncompressed >> 1, end, opened
-    )
-
-
-def _decompress(content: memoryview, size: int) -> bytes:
-    if size > _PAGE_BYTES_MAX:
-        raise UnknownLayoutError(f"a page has {size} bytes")
-    if not hasattr(_threads, "zstd"):
-        _threads.zstd = zstandard.ZstdDecompressor()
-    try:
-        found: bytes = _threads.zstd.decompress(content, max_output_size=size)
-    except zstandard.ZstdError as error:
-        raise UnknownLayoutError(f"a page cannot be decompressed: {error}") from error
-    if len(found) != size:
-        raise UnknownLayoutError(f"a page has {len(found)} bytes (expected {size})")
-    return found
+@lru_cache(maxsize=1024)
+def _chunk_head(leaf: Leaf) -> bytes:
+    """Returns the start of a column chunk: offset, type, encodings and path."""
+    encodings = list_of(INT32, [b"\x00"])
+    path = list_of(BINARY, [text(name) for name in leaf.path])
+    kind = integer(leaf.physical_type)
+    return b"".join((b"\x26\x00\x1c\x15", kind, b"\x19", encodings, b"\x19", path, b"\x15"))
