@@ -72,8 +72,7 @@ class Pages:
 class PagePlaces:
     """Offsets and bytes of pages. The first is the dictionary, if the chunk has one."""
 
-    offsets: Rows
-    sizes: Rows
+    pages: list[tuple[int, int]]
     has_dictionary: bool
 
 
@@ -141,12 +140,12 @@ class FilePages:
     def locate(self, group: int, leaf: int, numbers: Rows) -> PagePlaces:
         """Returns the places of pages of a leaf column, and of the dictionary before them."""
         pages = self.pages(group, leaf)
-        start, first = self.chunks[group][leaf].start, pages.offsets[0]
-        offsets, sizes = pages.offsets[numbers], pages.sizes[numbers]
-        if start == first:
-            return PagePlaces(offsets, sizes, False)
-        sizes = np.concatenate(([first - start], sizes))
-        return PagePlaces(np.concatenate(([start], offsets)), sizes, True)
+        offsets, sizes = pages.offsets[numbers].tolist(), pages.sizes[numbers].tolist()
+        found = list(zip(offsets, sizes, strict=True))
+        start, first = self.chunks[group][leaf].start, int(pages.offsets[0])
+        if start < first:
+            found.insert(0, (start, first - start))
+        return PagePlaces(found, start < first)
 
     def are_aligned(self, groups: Iterable[int], names: Sequence[str]) -> bool:
         """Returns whether the pages of all columns begin with the same rows in the row groups."""

@@ -1,5 +1,6 @@
 """Reads the rows of regions from the pages of a data file that may hold them."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from sleeper.datafiles.pages.file_pages import (
     FilePages,
-    PagePlaces,
     Rows,
     UnknownLayoutError,
 )
@@ -129,6 +129,8 @@ class _Spans:
 
     def places(self, spans: Rows) -> list[tuple[int, int]]:
         """Returns the places in the table of spans that begin and end with rows of this."""
+        if len(self.starts) == 1:
+            return [tuple(each) for each in (spans - self.starts[0]).tolist()]
         sizes = self.stops - self.starts
         ends = np.cumsum(sizes)
         first = np.searchsorted(self.starts, spans[:, 0])
@@ -199,14 +201,14 @@ class _Reader:
             for each in groups
             for leaf, numbers in zip(leaves, each.numbers, strict=True)
         ]
-        stored = iter(self._fetch(located))
+        stored = iter(self._fetch([page for each in located for page in each.pages]))
         places = iter(located)
         parts = []
         for each in groups:
             chunks = []
             for leaf in leaves:
                 place = next(places)
-                pages = list(islice(stored, len(place.sizes)))
+                pages = list(islice(stored, len(place.pages)))
                 dictionary = pages.pop(0) if place.has_dictionary else None
                 codec = self._file.chunks[each.group][leaf].codec
                 chunks.append(StoredChunk(codec, dictionary, pages))
@@ -215,22 +217,22 @@ class _Reader:
         table = decode_rows(fields, types, join_rows(parts), self._file.created_by)
         return table if len(parts) == 1 else table.combine_chunks()
 
-    def _fetch(self, located: Sequence[PagePlaces]) -> list[StoredPage]:
-        """Returns the pages in order, read in runs of near ones."""
-        starts = np.concatenate([each.offsets for each in located])
-        sizes = np.concatenate([each.sizes for each in located])
-        order = np.argsort(starts, kind="stable")
-        ascending, ends = starts[order], (starts + sizes)[order]
-        is_first = np.append(True, ascending[1:] - ends[:-1] > self._source.gap_bytes_max)
-        firsts = np.flatnonzero(is_first)
-        lasts = np.append(firsts[1:], len(order)) - 1
-        run_starts = ascending[firsts]
-        parts = self._source.read(list(zip(run_starts.tolist(), ends[lasts].tolist(), strict=True)))
-        run = np.empty(len(order), np.int64)
-        run[order] = np.cumsum(is_first) - 1
-        contents = [parts[number] for number in run.tolist()]
-        places = (starts - run_starts[run]).tolist()
-        return list(zip(contents, places, sizes.tolist(), strict=True))
+    def _fetch(self, pages: Sequence[tuple[int, int]]) -> list[StoredPage]:
+        """Returns pages of these offsets and sizes, read in runs of near ones."""
+        starts: list[int] = []
+        ends: list[int] = []
+        for at, size in sorted(pages):
+            if starts and at - ends[-1] <= self._source.gap_bytes_max:
+                ends[-1] = at + size
+            else:
+                starts.append(at)
+                ends.append(at + size)
+        contents = self._source.read(list(zip(starts, ends, strict=True)))
+        found = []
+        for at, size in pages:
+            run = bisect_right(starts, at) - 1
+            found.append((contents[run], at - starts[run], size))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

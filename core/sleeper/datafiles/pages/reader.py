@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.parquet_footer import TAIL_BYTES, footer_length
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import needed_names, stored_fields
@@ -162,15 +162,14 @@ def _load(source: LocalFile, file: DataFile) -> FilePages | None:
 
 def _typed(each: _Read, found: pa.Table | None) -> pa.Table:
     """Returns the rows with the schema's types, and nulls in columns that the file lacks."""
-    kinds = arrow_schema(each.schema)
-    kinds = pa.schema([kinds.field(name) for name in each.names])
+    kinds = {field.name: arrow_type(field.type) for field in each.schema.fields}
     if found is None:
-        return kinds.empty_table()
+        return pa.schema([(name, kinds[name]) for name in each.names]).empty_table()
     columns = []
-    for kind in kinds:
-        if kind.name in found.schema.names:
-            column = found.column(kind.name)
-            columns.append(column if column.type == kind.type else column.cast(kind.type))
+    for name in each.names:
+        if name in found.schema.names:
+            column = found.column(name)
+            columns.append(column if column.type == kinds[name] else column.cast(kinds[name]))
         else:
-            columns.append(pa.nulls(found.num_rows, kind.type))
-    return pa.Table.from_arrays(columns, schema=kinds)
+            columns.append(pa.nulls(found.num_rows, kinds[name]))
+    return pa.table(columns, list(each.names))

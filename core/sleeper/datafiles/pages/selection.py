@@ -125,18 +125,20 @@ def find_rows(
     """
     values = [_reader(column) for column in columns]
     found: list[_Indexes] = []
-    ends = [(0, 0)]
+    ends: list[Span] = []
     for region, span in regions:
         first = region.ranges[0]
         start, stop = _search(values[0], first, span)
         if len(columns) == 1:
-            if start == ends[-1][1]:
+            if ends and start == ends[-1][1]:
                 ends[-1] = (ends[-1][0], stop)
             elif start < stop:
                 ends.append((start, stop))
         else:
             found.append(_find_further(columns, values, keys, region, (start, stop)))
     found += [np.arange(start, stop) for start, stop in ends]
+    if not found:
+        return np.zeros(0, np.int64)
     rows = found[0] if len(found) == 1 else np.concatenate(found)
     return np.unique(rows) if len(columns) > 1 else rows
 
