@@ -4,7 +4,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +14,7 @@ from pyspark.sql import functions as f
 
 import sleeper
 import sleeper.spark
-from benchmarks.measuring import Task, Watch, rates, run_by_turns
+from benchmarks.measuring import Task, Watch, run_by_turns
 from benchmarks.result import Aim, Result, check, figure, ratios
 from benchmarks.rows import even_leaves, unsorted_files
 from benchmarks.schema import SCHEMA
@@ -22,6 +24,9 @@ ROWS = 10_000_000
 _LEAVES = 32
 _TABLE = "words"
 _RANGE = '["m", "n"]'
+_IN_RANGE = "key >= 'm' AND key < 'n'"
+_JOBS = ("full scan", "two columns", "key range")
+_LETTERS = 10
 
 
 def measure(settings: Settings) -> Result:
@@ -29,75 +34,118 @@ def measure(settings: Settings) -> Result:
     home = _built(settings.folder, rows)
     arguments = {"home": str(home), "rows": rows}
     tasks = {
-        "data source": Task(__name__, "ours", {**arguments, "range": None}),
-        "parquet": Task(__name__, "raw", arguments),
-        "range": Task(__name__, "ours", {**arguments, "range": _RANGE}),
+        each.__name__: Task(__name__, each.__name__, arguments) for each in (table, source, parquet)
     }
     runs = run_by_turns(tasks, settings.repeats)
-    speed = {name: rates(rows, runs[name]) for name in ("data source", "parquet")}
-    of_range = runs["range"]
-    figures = (
-        figure("full scan, of spark.read.parquet", ratios(*speed.values()), "×", Aim(0.5)),
-        figure("full scan", speed["data source"], "M rows/s"),
-        figure("spark.read.parquet", speed["parquet"], "M rows/s"),
-        figure("key range", [run.seconds for run in of_range], "s"),
-        figure("key range, rows", [run.answer["rows"] for run in of_range], "rows"),
-        figure("key range, files read", [run.answer["files"] for run in of_range], "files"),
-    )
+    seconds = {
+        name: {job: [run.answer[job] for run in results] for job in _JOBS}
+        for name, results in runs.items()
+    }
+    speed = {name: [rows / each / 1e6 for each in of["full scan"]] for name, of in seconds.items()}
+    figures = [
+        figure(
+            f"{job}, of spark.read.parquet",
+            ratios(seconds["parquet"][job], seconds["table"][job]),
+            "×",
+            Aim(0.8),
+        )
+        for job in _JOBS
+    ]
+    figures += [
+        figure(
+            f"{job}, format sleeper, of spark.read.parquet",
+            ratios(seconds["parquet"][job], seconds["source"][job]),
+            "×",
+        )
+        for job in _JOBS
+    ]
+    figures += [
+        figure("full scan", speed["table"], "M rows/s"),
+        figure("full scan, format sleeper", speed["source"], "M rows/s"),
+        figure("full scan, spark.read.parquet", speed["parquet"], "M rows/s"),
+        figure("key range", seconds["table"]["key range"], "s"),
+        figure("key range, files read", [run.answer["files"] for run in runs["table"]], "files"),
+    ]
     work = (
-        f"{rows:,} rows of a table of {_LEAVES} leaves, a file each, on Spark `local[2]`: rows"
-        " counted, the sort key and the lengths of both strings summed, so that every column is"
-        f" read; the range is {_RANGE}. In a session that ran the same on one leaf before."
+        f"{rows:,} rows of a table of {_LEAVES} leaves, a file each, on Spark `local[2]`, by"
+        " `read_table`, by the format `sleeper`, and by `spark.read.parquet` on the same files:"
+        " rows counted, the sort key and the lengths of both strings summed, so every column is"
+        f" read; the same without the value; the same over the keys {_RANGE}, which"
+        " `spark.read.parquet` has as a filter. In a session that ran the same on one leaf before."
     )
-    return Result("spark-read", work, figures)
+    return Result("spark-read", work, tuple(figures))
 
 
-def ours(watch: Watch, home: str, rows: int, range: str | None) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as scratch:
-        spark = _session(Path(scratch))
+def table(watch: Watch, home: str, rows: int) -> dict[str, Any]:
+    def load(spark: SparkSession, job: str) -> DataFrame:
+        names: dict[str, object] = {} if job != "key range" else {"range": _RANGE}
+        return sleeper.spark.read_table(spark, _TABLE, home, **names)
+
+    return _measure(watch, load, rows) | {"files": _files_in(Path(home), _RANGE)}
+
+
+def source(watch: Watch, home: str, rows: int) -> dict[str, Any]:
+    options: dict[str, dict[str, str]] = {
+        "full scan": {},
+        "two columns": {"columns": "key,sort"},
+        "key range": {"range": _RANGE},
+    }
+
+    def load(spark: SparkSession, job: str) -> DataFrame:
         sleeper.spark.register(spark)
-        names = {"instance": home, "table": _TABLE}
+        names = {"instance": home, "table": _TABLE, **options[job]}
+        return spark.read.format("sleeper").options(**names).load()
 
-        def load(within: str | None) -> DataFrame:
-            expected = {} if within is None else {"range": within}
-            return spark.read.format("sleeper").options(**names, **expected).load()
-
-        _sum(load('["a", "ab"]'))
-        with watch:
-            frame = load(range)
-            result = _sum(frame)
-        files = _files_in(Path(home), range)
-        spark.stop()
-    check(files == (_LEAVES if range is None else _leaves_in("m", "n")), f"{files} files are read")
-    if range is None:
-        _check(result, rows)
-    return {"rows": result["rows"], "files": files}
+    return _measure(watch, load, rows)
 
 
-def raw(watch: Watch, home: str, rows: int) -> dict[str, Any]:
+def parquet(watch: Watch, home: str, rows: int) -> dict[str, Any]:
+    paths = sorted(str(path) for path in Path(home).rglob("data/**/*.parquet"))
+
+    def load(spark: SparkSession, job: str) -> DataFrame:
+        frame = spark.read.parquet(*paths)
+        return frame if job != "key range" else frame.where(_IN_RANGE)
+
+    return _measure(watch, load, rows)
+
+
+def _measure(
+    watch: Watch, load: Callable[[SparkSession, str], DataFrame], rows: int
+) -> dict[str, Any]:
+    """Returns the seconds of each job, in a session that has run them all on one leaf."""
+    seconds: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         spark = _session(Path(scratch))
-        paths = sorted(str(path) for path in Path(home).rglob("data/**/*.parquet"))
-        _sum(spark.read.parquet(paths[0]))
+        for job in _JOBS:
+            _sum(load(spark, job).where("key < 'ab'"), job)
         with watch:
-            result = _sum(spark.read.parquet(*paths))
+            for job in _JOBS:
+                start = perf_counter()
+                result = _sum(load(spark, job), job)
+                seconds[job] = perf_counter() - start
+                _check(result, rows, job)
         spark.stop()
-    _check(result, rows)
-    return {}
+    return seconds
 
 
-def _sum(frame: DataFrame) -> dict[str, Any]:
+def _sum(frame: DataFrame, job: str) -> dict[str, Any]:
+    lengths = f.length("key") + (f.length("value") if job != "two columns" else f.lit(_LETTERS))
     (row,) = frame.agg(
         f.count("*").alias("rows"),
         f.sum(f.col("sort").bitwiseAND(0xFFFF)).alias("sort"),
-        f.sum(f.length("key") + f.length("value")).alias("letters"),
+        f.sum(lengths).alias("letters"),
     ).collect()
     return dict(row.asDict())
 
 
-def _check(totals: dict[str, Any], rows: int) -> None:
-    check(totals["rows"] == rows, f"{totals['rows']} rows came out of {rows}")
-    check(totals["letters"] == 20 * rows, f"{totals['letters']} letters in {rows} rows")
+def _check(totals: dict[str, Any], rows: int, job: str) -> None:
+    if job != "key range":
+        check(totals["rows"] == rows, f"{totals['rows']} rows came out of {rows}")
+    else:
+        # One of 26 letters.
+        check(0.9 < 26 * totals["rows"] / rows < 1.1, f"{totals['rows']} rows are in the range")
+    letters = 2 * _LETTERS * totals["rows"]
+    check(totals["letters"] == letters, f"{totals['letters']} letters (expected {letters})")
 
 
 def _points() -> list[str]:
@@ -112,15 +160,17 @@ def _leaves_in(low: str, high: str) -> int:
     return sum(start < high and (end is None or low < end) for start, end in cuts)
 
 
-def _files_in(home: Path, within: str | None) -> int:
+def _files_in(home: Path, within: str) -> int:
     from sleeper.opening import open_instance
     from sleeper.query.distributed.read import plan_table_read
     from sleeper.spark.options import read_query
 
     instance = open_instance(home)
-    query = read_query({} if within is None else {"range": within}, SCHEMA)
+    query = read_query({"range": within}, SCHEMA)
     _, parts = plan_table_read(instance.table(_TABLE), query, "benchmark", 1)
-    return len({s.file.path for p in parts for leaf in p.leaves for s in leaf.scans})
+    files = len({s.file.path for p in parts for leaf in p.leaves for s in leaf.scans})
+    check(files == _leaves_in("m", "n"), f"{files} files are read")
+    return files
 
 
 def _built(folder: Path, rows: int) -> Path:

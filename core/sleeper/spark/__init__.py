@@ -2,8 +2,9 @@
 
 The only package that imports PySpark. `register(spark)` registers the formats `sleeper`,
 `sleeper-changes` and `sleeper-stash` in a session, for `spark.read`, `df.write`,
-`spark.readStream` and `df.writeStream`. `delete_keys` and `delete_where` delete rows of a table,
-`read_stash` reads a table of a stash, and `enrich` adds values of an adjunct store by key.
+`spark.readStream` and `df.writeStream`. `read_table` returns a table as a DataFrame, `delete_keys`
+and `delete_where` delete rows of a table, `read_stash` reads a table of a stash, and `enrich` adds
+values of an adjunct store by key.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data
@@ -18,11 +19,21 @@ if TYPE_CHECKING:
     from sleeper.spark.deletes import delete_keys, delete_where
     from sleeper.spark.enrichment import StoreSource, enrich
     from sleeper.spark.stash import read_stash
+    from sleeper.spark.table_read import read_table
 
-__all__ = ["register", "delete_keys", "delete_where", "read_stash", "enrich", "StoreSource"]
+__all__ = [
+    "register",
+    "read_table",
+    "delete_keys",
+    "delete_where",
+    "read_stash",
+    "enrich",
+    "StoreSource",
+]
 
 _MODULES = {
     "register": "data_source",
+    "read_table": "table_read",
     "read_stash": "stash",
     "enrich": "enrichment",
     "StoreSource": "enrichment",

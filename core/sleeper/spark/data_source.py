@@ -53,7 +53,7 @@ from sleeper.spark.options import (
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 
 # All DataFrames of a version share one hold.
-_OWNER = "spark"
+READ_OWNER = "spark"
 STREAM_OWNER = "spark stream"
 
 
@@ -72,7 +72,7 @@ class SleeperReader(DataSourceReader):
         schema = read_schema(instance, name, read_as_of(options))
         query = replace(read_query(options, schema), columns=check_columns(declared, schema))
         self._read, self._parts = plan_table_read(
-            instance.table(name), query, _OWNER, read_partition_bytes(options)
+            instance.table(name), query, READ_OWNER, read_partition_bytes(options)
         )
 
     def __getstate__(self) -> dict[str, Any]:

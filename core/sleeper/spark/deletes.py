@@ -16,7 +16,7 @@ from sleeper.instance import OpenTable
 from sleeper.partitions.condition import parse_condition
 from sleeper.query.service import read_schema
 from sleeper.schema.model import Schema
-from sleeper.spark.options import cached_instance, read_instance
+from sleeper.spark.options import cached_instance, quote_name, read_instance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,11 +76,6 @@ def _schema(table: OpenTable) -> Schema:
     return read_schema(table.instance, table.ref.name)
 
 
-def _quote(name: str) -> str:
-    """Returns a name for Spark, which would read a dot as a field of a structure."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _check_columns(columns: list[str], names: list[str]) -> None:
     if sorted(columns) != sorted(names):
         raise InvalidRequestError(
@@ -91,7 +86,7 @@ def _check_columns(columns: list[str], names: list[str]) -> None:
 
 def _batches(frame: "DataFrame", names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the DataFrame, a partition at a time."""
-    packed = frame.select(*map(_quote, names)).mapInArrow(_pack, "batch binary")
+    packed = frame.select(*map(quote_name, names)).mapInArrow(_pack, "batch binary")
     for row in packed.toLocalIterator():
         with pa.ipc.open_stream(row.batch) as stream:
             yield from stream

@@ -23,7 +23,7 @@ from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.store_state import Layout
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StorePlace
-from sleeper.spark.options import read_instance, to_arrow
+from sleeper.spark.options import quote_name, read_instance, to_arrow
 
 _OWNER = "spark enrich"
 _PARTITIONS_MAX = 100_000
@@ -87,7 +87,7 @@ def enrich(
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
         types = [each.dataType for each in from_arrow_schema(keys.schema)]
-        typed = [col(_quote(c)).cast(t) for c, t in zip(columns, types, strict=True)]
+        typed = [col(quote_name(c)).cast(t) for c, t in zip(columns, types, strict=True)]
         number = pmod(xxhash64(*typed), lit(partitions)).cast("int")
         df = df.repartitionById(partitions, number).withColumn(PARTITION_COLUMN, number)
     enrichment = Enrichment(
@@ -183,8 +183,3 @@ def _check_clashes(df: DataFrame, names: Iterable[str]) -> None:
                 f"column {name!r} exists already (expected a prefix, or fields with other names)"
             )
         taken.add(name.lower())
-
-
-def _quote(name: str) -> str:
-    """Returns a name for Spark, which would read a dot as a field of a structure."""
-    return "`" + name.replace("`", "``") + "`"

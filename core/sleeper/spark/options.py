@@ -264,3 +264,8 @@ def cached_instance(where: str) -> Instance:
 def absolute(where: str) -> str:
     """Returns the instance's place for processes with other working folders."""
     return where if where.startswith(_AWS_PREFIX) else os.path.abspath(where)
+
+
+def quote_name(name: str) -> str:
+    """Returns a name for Spark, which would read a dot as a field of a structure."""
+    return "`" + name.replace("`", "``") + "`"

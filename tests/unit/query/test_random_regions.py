@@ -1,14 +1,16 @@
-"""Random tables return the rows of a list, by key and by SQL."""
+"""Random tables return the rows of a list, by key, by SQL and from files alone."""
 
 import tempfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.partitions.region import Range, Region
+from sleeper.query.distributed.files import group_files
 from sleeper.query.request import Query
-from sleeper.query.run import run_query
+from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable, Row, list_rows, make_engine
@@ -77,11 +79,28 @@ def check(table: DataTable, folder: Path, regions: list[Region], files_max: int)
         query = Query(tuple(regions), version=version)
         actual = list_rows(run_query(query, table.query_table, engine).read_all())
         assert sorted(actual) == select_rows(table.expected_versions[version])
+        stored = rows_of_files(table, query)
+        assert stored is None or sorted(stored) == sorted(actual)
     all_rows = run_query(Query(), table.query_table, engine).read_all()
     assert sorted(list_rows(all_rows)) == sorted(table.expected_rows)
     with run_sql("SELECT * FROM t", {"t": lambda: table.query_table}, engine) as result:
         assert sorted(list_rows(result.read_all())) == sorted(table.expected_rows)
     assert table.holds() == []
+
+
+def rows_of_files(table: DataTable, query: Query) -> list[Row] | None:
+    """The rows that an engine reads that only reads files and filters by key."""
+    groups = group_files(plan_table_query(query, table.query_table))
+    if groups is None:
+        return None
+    keys = len(table.schema.row_keys)
+    return [
+        row
+        for group in groups
+        for path in group.paths
+        for row in list_rows(pq.read_table(table.root.url_of(path)))
+        if group.regions is None or any(r.contains(row[:keys]) for r in group.regions)
+    ]
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,0 +1,192 @@
+"""`read_table`: a table as a DataFrame, by Spark's own Parquet reader where no merge is needed.
+
+Spark reads data files faster than a Python data source can pass rows on, prunes columns and pushes
+filters down. Tables whose rows need a merge or processing are read by the format `sleeper`. The
+DataFrame has the same rows either way.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.utils import is_remote
+
+from sleeper.errors import SleeperError, StateMovedOnError
+from sleeper.instance import OpenTable
+from sleeper.partitions.region import Range, Region
+from sleeper.query.distributed.files import FileGroup, FileRead, plan_file_read
+from sleeper.query.hold import SharedHold, take_shared_hold
+from sleeper.query.service import read_schema
+from sleeper.renewal import Renewal
+from sleeper.schema.model import Field, Schema, smallest_key_value
+from sleeper.spark.data_source import READ_OWNER, register
+from sleeper.spark.options import (
+    READ_OPTIONS,
+    Options,
+    cached_instance,
+    check_options,
+    quote_name,
+    read_as_of,
+    read_instance,
+    read_query,
+    read_table_name,
+    to_spark,
+)
+from sleeper.spark.session import is_spark_error
+
+_CHECKS_PER_HOLD = 6
+# Spark expands these in paths.
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
+# A file without Spark's own metadata has dates and times in the calendar of today.
+_READ_OPTIONS = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "recursiveFileLookup": "false",
+}
+
+
+def read_table(
+    spark: SparkSession, table: str, instance: str | None = None, **options: object
+) -> DataFrame:
+    """Returns a table as a DataFrame of one version, planned at the call.
+
+    The options are those of `spark.read.format("sleeper")`, such as `range='["A", "M"]'` or
+    `columns="city,day"`. Rows have no order. Spark reads the data files with its own Parquet
+    reader, if the table shows all rows and has no filter, aggregation or iterator, and no delete of
+    keys waits for a compaction. It then reads only the columns that are used, and filters on any
+    column skip row groups. All columns are nullable. Otherwise the DataFrame is that of the format
+    `sleeper`. A hold keeps the version for `sleeper.query.hold.seconds`, and longer while this
+    application runs jobs.
+
+    Raises `InvalidRequestError` for an unknown or invalid option, and `NotFoundError` if there is
+    no such table.
+    """
+    register(spark)
+    texts = {name: str(value) for name, value in options.items()}
+    texts |= {"table": table} | ({} if instance is None else {"instance": instance})
+    check_options(texts, READ_OPTIONS)
+    read = _plan(spark, texts)
+    if read is not None:
+        return _read_files(spark, texts, read)
+    return spark.read.format("sleeper").options(**texts).load()
+
+
+def _plan(spark: SparkSession, options: Options) -> FileRead | None:
+    """Returns the read by Spark's own reader; None if it is impossible."""
+    if is_remote():
+        return None
+    opened = _open(options)
+    ports = opened.instance
+    if ports.queries.engine().settings.verifies_checksums:
+        return None
+    if not _can_read(spark, ports.storage.root.url_of("")):
+        return None
+    if any(bucket.server is not None for bucket in ports.storage.root.buckets):
+        return None
+    schema = read_schema(ports, opened.ref.name, read_as_of(options))
+    read = plan_file_read(opened, read_query(options, schema), READ_OWNER)
+    if read is not None and read.hold is not None:
+        _keep(spark, opened, read.hold)
+    return read
+
+
+def _open(options: Options) -> OpenTable:
+    return cached_instance(read_instance(options)).table(read_table_name(options))
+
+
+def _can_read(spark: SparkSession, url: str) -> bool:
+    """Returns whether Spark has a file system for the URL, and takes its name literally."""
+    if _PATTERN.search(url):
+        return False
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return True
+    session: Any = spark
+    try:
+        configuration = session._jsparkSession.sessionState().newHadoopConf()
+        session._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+    except Exception as error:
+        if not is_spark_error(error):
+            raise
+        return False
+    return True
+
+
+def _read_files(spark: SparkSession, options: Options, read: FileRead) -> DataFrame:
+    columns = read_query(options, read.schema).columns
+    if not read.groups:
+        return spark.createDataFrame([], to_spark(read.schema, columns))
+    root = _open(options).instance.storage.root
+    frames = [_group_frame(spark, root.url_of, read.schema, group) for group in read.groups]
+    whole = reduce(DataFrame.union, frames)
+    return whole if columns is None else whole.select(*map(quote_name, columns))
+
+
+def _group_frame(
+    spark: SparkSession, url_of: Callable[[str], str], schema: Schema, group: FileGroup
+) -> DataFrame:
+    paths = [_as_path(url_of(path)) for path in group.paths]
+    reader = spark.read.schema(to_spark(schema, None)).options(**_READ_OPTIONS)
+    frame = reader.parquet(*paths)
+    return frame if group.regions is None else frame.where(_within(schema, group.regions))
+
+
+def _as_path(url: str) -> str:
+    # Without a scheme, Spark would look in its default file system.
+    return url if "://" in url else f"file://{url}"
+
+
+def _within(schema: Schema, regions: Sequence[Region]) -> Column:
+    """Returns the condition of the rows in any of the regions."""
+    return reduce(lambda a, b: a | b, [_in_region(schema, region) for region in regions])
+
+
+def _in_region(schema: Schema, region: Region) -> Column:
+    pairs = zip(schema.row_keys, region.ranges, strict=True)
+    parts = [part for field, within in pairs for part in _in_range(field, within)]
+    return reduce(lambda a, b: a & b, parts, f.lit(True))
+
+
+def _in_range(field: Field, within: Range) -> list[Column]:
+    key = f.col(quote_name(field.name))
+    parts = []
+    if within.min != smallest_key_value(field):
+        parts.append(key >= f.lit(within.min))
+    if within.max is not None:
+        parts.append(key < f.lit(within.max))
+    return parts
+
+
+@dataclass
+class DriverHold:
+    """Keeps a shared hold while the application runs jobs, because Spark's readers cannot."""
+
+    table: OpenTable
+    hold: SharedHold
+    is_running: Callable[[], bool]
+
+    def start(self) -> None:
+        """Renews the hold in a daemon thread, until it has expired."""
+        name = f"hold of version {self.hold.version} for Spark"
+        period_seconds = self.hold.seconds / _CHECKS_PER_HOLD
+        Renewal(name, self.renew, period_seconds, ends_on=SleeperError).start()
+
+    def renew(self) -> None:
+        """Renews the hold if it is due and a job runs. StateMovedOnError if it has expired."""
+        clock, hold = self.table.instance.clock, self.hold
+        if clock() >= hold.until_ms:
+            raise StateMovedOnError(f"no job of Spark has needed version {hold.version}")
+        if self.is_running():
+            self.hold = take_shared_hold(
+                self.table.state, hold.version, hold.seconds, clock, hold.owner
+            )
+
+
+def _keep(spark: SparkSession, table: OpenTable, hold: SharedHold) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    DriverHold(table, hold, lambda: bool(tracker.getActiveJobsIds())).start()
