@@ -1,16 +1,20 @@
 """The exchange of rows between reading and writing tasks.
 
-A split is read in chunks that fit into memory. Each chunk is sorted and cut at the slots' ranges
-into *pieces*: sorted rows as few, large Arrow messages, so that the cluster moves bytes instead
-of rows. The key of a row and its place in the input determine its task, so a repeated task makes
-the same pieces.
+The rows of a split are distributed over the slots, in *pieces*: rows of one slot as few, large
+Arrow messages, so that the cluster moves bytes instead of rows. Pieces are in no order, because the
+task that receives them sorts all of its rows anyway. The key of a row and its place in the input
+determine its task, so a repeated task makes the same pieces.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sleeper.bulk_import.slots import Slot
 from sleeper.bulk_import.splits import InputSplit, read_split
@@ -20,7 +24,6 @@ from sleeper.datafiles.merge.latest import keep_first, rank_order, refuse_ties
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
-from sleeper.datafiles.write.route import RangeRouter
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.add_files import NewFile
@@ -77,14 +80,15 @@ def new_file_from_json(text: str) -> NewFile:
     return _NEW_FILE.from_json(json.loads(text), "new file")
 
 
-# The rows read, their sorted copy and the engine's sort share the memory.
-_CHUNKS_IN_MEMORY = 8
-_PIECE_BYTES_MAX = 4 * 1024**2
+# The rows that wait for their piece to be full share the memory with those that are read.
+_WAITING_SHARE = 8
+# A piece has at most twice as many.
+_PIECE_BYTES = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Sorted rows for a task as one Arrow message of the table's Arrow schema."""
+    """Rows for a task as one Arrow message of the table's Arrow schema."""
 
     task: int
     rows: int
@@ -98,13 +102,22 @@ def cut_split(
 
     InvalidRequestError names the file, row and field that do not fit.
     """
-    router = RangeRouter([slot.within for slot in slots])
-    chunk_bytes = engine.memory_bytes // _CHUNKS_IN_MEMORY
-    for turn, chunk in enumerate(_chunks(read_split(split, schema), chunk_bytes), start=number):
-        for place, rows in _runs(sort_batches(iter(chunk), schema, engine), router):
-            task = slots[place].task_of(turn)
-            for part in _parts(rows, schema):
-                yield Piece(task, part.num_rows, part.serialize())
+    waiting = [_Waiting() for _ in slots]
+    size = 0
+    starts = pa.array([slot.within.min for slot in slots[1:]], arrow_schema(schema).field(0).type)
+    for batch in read_split(split, schema):
+        for place, rows in distribute(batch, starts):
+            waiting[place].add(rows)
+            size += rows.nbytes
+            if waiting[place].size >= _PIECE_BYTES:
+                size -= waiting[place].size
+                yield from waiting[place].pieces(slots[place], number)
+        if size >= engine.memory_bytes // _WAITING_SHARE:
+            size = 0
+            for slot, each in zip(slots, waiting, strict=True):
+                yield from each.pieces(slot, number)
+    for slot, each in zip(slots, waiting, strict=True):
+        yield from each.pieces(slot, number)
 
 
 def rows_of_pieces(bodies: Iterable[pa.Buffer], schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -114,36 +127,54 @@ def rows_of_pieces(bodies: Iterable[pa.Buffer], schema: Schema) -> Iterator[pa.R
         yield pa.ipc.read_record_batch(body, target)
 
 
-def _chunks(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[list[pa.RecordBatch]]:
-    chunk: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        chunk.append(batch)
-        size += batch.nbytes
-        if size >= bytes_max:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+@dataclass(slots=True)
+class _Waiting:
+    """The rows of a slot that no piece has yet. `turn` counts the pieces that were made."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    size: int = 0
+    turn: int = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.batches.append(rows)
+        self.size += rows.nbytes
+
+    def pieces(self, slot: Slot, number: int) -> Iterator[Piece]:
+        """Yields the rows, if any, in pieces of bounded size. The tasks of a slot take turns."""
+        if not self.batches:
+            return
+        whole = pa.Table.from_batches(self.batches).combine_chunks()
+        count = max(1, whole.nbytes // _PIECE_BYTES)
+        self.batches, self.size = [], 0
+        for part in whole.to_batches(-(-whole.num_rows // count)):
+            yield Piece(slot.task_of(number + self.turn), part.num_rows, part.serialize())
+            self.turn += 1
 
 
-def _runs(batches: Iterator[pa.RecordBatch], router: RangeRouter) -> Iterator[tuple[int, pa.Table]]:
-    """Yields the rows of each range in key order."""
-    place = -1
-    run: list[pa.RecordBatch] = []
-    for batch in batches:
-        for at, rows in router.route(batch):
-            if at != place and run:
-                yield place, pa.Table.from_batches(run)
-                run = []
-            place = at
-            run.append(rows)
-    if run:
-        yield place, pa.Table.from_batches(run)
+def distribute(batch: pa.RecordBatch, starts: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the rows of each slot. `starts` are the ranges' starts, ascending, without the first.
+
+    The slot of each row is found by a binary search, of all rows at once.
+    """
+    places = count_not_after(batch.column(0), starts)
+    counts = np.bincount(places, minlength=len(starts) + 1)
+    order = np.argsort(places, kind="stable")
+    ends = np.cumsum(counts)
+    for place in np.flatnonzero(counts).tolist():
+        # A copy of each, because rows that wait must not keep the whole batch.
+        yield place, batch.take(pa.array(order[ends[place] - counts[place] : ends[place]]))
 
 
-def _parts(run: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Cuts a run into parts of bounded size. Columns are plain, because views keep other rows."""
-    plain = run.cast(arrow_schema(schema)).combine_chunks()
-    rows = max(1, _PIECE_BYTES_MAX * plain.num_rows // max(plain.nbytes, 1))
-    yield from plain.to_batches(rows)
+def count_not_after(keys: pa.Array, starts: pa.Array) -> npt.NDArray[Any]:
+    """Returns for each key the number of starts that are not greater, by a binary search."""
+    found = np.zeros(len(keys), np.int32)
+    step = 1 << max(len(starts).bit_length() - 1, 0)
+    while step and len(starts):
+        probed = found + (step - 1)
+        is_inside = probed < len(starts)
+        candidates = starts.take(pa.array(np.minimum(probed, len(starts) - 1)))
+        is_reached = pc.greater_equal(keys, candidates).to_numpy(zero_copy_only=False)
+        found += np.where(is_reached & is_inside, step, 0).astype(np.int32)
+        step //= 2
+    # The sort of 16 bit numbers takes linear time.
+    return found.astype(np.uint16 if len(starts) < 2**16 else np.int32)
