@@ -66,7 +66,7 @@ class AdjunctStack(cdk.NestedStack):
             cluster=network.cluster,
             task_definition=definition,
             desired_count=deployment.get(ADJUNCT_TASKS),
-            assign_public_ip=False,
+            assign_public_ip=network.has_public_addresses,
             vpc_subnets=ec2.SubnetSelection(subnets=subnets),
             security_groups=[network.group],
             # The old tasks serve until the new ones have started.

@@ -13,7 +13,13 @@ from sleeper.properties.deployed import (
     TASK_SUBNETS,
 )
 from sleeper.properties.deployment import ADAPTER_SECRETS
-from sleeper.properties.instance import SUBNETS, VPC, OptionalStack
+from sleeper.properties.instance import (
+    NETWORK_ENDPOINTS,
+    OPTIONAL_STACKS,
+    SUBNETS,
+    VPC,
+    OptionalStack,
+)
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.endpoint_policy import (
     bound_images,
@@ -26,12 +32,21 @@ from stacks.constructs.endpoint_policy import (
 from stacks.deployment import Deployment
 
 _EMR_STACKS = (OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR)
+_PLATFORMS = (
+    OptionalStack.BULK_IMPORT_EMR_SERVERLESS,
+    OptionalStack.BULK_IMPORT_EMR,
+    OptionalStack.BULK_IMPORT_PERSISTENT_EMR,
+    OptionalStack.BULK_IMPORT_EKS,
+)
 _ZONES = 2
 _ADDRESSES = "10.0.0.0/16"
 
 
 class NetworkStack(cdk.NestedStack):
-    """The network of tasks. Lambdas run outside of it."""
+    """The network of tasks. Lambdas run outside of it.
+
+    Tasks either reach AWS services by interface endpoints, or have public addresses.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
@@ -42,11 +57,13 @@ class NetworkStack(cdk.NestedStack):
             raise InvalidRequestError(
                 f"property {unset.name} is not set: set {VPC.name} and {SUBNETS.name} together"
             )
+        self.has_public_addresses = not given and not deployment.get(NETWORK_ENDPOINTS)
         if given:
             vpc = _given_vpc(self, given, subnets)
         else:
             vpc = _made_vpc(self, deployment)
-            subnets = tuple(subnet.subnet_id for subnet in vpc.isolated_subnets)
+            chosen = vpc.public_subnets if self.has_public_addresses else vpc.isolated_subnets
+            subnets = tuple(subnet.subnet_id for subnet in chosen)
             deployment.record(NETWORK_VPC, vpc.vpc_id)
         self.vpc, self.subnets = vpc, list(subnets)
         self.group = group = ec2.SecurityGroup(
@@ -81,7 +98,11 @@ def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.I
 
 
 def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
-    """Returns a VPC without internet access, whose endpoints reach the AWS services."""
+    """Returns a VPC without NAT gateways, whose tasks reach the AWS services."""
+    has_endpoints = deployment.get(NETWORK_ENDPOINTS)
+    isolated = _subnets("tasks", ec2.SubnetType.PRIVATE_ISOLATED)
+    # The isolated ones stay, so that a deployment can change the property.
+    public = [] if has_endpoints else [_subnets("public", ec2.SubnetType.PUBLIC)]
     vpc = ec2.Vpc(
         scope,
         "Vpc",
@@ -90,17 +111,35 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
         max_azs=_ZONES,
         nat_gateways=0,
         restrict_default_security_group=False,
-        subnet_configuration=[
-            ec2.SubnetConfiguration(
-                name="tasks", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=20
-            )
-        ],
+        subnet_configuration=[isolated, *public],
     )
     objects = vpc.add_gateway_endpoint("Objects", service=ec2.GatewayVpcEndpointAwsService.S3)
     items = vpc.add_gateway_endpoint("Items", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
     bound_objects(objects)
     bound_tables(items, deployment)
     acknowledge(vpc, "VPC7", "the network has no ingress and reaches only AWS services")
+    if has_endpoints:
+        _add_endpoints(scope, vpc, deployment)
+    else:
+        _check_platforms(deployment)
+    return vpc
+
+
+def _subnets(name: str, kind: ec2.SubnetType) -> ec2.SubnetConfiguration:
+    public = {"map_public_ip_on_launch": False} if kind is ec2.SubnetType.PUBLIC else {}
+    return ec2.SubnetConfiguration(name=name, subnet_type=kind, cidr_mask=20, **public)
+
+
+def _check_platforms(deployment: Deployment) -> None:
+    for platform in _PLATFORMS:
+        if deployment.has(platform):
+            raise InvalidRequestError(
+                f"property {NETWORK_ENDPOINTS.name} is false, but {platform.value} needs the "
+                f"endpoints (expected true, {VPC.name}, or {OPTIONAL_STACKS.name} without it)"
+            )
+
+
+def _add_endpoints(scope: Construct, vpc: ec2.Vpc, deployment: Deployment) -> None:
     group = ec2.SecurityGroup(
         scope,
         "Endpoints",
@@ -121,4 +160,3 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     if deployment.has(OptionalStack.ADAPTERS) and deployment.get(ADAPTER_SECRETS):
         bound_secrets(add("Secrets", ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER))
     bound_queues(add("Queues", ec2.InterfaceVpcEndpointAwsService.SQS), deployment)
-    return vpc

@@ -1,7 +1,7 @@
 """Contract of task launchers, for ECS (moto) and the fake of the handlers' tests."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import boto3
@@ -98,6 +98,14 @@ def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
     network = requests[0]["networkConfiguration"]["awsvpcConfiguration"]
     assert network["assignPublicIp"] == "DISABLED"
     assert (len(network["subnets"]), len(network["securityGroups"])) == (1, 1)
+
+
+def test_tasks_of_a_network_without_endpoints_have_public_addresses(
+    ecs_launcher: EcsTaskLauncher,
+) -> None:
+    public = replace(ecs_launcher, has_public_addresses=True)
+    network = public._request(1)["networkConfiguration"]["awsvpcConfiguration"]
+    assert network["assignPublicIp"] == "ENABLED"
 
 
 def test_tasks_of_other_families_are_not_counted(ecs: Any, ecs_launcher: EcsTaskLauncher) -> None:

@@ -58,6 +58,7 @@ from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
+    NETWORK_VPC,
     QUERY_RESULTS_BUCKET,
     QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER_TABLE,
@@ -75,6 +76,7 @@ from sleeper.properties.deployed import (
 )
 from sleeper.properties.instance import (
     ID,
+    NETWORK_ENDPOINTS,
     OPTIONAL_STACKS,
     QUERY_TRACKER_DAYS,
     SPILL_DIRECTORY,
@@ -321,12 +323,14 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
     if kind is JobKind.ADAPTER:
         subnets = properties.get(ADAPTER_TASK_SUBNETS)
         groups = properties.get(ADAPTER_TASK_SECURITY_GROUPS)
+    is_created = properties.get(NETWORK_VPC) is not None and subnets == properties.get(TASK_SUBNETS)
     return EcsTaskLauncher(
         aws_client("ecs"),
         deployed_value(properties, TASK_CLUSTER),
         deployed_value(properties, _TASK_DEFINITIONS[kind]),
         subnets,
         groups,
+        has_public_addresses=is_created and not properties.get(NETWORK_ENDPOINTS),
     )
 
 

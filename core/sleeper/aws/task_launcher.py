@@ -24,6 +24,7 @@ class EcsTaskLauncher:
     task_definition: str
     subnets: Sequence[str]
     security_groups: Sequence[str]
+    has_public_addresses: bool = False
 
     def running(self) -> int:
         """See the port. It counts tasks of all revisions of the task definition."""
@@ -66,7 +67,7 @@ class EcsTaskLauncher:
                 "awsvpcConfiguration": {
                     "subnets": list(self.subnets),
                     "securityGroups": list(self.security_groups),
-                    "assignPublicIp": "DISABLED",
+                    "assignPublicIp": "ENABLED" if self.has_public_addresses else "DISABLED",
                 }
             },
         }
