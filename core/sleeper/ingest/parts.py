@@ -125,6 +125,7 @@ def write_part(
             target.start.ms,
             target.files,
             engine.threads,
+            folder,
         )
         rows = gathered.in_order(replace(engine, spill_folder=folder))
         return new_files(write_sorted(rows, where, target.strategy))

@@ -307,6 +307,7 @@ class StagedRows:
             self.start.ms,
             table.files,
             table.engine.threads,
+            table.engine.spill_folder,
         )
         rows = self.gathered.in_order(table.engine)
         on_rows = (progress or _NO_PROGRESS).rows_written

@@ -45,6 +45,24 @@ class ColumnLayout:
     codec: str
 
 
+# A dictionary of rarely repeated values costs the reader memory and time, so a column continues
+# without one beyond half a page.
+_DICTIONARIES_PER_PAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimits:
+    """The maximum size of a page. The pages of all columns have the same rows if rows limit it."""
+
+    bytes: int
+    rows: int
+
+    @property
+    def dictionary_bytes(self) -> int:
+        """The maximum size of a dictionary, which a reader of one page reads too."""
+        return self.bytes // _DICTIONARIES_PER_PAGE
+
+
 # Twice as many rows would take a tenth of the time of an ingest into small files.
 _SAMPLE_ROWS = 4_096
 _DISTINCT_SHARE_MAX = 1 / 3

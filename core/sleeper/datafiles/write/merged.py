@@ -9,7 +9,6 @@ iterators, and those with inputs on S3. A file for S3 is uploaded when it is com
 
 import contextlib
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,37 +16,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import datafusion
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame, udf
-from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
+from datafusion.dataframe import ParquetWriterOptions
 
-from sleeper.datafiles.arrow import FIELD_ID, as_light_views, file_schema, view_schema
+from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
-from sleeper.datafiles.engine.session import EngineSettings, engine_url
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.latest import NO_LIMIT
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
-from sleeper.datafiles.remote.file_end import section_ends
-from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
 from sleeper.datafiles.sidecars.key_filter import Hashes, hash_expression
-from sleeper.datafiles.write.file import (
-    DICTIONARIES_PER_PAGE,
-    ROW_GROUP_BYTES_MAX,
-    FileSettings,
+from sleeper.datafiles.write.engine_file import (
+    make_durable,
+    with_field_ids,
+    write_frame,
+    writer_options,
 )
+from sleeper.datafiles.write.file import ROW_GROUP_BYTES_MAX, FileSettings
 from sleeper.datafiles.write.key_facts import KeyFacts
-from sleeper.datafiles.write.layout import ColumnLayout, Encoding
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
-from sleeper.errors import DataError, SleeperError, UnavailableError
+from sleeper.errors import DataError, SleeperError
 from sleeper.files import SIDECAR_SUFFIXES, DataFile, new_data_path
 from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.storage.bucket import is_s3_url
-from sleeper.storage.disk import sync_folder
 
 _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
@@ -126,21 +122,6 @@ class KeyTap:
         if precedes(last, first) or (self._last is not None and precedes(first, self._last)):
             raise DataError(f"rows are out of order: {first!r} to {last!r} after {self._last!r}")
         self._last = last
-
-
-_STATISTICS_BYTES = 64
-_WRITE_BATCH_ROWS_MAX = 1024
-# Spark reads DELTA_BYTE_ARRAY in parts of a file only if this tells a version from 1.8.0 on.
-_CREATED_BY = f"datafusion version {datafusion.__version__}"
-_READ_BYTES = 1024 * 1024
-# The names of DataFusion for Arrow's codecs, with Arrow's default levels.
-_CODECS = {
-    "none": "uncompressed",
-    "zstd": "zstd(1)",
-    "gzip": "gzip(9)",
-    "brotli": "brotli(8)",
-    "lz4": "lz4_raw",
-}
 
 
 def write_merge(
@@ -228,10 +209,12 @@ def _write_by_engine(
     try:
         with place:
             with tap:
-                options = _writer_options(target.settings, target.schema, first)
+                rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
+                layouts = target.settings.choose_layout(rows, target.schema)
+                options = writer_options(layouts, target.settings.pages, first.rows)
                 _write_tapped(plan.frame, target.schema, tap, local, options)
             check_files_exist([each.url for each in plan.inputs])
-            size, checksum = _make_durable(local, facts.rows)
+            size, checksum = make_durable(local, facts.rows)
         sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
@@ -242,73 +225,12 @@ def _write_by_engine(
     return DataFile(path, facts.rows, size, smallest, largest, version, sidecars)
 
 
-def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
-    """Selects the table's columns with the field ids that DataFusion writes to the file."""
-    ids = ((f.name, f.metadata[FIELD_ID.encode()].decode()) for f in file_schema(schema))
-    return frame.select(*(column(name).alias(name, {FIELD_ID: id_}) for name, id_ in ids))
-
-
 def _write_tapped(
     frame: DataFrame, schema: Schema, tap: KeyTap, path: Path, options: ParquetWriterOptions
 ) -> None:
     try:
-        with engine_errors():
-            with_field_ids(tap.above(frame), schema).write_parquet_with_options(
-                engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
-            )
+        write_frame(with_field_ids(tap.above(frame), schema), path, options)
     except SleeperError:
         if tap.error is not None:
             raise tap.error from None
         raise
-
-
-def _writer_options(
-    settings: FileSettings, schema: Schema, first: _FirstRowGroup
-) -> ParquetWriterOptions:
-    """Returns DataFusion's options for the layout of `DataFileWriter`."""
-    rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
-    layouts = settings.choose_layout(rows, schema)
-    return ParquetWriterOptions(
-        created_by=_CREATED_BY,
-        compression=_codec(settings.compression_codec),
-        data_pagesize_limit=settings.page_bytes,
-        data_page_row_count_limit=settings.page_rows_max,
-        # The writer ends pages between such batches only.
-        write_batch_size=min(settings.page_rows_max, _WRITE_BATCH_ROWS_MAX),
-        dictionary_page_size_limit=settings.page_bytes // DICTIONARIES_PER_PAGE,
-        max_row_group_size=first.rows,
-        statistics_truncate_length=_STATISTICS_BYTES,
-        # The stored schema would have views.
-        skip_arrow_metadata=True,
-        column_specific_options={each.path: _column_options(each) for each in layouts},
-    )
-
-
-def _column_options(layout: ColumnLayout) -> ParquetColumnOptions:
-    codec = _codec(layout.codec)
-    if layout.encoding is Encoding.DICTIONARY:
-        return ParquetColumnOptions(dictionary_enabled=True, compression=codec)
-    return ParquetColumnOptions(
-        dictionary_enabled=False, encoding=layout.encoding.value, compression=codec
-    )
-
-
-def _codec(name: str) -> str:
-    return _CODECS.get(name, name)
-
-
-def _make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
-    """Syncs a file of `rows` rows and its folder to disk. Returns its bytes and checksum."""
-    try:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            metadata = pq.read_metadata(path)
-            parts = iter(lambda: file.read(_READ_BYTES), b"")
-            checksum = checksum_in_sections(parts, section_ends(metadata))
-            size = file.tell()
-        sync_folder(path.parent)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error}") from error
-    if metadata.num_rows != rows:
-        raise DataError(f"wrote {metadata.num_rows} rows (expected {rows})")
-    return size, checksum

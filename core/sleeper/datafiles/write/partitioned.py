@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.file import KEPT_BYTES_MAX, DataFileWriter, FileSettings
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import SleeperError
 from sleeper.files import (
@@ -34,8 +35,6 @@ _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 _FINISHERS = 4
 _FINISHING_MAX = 8
-# The bytes that an open file keeps until a row group is full.
-_KEPT_BYTES_PER_FILE = 64 * 1024**2
 _KEPT_BYTES_MAX = 512 * 1024**2
 
 
@@ -48,7 +47,7 @@ class FileStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """The table, leaves and run of a write."""
+    """The table, leaves and run of a write. Files are in `folder` until they are uploaded."""
 
     root: DataRoot
     table_id: str
@@ -57,6 +56,7 @@ class WriteTarget:
     run_start_ms: int
     settings: FileSettings = field(default_factory=FileSettings)
     threads: int = 2
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,9 @@ class _OpenFile:
         self._turn_rows = 0
 
         def make() -> DataFileWriter:
-            writer = DataFileWriter(target.root, path, target.schema, target.settings)
+            writer = DataFileWriter(
+                target.root, path, target.schema, target.settings, target.folder
+            )
             lanes.paths.append(path)
             return writer
 
@@ -177,7 +179,7 @@ class _OpenFile:
     @property
     def kept_bytes(self) -> int:
         """The maximum of the file's bytes in memory."""
-        return min(self._bytes, _KEPT_BYTES_PER_FILE)
+        return min(self._bytes, KEPT_BYTES_MAX)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._bytes += rows.nbytes
@@ -188,7 +190,11 @@ class _OpenFile:
 
     def finish(self) -> "Future[DataFile]":
         self._submit()
+        self._turns.append(self._lanes.submit(self._lane, self._encode))
         return self._lanes.finish(self._finish)
+
+    def _encode(self) -> None:
+        self._writer.result().encode()
 
     def _finish(self) -> DataFile:
         for turn in self._turns:

@@ -1,0 +1,113 @@
+"""Writes the rows of a frame of the engine as a Parquet file with a given layout.
+
+The engine's writer encodes columns in parallel, and is faster than Arrow's if pages are small:
+162 instead of 260 processor nanoseconds for a row of two texts and a number in pages of 512 rows.
+Its files have no page checksums.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import datafusion
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datafusion import DataFrame, SessionConfig, SessionContext
+from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
+
+from sleeper.datafiles.arrow import FIELD_ID, file_schema
+from sleeper.datafiles.engine.errors import engine_errors
+from sleeper.datafiles.engine.expression import column
+from sleeper.datafiles.engine.session import engine_url
+from sleeper.datafiles.remote.file_end import section_ends
+from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
+from sleeper.datafiles.write.layout import ColumnLayout, Encoding, PageLimits
+from sleeper.errors import DataError, UnavailableError
+from sleeper.schema.model import Schema
+from sleeper.storage.disk import sync_folder
+
+_STATISTICS_BYTES = 64
+_WRITE_BATCH_ROWS_MAX = 1024
+# Spark reads DELTA_BYTE_ARRAY in parts of a file only if this tells a version from 1.8.0 on.
+_CREATED_BY = f"datafusion version {datafusion.__version__}"
+_READ_BYTES = 1024 * 1024
+# The names of DataFusion for Arrow's codecs, with Arrow's default levels.
+_CODECS = {
+    "none": "uncompressed",
+    "zstd": "zstd(1)",
+    "gzip": "gzip(9)",
+    "brotli": "brotli(8)",
+    "lz4": "lz4_raw",
+}
+
+
+def writer_options(
+    layouts: Sequence[ColumnLayout], pages: PageLimits, group_rows: int
+) -> ParquetWriterOptions:
+    """Returns DataFusion's options for this layout, with `group_rows` rows in a row group."""
+    return ParquetWriterOptions(
+        created_by=_CREATED_BY,
+        data_pagesize_limit=pages.bytes,
+        data_page_row_count_limit=pages.rows,
+        # The writer ends pages between such batches only.
+        write_batch_size=min(pages.rows, _WRITE_BATCH_ROWS_MAX),
+        dictionary_page_size_limit=pages.dictionary_bytes,
+        max_row_group_size=group_rows,
+        statistics_truncate_length=_STATISTICS_BYTES,
+        # The stored schema would have views.
+        skip_arrow_metadata=True,
+        column_specific_options={each.path: _column_options(each) for each in layouts},
+    )
+
+
+def _column_options(layout: ColumnLayout) -> ParquetColumnOptions:
+    codec = _CODECS.get(layout.codec, layout.codec)
+    if layout.encoding is Encoding.DICTIONARY:
+        return ParquetColumnOptions(dictionary_enabled=True, compression=codec)
+    return ParquetColumnOptions(
+        dictionary_enabled=False, encoding=layout.encoding.value, compression=codec
+    )
+
+
+def write_batches(
+    batches: Sequence[pa.RecordBatch], schema: Schema, path: Path, options: ParquetWriterOptions
+) -> None:
+    """Writes batches of the table's `view_schema` to a local file, in their order."""
+    session = SessionContext(
+        SessionConfig()
+        .with_target_partitions(1)
+        # Any further node might divide the rows among partitions.
+        .set("datafusion.optimizer.enable_round_robin_repartition", "false")
+    )
+    write_frame(with_field_ids(session.create_dataframe([list(batches)]), schema), path, options)
+
+
+def write_frame(frame: DataFrame, path: Path, options: ParquetWriterOptions) -> None:
+    """Writes a frame to a local file. Raises only errors of `sleeper.errors`."""
+    with engine_errors():
+        frame.write_parquet_with_options(
+            engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
+        )
+
+
+def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Selects the table's columns with the field ids that DataFusion writes to the file."""
+    ids = ((f.name, f.metadata[FIELD_ID.encode()].decode()) for f in file_schema(schema))
+    return frame.select(*(column(name).alias(name, {FIELD_ID: id_}) for name, id_ in ids))
+
+
+def make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
+    """Syncs a file of `rows` rows and its folder to disk. Returns its bytes and checksum."""
+    try:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            metadata = pq.read_metadata(path)
+            parts = iter(lambda: file.read(_READ_BYTES), b"")
+            checksum = checksum_in_sections(parts, section_ends(metadata))
+            size = file.tell()
+        sync_folder(path.parent)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error}") from error
+    if metadata.num_rows != rows:
+        raise DataError(f"wrote {metadata.num_rows} rows (expected {rows})")
+    return size, checksum
