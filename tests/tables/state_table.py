@@ -21,6 +21,7 @@ from sleeper.partitions.partition import (
     tree_from_split_points,
 )
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, schema_to_json
+from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.reading.newest_queries import Hold
@@ -161,12 +162,14 @@ class StateTable(TableBuilder):
         if self.mode == "embedded":
             database = Database(self.folder / "state.db")
             log = FaultyLog(SqliteTransactionLog(database))
+            queue = CommitQueue(database.lock_path)
         else:
+            queue = None
             database = Database(self.folder / f"copy-{next(_unique)}.db", durable=False)
             log = FaultyLog(self.remote_log(objects))
         if not hasattr(self, "log"):
             self.log = log
-        return StateStore(database, log, self.clock, snapshots)
+        return StateStore(database, log, self.clock, snapshots, queue)
 
     def remote_log(self, objects: ObjectStore) -> TransactionLog:
         if self.make_log is not None:

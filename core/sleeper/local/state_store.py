@@ -11,6 +11,7 @@ from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database, translated_errors
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
@@ -161,7 +162,8 @@ def open_state_store(
         raise UnavailableError(f"{path.parent}: {error}") from error
     database = Database(path)
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
-    return StateStore(database, SqliteTransactionLog(database), clock, snapshots)
+    queue = CommitQueue(database.lock_path)
+    return StateStore(database, SqliteTransactionLog(database), clock, snapshots, queue)
 
 
 def install_state(path: Path, state: Path) -> None:

@@ -8,8 +8,9 @@ can still be read. A *hold* is an expiring claim on a version; a *follower* is a
 reader of changes with a cursor; a *state snapshot* is a copy of the fold in the
 object store.
 
-Data flows: `StateStore.commit` -> `group_commit` (one entry) -> validate and apply each
-transaction on the fold -> the log's conditional append -> SQLite COMMIT.
+Data flows: `StateStore.commit` -> `group_commit` (callers of threads and processes) ->
+`entry_commit` (one entry): validate and apply each transaction on the fold -> the log's
+conditional append -> SQLite COMMIT.
 `StateStore.reading` -> catch up from the log -> one SQLite read transaction, with
 the queries in `reading/`.
 

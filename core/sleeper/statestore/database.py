@@ -1,6 +1,5 @@
 """A SQLite file with one writer and many readers, among threads and processes."""
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -9,16 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sleeper.errors import DataError, UnavailableError
+from sleeper.statestore.write_lock import WriteLock
 
 _BUSY_TIMEOUT_SECONDS = 60.0
 _TRUNCATION_MS_MAX = 200
 _CACHE_KIB = 16_384
 _CHECKPOINT_PAGES = 4_000
 _CACHED_STATEMENTS = 256
+
+C = TypeVar("C", bound=sqlite3.Connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ def lacks_room(error: sqlite3.OperationalError) -> bool:
 
 
 class _Connection(sqlite3.Connection):
+    """A connection of this module."""
+
+
+class _ReadingConnection(_Connection):
     """A connection that tracks its open cursors.
 
     An unfinished cursor keeps the read snapshot open past the ROLLBACK, so the next reader of the
@@ -95,9 +101,11 @@ class Database:
         self._durable = durable
         self._writer_lock = threading.RLock()
         self._writer: sqlite3.Connection | None = None
-        self._lock_file: int | None = None
+        self.lock_path = path.with_name(f"{path.name}.lock")
+        self._lock = WriteLock(self.lock_path)
+        self._is_locked = False
         self._writing_thread: int | None = None
-        self._idle_readers: list[_Connection] = []
+        self._idle_readers: list[_ReadingConnection] = []
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -110,7 +118,8 @@ class Database:
                 assert self._writer is not None
                 yield self._writer
                 return
-            with translated_errors(self.path), self._locked() as connection:
+            with translated_errors(self.path), self.locked():
+                connection = self._open_writer()
                 connection.execute("BEGIN IMMEDIATE")
                 self._writing_thread = threading.get_ident()
                 try:
@@ -170,8 +179,8 @@ class Database:
     @contextmanager
     def exclusively(self) -> Iterator[sqlite3.Connection]:
         """Yields the writer's connection under the lock, without a transaction."""
-        with self._writer_lock, translated_errors(self.path), self._locked() as connection:
-            yield connection
+        with self._writer_lock, translated_errors(self.path), self.locked():
+            yield self._open_writer()
 
     def vacuum(self) -> bool:
         """Rewrites the file without the remains of deleted rows, and empties its -wal file.
@@ -190,26 +199,47 @@ class Database:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
-            if self._lock_file is not None:
-                os.close(self._lock_file)
-                self._lock_file = None
+            self._lock.close()
 
     @contextmanager
-    def _locked(self) -> Iterator[sqlite3.Connection]:
-        try:
-            if self._lock_file is None:
-                self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
-        except OSError as error:
-            raise UnavailableError(f"{self.path}.lock: {error}") from error
-        try:
-            if self._writer is None:
-                self._writer = self._connect()
-            yield self._writer
-        finally:
-            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+    def try_locking(self) -> Iterator[bool]:
+        """Takes the lock for several transactions; yields False if another process has it."""
+        with self._writer_lock:
+            if self._is_locked:
+                yield True
+                return
+            if not self._lock.try_acquire():
+                yield False
+                return
+            with self._held():
+                yield True
 
-    def _reader(self) -> _Connection:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Takes the lock for several transactions, after the processes that wait for it."""
+        with self._writer_lock:
+            if self._is_locked:
+                yield
+                return
+            self._lock.acquire()
+            with self._held():
+                yield
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self._is_locked = True
+        try:
+            yield
+        finally:
+            self._is_locked = False
+            self._lock.release()
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = self._connect(_Connection)
+        return self._writer
+
+    def _reader(self) -> _ReadingConnection:
         try:
             return self._idle_readers.pop()
         except IndexError:
@@ -218,22 +248,22 @@ class Database:
         if source is not None:
             return self._connect_read_only(*source)
         try:
-            return self._connect()
+            return self._connect(_ReadingConnection)
         except sqlite3.OperationalError as error:
             source = read_only_source(self.path, is_full=True)
             if source is None or not lacks_room(error):
                 raise
             return self._connect_read_only(*source)
 
-    def _connect_read_only(self, uri: str, frozen: FrozenFile | None) -> _Connection:
+    def _connect_read_only(self, uri: str, frozen: FrozenFile | None) -> _ReadingConnection:
         connection = sqlite3.connect(
-            uri, isolation_level=None, check_same_thread=False, factory=_Connection, uri=True
+            uri, isolation_level=None, check_same_thread=False, factory=_ReadingConnection, uri=True
         )
         connection.frozen = frozen
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
-    def _connect(self) -> _Connection:
+    def _connect(self, factory: type[C]) -> C:
         create_file(self.path)
         connection = sqlite3.connect(
             self.path,
@@ -241,7 +271,7 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
-            factory=_Connection,
+            factory=factory,
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")

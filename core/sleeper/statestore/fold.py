@@ -58,6 +58,8 @@ class Fold:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        # Rows that `rows.find_partition` read, until a partition changes.
+        self.partition_rows: dict[str, Any] = {}
         self._ids_added = 0
         self._first_number: int | None = None
         (
@@ -101,6 +103,7 @@ class Fold:
         """Undoes all changes since `save` returned the point."""
         self.connection.execute("ROLLBACK TO saved")
         vars(self).update(saved)
+        self.partition_rows.clear()
 
     def row(self, sql: str, parameters: Any = ()) -> Any:
         """Returns the first row of a query, or None."""

@@ -12,6 +12,8 @@ from sleeper.schema.model import Key, precedes
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import bound_columns, path_hash, range_columns
 
+_PARTITION_ROWS_MAX = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
@@ -41,12 +43,27 @@ def region_columns(region: Region) -> dict[str, Any]:
 
 def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None:
     """Returns the partition of that id, leaf or not; None if there never was one."""
-    found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
-    return found and PartitionRow(found[0], found[1], region_from_columns(found[2:]))
+    row: PartitionRow | None = fold.partition_rows.get(partition_id)
+    if row is None:
+        found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
+        if found is None:
+            return None
+        if len(fold.partition_rows) >= _PARTITION_ROWS_MAX:
+            fold.partition_rows.clear()
+        row = PartitionRow(found[0], found[1], region_from_columns(found[2:]))
+        fold.partition_rows[partition_id] = row
+    return row
+
+
+def mark_split(fold: Fold, partition_key: int) -> None:
+    """Makes the leaf an inner partition at the transaction being applied."""
+    fold.partition_rows.clear()
+    fold.run("UPDATE partitions SET split = ? WHERE key = ?", (fold.next_number, partition_key))
 
 
 def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -> int:
     """Adds the partition at the transaction being applied; returns its key."""
+    fold.partition_rows.clear()
     number = fold.next_number
     split = None if partition.is_leaf else number
     row: dict[str, Any] = {

@@ -9,12 +9,14 @@ from typing import TypeVar
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
+from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database, translated_errors
+from sleeper.statestore.entry_commit import catch_up
 from sleeper.statestore.exports import LoggedExport, LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
-from sleeper.statestore.group_commit import GroupCommitter, catch_up
+from sleeper.statestore.group_commit import GroupCommitter
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
@@ -38,7 +40,8 @@ class StateStore:
     """The state of one table. Thread-safe; each process opens its own.
 
     `database` holds the fold; `log` either lives in it too (a local instance) or
-    elsewhere (then the fold is a copy that follows it). Errors are of `sleeper.errors`.
+    elsewhere (then the fold is a copy that follows it). Processes that share the database pass
+    a `queue`, to share commits too. Errors are of `sleeper.errors`.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class StateStore:
         log: TransactionLog,
         clock: Clock = system_clock,
         snapshots: SnapshotStore | None = None,
+        queue: CommitQueue | None = None,
     ) -> None:
         self._database = database
         self._log = log
@@ -59,7 +63,7 @@ class StateStore:
         if not is_current:
             with database.writing() as connection:
                 create_tables(connection)
-        self._committer = GroupCommitter(database, log, clock)
+        self._committer = GroupCommitter(database, log, clock, queue)
 
     def commit(self, *transactions: Transaction) -> list[Outcome]:
         """Commits each valid transaction, in order. Returns one outcome each. Durable on return.
@@ -221,6 +225,7 @@ class StateStore:
 
     def close(self) -> None:
         """Closes the files. Later uses reopen them."""
+        self._committer.close()
         self._database.close()
 
     def _refresh(self) -> None:

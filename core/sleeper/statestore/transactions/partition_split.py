@@ -15,6 +15,7 @@ from sleeper.statestore.rows import (
     find_partition,
     insert_partition,
     insert_reference,
+    mark_split,
     remove_reference,
 )
 from sleeper.statestore.transactions.transaction import (
@@ -58,7 +59,7 @@ class SplitPartition(Transaction):
     def apply(self, fold: Fold) -> None:
         leaf = find_partition(fold, self.partition_id)
         assert leaf is not None
-        fold.run("UPDATE partitions SET split = ? WHERE key = ?", (fold.next_number, leaf.key))
+        mark_split(fold, leaf.key)
         fold.run("DELETE FROM unsplittable WHERE partition = ?", (leaf.key,))
         keys = {self.partition_id: leaf.key}
         for partition in self.descendants:
