@@ -1,5 +1,6 @@
 """Parses columns of text, such as those of CSV and JSON lines."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import functions
@@ -12,7 +13,11 @@ from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, type_name
 from sleeper.schema.model import Field as SchemaField
 
+TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
+"""The types whose values are text in JSON."""
+
 DECIMAL_DIGITS_MAX = 38
+_LOWER_CASE = 0x20
 _DECIMAL_TEXT = (
     rf"^[+-]?(\d{{1,{DECIMAL_DIGITS_MAX}}}(\.\d{{0,{DECIMAL_DIGITS_MAX}}})?"
     rf"|\.\d{{1,{DECIMAL_DIGITS_MAX}}})([eE][+-]?\d{{1,3}})?$"
@@ -75,10 +80,18 @@ def _parse_booleans(column: pa.Array) -> pa.Array:
 
 def _parse_integers(column: pa.Array, target: FieldType) -> pa.Array:
     parsed = column.cast(arrow_type(target))
-    # Arrow reads 0x10 as 16.
-    if pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py():
+    # Arrow reads 0x10 as 16. Most columns have no such byte at all.
+    if _has_x(column) and pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py():
         raise UnfitError("expected an integer in decimal digits")
     return parsed
+
+
+def _has_x(column: pa.Array) -> bool:
+    content = column.buffers()[2] if pa.types.is_string(column.type) else None
+    if content is None:
+        return True
+    letters = np.frombuffer(content, np.uint8) | _LOWER_CASE
+    return bool((letters == ord("x")).any())
 
 
 def _parse_decimals(column: pa.Array, target: DecimalType) -> pa.Array:

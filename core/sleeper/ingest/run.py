@@ -165,6 +165,7 @@ def ingest_files(
                 line_bytes_max=table.engine.line_bytes_max,
                 operations=operations,
                 enrichment=enrichment,
+                threads=table.engine.threads,
             )
             _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:

@@ -3,8 +3,8 @@
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_block
-from sleeper.datafiles.text_values import parse_values
+from sleeper.datafiles.sources.json_rows import NOT_ROWS, parse_block
+from sleeper.datafiles.text_values import TEXT_IN_JSON, parse_values
 from sleeper.errors import DataError
 from sleeper.schema.model import FieldType, Schema
 

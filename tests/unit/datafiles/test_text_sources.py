@@ -34,7 +34,7 @@ def read_rows(
 def test_too_long_json_line_is_refused_with_file_and_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(text, "_LINES_BYTES", 100)
     path = tmp_path / name
     longest = '{"id": 1, "v": "%s"}' % ("x" * 982)
     content = f"{longest}\n\n{longest}\n".encode()
@@ -64,8 +64,8 @@ def test_too_long_line_is_not_read_completely(tmp_path: Path) -> None:
 
     stream = gzip.GzipFile(fileobj=CountingFile(path.read_bytes()))
     with pytest.raises(InvalidRequestError, match="line 1: "):
-        list(text._blocks_of_lines(stream, path, 1000))  # type: ignore[arg-type]
-    assert stream.tell() <= text._BLOCK_BYTES
+        list(text._line_blocks(stream, path, 1000))  # type: ignore[arg-type]
+    assert stream.tell() <= text._LINES_BYTES
 
 
 @pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])

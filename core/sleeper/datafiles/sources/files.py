@@ -45,12 +45,18 @@ ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
 """Returns a column as the field's type, and the reasons of rows that do not fit."""
 
 
+GZIP_SUFFIX, ZSTD_SUFFIX = ".gz", ".zst"
+_COMPRESSIONS = ("", GZIP_SUFFIX, ZSTD_SUFFIX)
+
+
 class SourceFormat(Enum):
     """Formats that can be ingested; the value lists the file name endings."""
 
     PARQUET = (".parquet",)
-    CSV = (".csv", ".csv.gz")
-    JSON_LINES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+    CSV = tuple(f".csv{each}" for each in _COMPRESSIONS)
+    JSON_LINES = tuple(
+        f".{name}{each}" for each in _COMPRESSIONS for name in ("json", "jsonl", "ndjson")
+    )
 
 
 @dataclass(slots=True)
@@ -164,6 +170,7 @@ class RowChecker:
     is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
     batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
+    `threads` parse a text file.
     """
 
     schema: Schema
@@ -176,6 +183,7 @@ class RowChecker:
     ignores_extra_columns: bool = False
     operations: Operations | None = None
     enrichment: RowEnrichment | None = None
+    threads: int = 1
     _checked: Schema = field(init=False)
     _target: pa.Schema = field(init=False)
 

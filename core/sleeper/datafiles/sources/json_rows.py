@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -21,7 +22,8 @@ import pyarrow.json as pj
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
-from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, parse_values
+from sleeper.datafiles.sources.json_form import FormReader, count_lines
+from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -36,8 +38,9 @@ from sleeper.schema.model import (
 NOT_ROWS = (pa.ArrowInvalid, ValueError, UnfitError, RecursionError)
 """The errors of `parse_lines` for invalid lines."""
 
-TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
 _FLOATS = frozenset({PrimitiveType.FLOAT, PrimitiveType.DOUBLE})
+# Of longer maps, the keys are grouped instead.
+_COMPARED_KEYS_MAX = 16
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _QUOTED_CONSTANT = re.compile(rb'"(NaN|-?Infinity)"')
 
@@ -71,18 +74,60 @@ def parse_block(block: bytes, schema: Schema) -> Columns:
 
     Timestamps have their type already if Arrow can parse them.
     """
-    fields = schema.fields
-    if not any(isinstance(f.type, MapType) for f in fields):
-        # Most blocks have nothing that Arrow does not accept, so no line is looked at.
-        kinds = {
-            f.name: arrow_type(f.type) if f.type is PrimitiveType.TIMESTAMP else _json_type(f.type)
-            for f in fields
-        }
+    kinds = {
+        f.name: arrow_type(f.type) if f.type is PrimitiveType.TIMESTAMP else _json_type(f.type)
+        for f in schema.fields
+    }
+    columns = _parse_whole(block, schema, kinds, ignores_extra=False)
+    return parse_lines(block.split(b"\n"), schema) if columns is None else columns
+
+
+class BlockParser:
+    """Parses the blocks of lines of one file. Several threads may use it."""
+
+    def __init__(self, schema: Schema, ignores_extra: bool) -> None:
+        self._schema = schema
+        self._ignores_extra = ignores_extra
+        self._kinds = {f.name: _json_type(f.type) for f in schema.fields}
+        self._forms = FormReader(schema)
+
+    def parse(self, block: bytes) -> Columns | None:
+        """Returns the schema's columns, as `parse_lines` does.
+
+        None if the block may be invalid, or has values that need a look at each line.
+        """
+        if not _has_maps(self._schema):
+            return _parse_whole(block, self._schema, self._kinds, self._ignores_extra)
+        columns = self._forms.read(block)
+        if columns is None:
+            return None
         with contextlib.suppress(*NOT_ROWS):
-            read = _read(block, kinds, block.count(b"\n"), ignores_extra=False)
-            if not any(infinities(column) for column in read.values()):
-                return {f.name: _typed(read[f.name], f.type) for f in fields}
-    return parse_lines(block.split(b"\n"), schema)
+            return {f.name: _typed(columns[f.name], f.type) for f in self._schema.fields}
+        return None
+
+
+def _has_maps(schema: Schema) -> bool:
+    return any(isinstance(field.type, MapType) for field in schema.fields)
+
+
+def _parse_whole(
+    block: bytes, schema: Schema, kinds: dict[str, pa.DataType], ignores_extra: bool
+) -> Columns | None:
+    """Parses a block without a look at its lines. None if it has values that need one."""
+    if _has_maps(schema) or not _has_object_lines(block):
+        return None
+    with contextlib.suppress(*NOT_ROWS):
+        read = _read(block, kinds, count_lines(block), ignores_extra)
+        if not any(infinities(column) for column in read.values()):
+            return {f.name: _typed(read[f.name], f.type) for f in schema.fields}
+    return None
+
+
+def _has_object_lines(block: bytes) -> bool:
+    """Whether each line begins with a brace, so that none is blank or continues another."""
+    content = np.frombuffer(block, np.uint8)
+    is_other = (content[:-1] == ord("\n")) & (content[1:] != ord("{"))
+    return block.startswith(b"{") and not is_other.any()
 
 
 def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
@@ -139,10 +184,12 @@ def _json_type(kind: FieldType) -> pa.DataType:
 
 def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
     match kind:
+        case MapType(key, value) if pa.types.is_map(column.type):
+            return _typed_map(column, key, value)
         case MapType(key, value):
             keys, values = column.flatten().flatten()
             parsed_keys = parse_values(keys, key)
-            _check_unique_keys(column, parsed_keys)
+            _check_unique_keys(pc.list_parent_indices(column).to_numpy(), parsed_keys)
             parsed = parse_values(values, value) if value in TEXT_IN_JSON else values
             return pa.MapArray.from_arrays(_offsets_with_nulls(column), parsed_keys, parsed)
         case ListType(element) if element in TEXT_IN_JSON:
@@ -152,10 +199,35 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
             return column
 
 
-def _check_unique_keys(maps: pa.ListArray, keys: pa.Array) -> None:
-    pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
-    if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows < len(keys):
-        raise UnfitError("duplicate key in a map")
+def _typed_map(column: pa.MapArray, key: FieldType, value: FieldType) -> pa.MapArray:
+    """Parses a map with text as keys."""
+    offsets = column.offsets.to_numpy()
+    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    keys = parse_values(column.keys.slice(start, count), key)
+    _check_unique_keys(np.repeat(np.arange(len(column)), np.diff(offsets)), keys)
+    values = column.items.slice(start, count)
+    if value in TEXT_IN_JSON:
+        values = parse_values(values, value)
+    is_null = column.is_null() if column.null_count else None
+    return pa.MapArray.from_arrays(pa.array(offsets - start), keys, values, mask=is_null)
+
+
+def _check_unique_keys(maps: np.ndarray, keys: pa.Array) -> None:
+    """Raises UnfitError if a map has a key twice. `maps` has the number of each key's map."""
+    longest = int(np.bincount(maps).max(initial=0))
+    if longest > _COMPARED_KEYS_MAX:
+        pairs = pa.table({"map": maps, "key": keys})
+        if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows == len(keys):
+            return
+    elif not any(_has_equal_keys(maps, keys, distance) for distance in range(1, longest)):
+        return
+    raise UnfitError("duplicate key in a map")
+
+
+def _has_equal_keys(maps: np.ndarray, keys: pa.Array, distance: int) -> bool:
+    """Whether two keys of a map that have this distance are equal."""
+    is_equal = pc.equal(keys[distance:], keys[:-distance]).to_numpy(zero_copy_only=False)
+    return bool((is_equal & (maps[distance:] == maps[:-distance])).any())
 
 
 def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:

@@ -1,36 +1,53 @@
 """Users' CSV and JSON lines files, read in blocks of a few megabytes.
 
 CSV has a header line with column names. An unquoted empty value is null, bytes are base64, lists
-and maps are JSON. In JSON lines a map is an object. Both may be compressed with gzip.
+and maps are JSON. In JSON lines a map is an object. Both may be compressed with gzip or Zstandard.
 """
 
 import codecs
-import gzip
+import contextlib
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
-from typing import IO
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
+from isal import igzip, isal_zlib
 
 from sleeper.datafiles.casts import UnfitError, cast_or_find, cast_values
-from sleeper.datafiles.sources.files import Columns, RowChecker, combined
-from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
+from sleeper.datafiles.sources.files import GZIP_SUFFIX, ZSTD_SUFFIX, Columns, RowChecker, combined
+from sleeper.datafiles.sources.json_form import count_lines
+from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines, reason_against
+from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
+from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.bucket_folder import S3File, SourceFile
 
 _BLOCK_BYTES = 8 * 1024 * 1024
+# Blocks of lines stay in the processor's cache, and several are in memory.
+_LINES_BYTES = 2 * 1024 * 1024
+_LINE_FEED = ord("\n")
 _ANY_KEY = Field("\n", PrimitiveType.LONG)
 # Values with their terminators. A quote inside an unquoted value is text.
 _WHOLE_VALUES = re.compile(rb'(?:[^",\r\n][^,\r\n]*+[,\r\n]|"(?:[^"]++|"")*+"[,\r\n]|[,\r\n])*+')
+# Whether a byte may precede the quote that starts a value, and follow the one that ends it.
+_MAY_ADJOIN = np.isin(np.arange(256), [ord(each) for each in '",\r\n'])
 _QUOTED_VALUE = re.compile(rb'"(?:[^"]++|"")*+"')
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
 # Errors of Arrow, of the disk, and of a torn compressed file.
-_UNREADABLE = (pa.ArrowInvalid, OSError, EOFError, zlib.error)
+_UNREADABLE: tuple[type[Exception], ...] = (
+    pa.ArrowInvalid,
+    OSError,
+    EOFError,
+    isal_zlib.error,  # type: ignore[assignment] # a class, typed as an object
+)
 
 
 def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
@@ -39,7 +56,7 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
     short_rows: list[tuple[int, str, str]] = []
-    with open_text(path) as stream:
+    with open_text(path) as stream, contextlib.ExitStack() as stack:
         texts = [f.name for f in schema.fields]
         if checker.ignores_extra_columns:
             # Arrow would guess the types of other columns, and fail on later values.
@@ -47,26 +64,45 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
                 texts += _csv_reader(head, path, checker, [], texts).schema.names
         reader = _csv_reader(stream, path, checker, short_rows, texts)
         checker.check_columns(reader.schema.names, ignores_extra=checker.ignores_extra_columns)
-        for batch in _named_errors(reader, path):
-            while short_rows:
-                checker.reject_row(*short_rows.pop(0))
+        batches = read_ahead(_named_errors(reader, path, short_rows), checker.threads)
+        stack.enter_context(contextlib.closing(batches))
+        for batch, rejected in batches:
+            for each in rejected:
+                checker.reject_row(*each)
             columns = {n: combined(pa.chunked_array([batch.column(n)])) for n in batch.schema.names}
             if batch.num_rows:
                 yield checker.parse(columns, plain, {f.name: _parse_json_column for f in nested})
-    while short_rows:
-        checker.reject_row(*short_rows.pop(0))
+    for each in short_rows:
+        checker.reject_row(*each)
 
 
 def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a JSON lines file, checked and parsed."""
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
-    with open_text(path) as stream:
-        for lines in _blocks_of_lines(stream, path, checker.line_bytes_max):
-            for first, columns in _parse_by_halves(lines, checker, 0):
-                start, checker.row = checker.row, checker.row + first
-                yield checker.parse(columns, text_fields)
-                checker.row = start
-            checker.row += len(lines)
+    schema, ignores_extra = checker.schema, checker.ignores_extra_columns
+    parser = BlockParser(schema, ignores_extra)
+
+    def parse(block: bytes) -> tuple[int, list[tuple[int, Columns | _InvalidLine]]]:
+        columns = parser.parse(block)
+        if columns is not None:
+            return count_lines(block), [(0, columns)]
+        lines = block.removesuffix(b"\n").split(b"\n")
+        return len(lines), list(_parse_by_halves(lines, schema, ignores_extra, 0))
+
+    with open_text(path) as stream, contextlib.ExitStack() as stack:
+        blocks = read_ahead(_line_blocks(stream, path, checker.line_bytes_max), checker.threads)
+        stack.enter_context(contextlib.closing(blocks))
+        parsed = map_ahead(parse, blocks, checker.threads)
+        stack.enter_context(contextlib.closing(parsed))
+        for count, parts in parsed:
+            start = checker.row
+            for first, part in parts:
+                checker.row = start + first
+                if isinstance(part, _InvalidLine):
+                    checker.reject_row(checker.row, part.reason, part.text)
+                else:
+                    yield checker.parse(part, text_fields)
+            checker.row = start + count
 
 
 def _csv_reader(
@@ -130,8 +166,10 @@ class _CheckedCsv(io.RawIOBase):
             # Arrow interprets a line feed at the start of a block as the second half of a line
             # end, also within quotes.
             block += self._stream.read(1)
+        is_ascii = bool(block) and block.isascii() and not self._decoder.getstate()[0]
         try:
-            self._decoder.decode(block, final=not block)
+            if not is_ascii:
+                self._decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             raise InvalidRequestError(f"file {self._path}: not UTF-8 text: {error}") from error
         self._check_values(block)
@@ -141,11 +179,8 @@ class _CheckedCsv(io.RawIOBase):
         content = self._unfinished + block
         if self._is_start:
             content, self._is_start = content.removeprefix(_BYTE_ORDER_MARK), False
-        if b'"' in content:
-            end = _WHOLE_VALUES.match(content).end()  # type: ignore[union-attr]
-        else:
-            end = max(content.rfind(each) for each in (b",", b"\n", b"\r")) + 1
-        self._line += content.count(b"\n", 0, end)
+        end = _end_of_values(content)
+        self._line += int(np.count_nonzero(np.frombuffer(content, np.uint8, end) == _LINE_FEED))
         self._unfinished = content[end:]
         self._check_unfinished(is_last=not block)
 
@@ -168,7 +203,33 @@ class _CheckedCsv(io.RawIOBase):
         return InvalidRequestError(f"file {self._path}, line {self._line}: {reason}")
 
 
-def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[pa.RecordBatch]:
+def _end_of_values(content: bytes) -> int:
+    """Returns the end of the last whole value before the first fault."""
+    if b'"' not in content:
+        return max(content.rfind(each) for each in (b",", b"\n", b"\r")) + 1
+    lines_end = content.rfind(b"\n") + 1
+    start = lines_end if _has_whole_values(np.frombuffer(content, np.uint8, lines_end)) else 0
+    return _WHOLE_VALUES.match(content, start).end()  # type: ignore[union-attr]
+
+
+def _has_whole_values(lines: np.ndarray) -> bool:
+    """Whether all quotes of whole lines begin or end values, or are doubled within them.
+
+    A doubled quote is the end of a quoted part and the start of another.
+    """
+    quotes = np.flatnonzero(lines == ord('"'))
+    if len(quotes) % 2:
+        return False
+    starts, ends = quotes[::2], quotes[1::2]
+    if len(starts) and not starts[0]:
+        starts = starts[1:]
+    return bool(_MAY_ADJOIN[lines[starts - 1]].all() and _MAY_ADJOIN[lines[ends + 1]].all())
+
+
+def _named_errors(
+    reader: csv.CSVStreamingReader, path: SourceFile, short_rows: list[tuple[int, str, str]]
+) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, str, str]]]]:
+    """Yields batches with the short rows that were found before their end."""
     while True:
         try:
             batch = reader.read_next_batch()
@@ -178,7 +239,9 @@ def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[
             raise classify_error(
                 error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
             ) from error
-        yield batch
+        found = list(short_rows)
+        short_rows.clear()
+        yield batch, found
 
 
 def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
@@ -190,72 +253,94 @@ def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[i
 
 def _json_cells(column: pa.Array, field: Field) -> pa.Array:
     """Parses the cells as JSON lines of one field."""
-    name = json.dumps(field.name).encode()
-    lines = [b"{%b:%b}" % (name, (cell.as_py() or "null").encode()) for cell in column]
+    schema = Schema((_ANY_KEY,), (), (field,))
+    name = json.dumps(field.name)
+    cells = pc.if_else(pc.fill_null(pc.equal(column, ""), True), "null", column)
+    lines = pc.binary_join_element_wise(f"{{{name}:", cells, "}\n", "")
+    block = lines.buffers()[2].to_pybytes() if len(lines) else b""
+    if count_lines(block) == len(lines):
+        columns = BlockParser(schema, ignores_extra=False).parse(block)
+        if columns is not None:
+            return columns[field.name]
     try:
-        return parse_lines(lines, Schema((_ANY_KEY,), (), (field,)), only=field.name)[field.name]
+        content = [line.as_py().encode() for line in lines]
+        return parse_lines(content, schema, only=field.name)[field.name]
     except NOT_ROWS as error:
         raise UnfitError(f"not JSON of the field: {error}") from error
 
 
 def open_text(path: SourceFile) -> IO[bytes]:
     """Opens a file for a sequential read, uncompressed."""
-    is_compressed = path.name.lower().endswith(".gz")
-    if isinstance(path, S3File):
-        content = path.open_stream()
-        return gzip.open(content) if is_compressed else content  # type: ignore[return-value]
+    name = path.name.lower()
+    content: Any = path
     try:
-        return gzip.open(path) if is_compressed else path.open("rb")  # type: ignore[return-value]
+        if isinstance(path, S3File):
+            content = path.open_stream()
+        if name.endswith(GZIP_SUFFIX):
+            return igzip.open(content)  # type: ignore[no-any-return, no-untyped-call]
+        if name.endswith(ZSTD_SUFFIX):
+            return pa.CompressedInputStream(content, "zstd")  # type: ignore[no-any-return]
+        return path.open("rb") if isinstance(path, Path) else content
     except OSError as error:
         text = f"file {path}: cannot be read: {describe_error(error)}"
         raise classify_error(error, text, InvalidRequestError) from error
 
 
-def _blocks_of_lines(
-    stream: IO[bytes], path: SourceFile, line_bytes_max: int
-) -> Iterator[list[bytes]]:
-    """Yields the lines in blocks of some megabytes. InvalidRequestError if one is too long."""
+def _line_blocks(stream: IO[bytes], path: SourceFile, line_bytes_max: int) -> Iterator[bytes]:
+    """Yields whole lines in blocks of some megabytes. InvalidRequestError if one is too long."""
     line, unfinished = 1, b""
     while True:
         try:
-            block = stream.read(_BLOCK_BYTES)
+            content = stream.read(_LINES_BYTES)
         except _UNREADABLE as error:
             raise classify_error(
                 error, f"file {path}: cannot be read: {error}", InvalidRequestError
             ) from error
-        *lines, unfinished = (unfinished + block).split(b"\n")
-        if max(map(len, lines), default=0) > line_bytes_max or len(unfinished) > line_bytes_max:
-            long = next(
-                n for n, each in enumerate([*lines, unfinished]) if len(each) > line_bytes_max
-            )
+        end = content.rfind(b"\n") + 1
+        block = b"".join((unfinished, memoryview(content)[:end])) if end else b""
+        unfinished = content[end:] if end else unfinished + content
+        if max(len(block), len(unfinished)) > line_bytes_max:
+            _check_lengths((block + unfinished).split(b"\n"), path, line, line_bytes_max)
+        if block:
+            yield block
+            line += count_lines(block)
+        if not content:
+            if unfinished:
+                yield unfinished
+            return
+
+
+def _check_lengths(
+    lines: Sequence[bytes], path: SourceFile, first: int, line_bytes_max: int
+) -> None:
+    for number, line in enumerate(lines, start=first):
+        if len(line) > line_bytes_max:
             raise InvalidRequestError(
-                f"file {path}, line {line + long}: longer than {line_bytes_max} bytes "
+                f"file {path}, line {number}: longer than {line_bytes_max} bytes "
                 "(see sleeper.ingest.line.bytes.max)"
             )
-        if not block:
-            if unfinished:
-                yield [unfinished]
-            return
-        if lines:
-            yield lines
-        line += len(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _InvalidLine:
+    reason: str
+    text: str
 
 
 def _parse_by_halves(
-    lines: list[bytes], checker: RowChecker, first: int
-) -> Iterator[tuple[int, Columns]]:
-    """Yields the columns of runs of valid lines after the place of the run's first line."""
+    lines: list[bytes], schema: Schema, ignores_extra: bool, first: int
+) -> Iterator[tuple[int, Columns | _InvalidLine]]:
+    """Yields columns of runs of valid lines, and invalid lines, each after its (first) place."""
     try:
-        columns = parse_lines(lines, checker.schema, ignores_extra=checker.ignores_extra_columns)
+        columns = parse_lines(lines, schema, ignores_extra=ignores_extra)
     except NOT_ROWS as error:
         if len(lines) == 1:
-            reason = reason_against(lines[0], checker.schema, error)
-            text = lines[0].decode(errors="replace").rstrip("\n")
-            checker.reject_row(checker.row + first, reason, text)
+            reason = reason_against(lines[0], schema, error)
+            yield first, _InvalidLine(reason, lines[0].decode(errors="replace").rstrip("\n"))
             return
         half = len(lines) // 2
-        yield from _parse_by_halves(lines[:half], checker, first)
-        yield from _parse_by_halves(lines[half:], checker, first + half)
+        yield from _parse_by_halves(lines[:half], schema, ignores_extra, first)
+        yield from _parse_by_halves(lines[half:], schema, ignores_extra, first + half)
         return
     if columns:
         yield first, columns
