@@ -6,12 +6,12 @@ It returns the rows that a merge of the same inputs by the engine returns.
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema, default_column
 from sleeper.datafiles.merge.fields import stored_schema
 from sleeper.datafiles.merge.latest import FirstOfKey, with_hidden
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.merge.ranks import sorted_places
 from sleeper.schema.model import DELETED_COLUMN, HIDDEN_COLUMNS, NUMBER_COLUMN, Schema
 
 
@@ -48,7 +48,7 @@ def merge_rows(request: MergeRequest) -> pa.Table:
     whole = tables[0]
     if len(tables) > 1:
         whole = pa.concat_tables(tables)
-        whole = whole.take(pc.sort_indices(whole, sort_keys=_order(schema)))
+        whole = whole.take(pa.array(sorted_places(whole, _order(schema))))
     if schema.latest is not None:
         whole = _keep_latest(whole.combine_chunks(), schema)
     return whole.select(list(names)).slice(0, request.limit)
