@@ -11,6 +11,7 @@ from datafusion import SessionContext
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings, open_session
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.merge.rows import merge_rows, needed_names
 from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.partitioned import WriteTarget
@@ -135,3 +136,17 @@ def test_field_ids_of_files_follow_the_schema(tmp_path: Path) -> None:
     kinds = pq.read_schema(tmp_path / "9-0.parquet")
     ids = {each.name: int(each.metadata[b"PARQUET:field_id"]) for each in kinds}
     assert ids == {"key": 1, "time": 2, "new": 6, "a": 4, "b": 3, "other": 7}
+
+
+@pytest.mark.parametrize("columns", [None, ("b", "key", "other")])
+def test_files_of_several_schemas_are_merged_in_memory(
+    tmp_path: Path, inputs: tuple[MergeInput, ...], columns: tuple[str, ...] | None
+) -> None:
+    request = MergeRequest(SECOND, inputs, columns, limit=3)
+    in_memory = [
+        replace(each, rows=pq.read_table(each.url, columns=needed_names(request, each)))
+        for each in inputs
+    ]
+    expected = pa.Table.from_batches(merge(request, EngineSettings(tmp_path)))
+    found = merge_rows(replace(request, inputs=tuple(in_memory)))
+    assert sorted(found.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)

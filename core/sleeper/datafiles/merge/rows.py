@@ -77,22 +77,25 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
     kinds = arrow_schema(schema)
     wanted = {*names, *(name for name, _ in _order(schema))}
     by_id = {field.id: field.name for field in stored.fields}
-    columns = {}
+    fields, columns = [], []
     for field in schema.fields:
         if field.name not in wanted:
             continue
+        kind = kinds.field(field.name)
+        fields.append(kind)
         if field.id in by_id:
-            columns[field.name] = rows.column(by_id[field.id]).cast(kinds.field(field.name).type)
+            columns.append(rows.column(by_id[field.id]).cast(kind.type))
         else:
-            columns[field.name] = default_column(field, rows.num_rows)
+            columns.append(default_column(field, rows.num_rows))
     if schema.latest is not None:
-        columns[DELETED_COLUMN] = rows.column(DELETED_COLUMN)
-        columns[NUMBER_COLUMN] = (
-            rows.column(NUMBER_COLUMN)
-            if each.number is None
-            else pa.repeat(pa.scalar(each.number, pa.int64()), rows.num_rows)
+        number = pa.scalar(each.number, pa.int64())
+        fields += [pa.field(DELETED_COLUMN, pa.bool_()), pa.field(NUMBER_COLUMN, pa.int64())]
+        columns.append(rows.column(DELETED_COLUMN))
+        columns.append(
+            rows.column(NUMBER_COLUMN) if each.number is None else pa.repeat(number, rows.num_rows)
         )
-    return pa.table(columns)
+    # Tables are joined by schemas, which tell whether a field is nullable.
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _keep_latest(rows: pa.Table, schema: Schema) -> pa.Table:
