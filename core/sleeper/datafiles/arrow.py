@@ -76,6 +76,12 @@ def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
+def has_short_views(column: pa.Array) -> bool:
+    """Whether the column is text or bytes as views that contain all of their values."""
+    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type)
+    return is_view and len(column.buffers()) <= _BUFFERS_OF_SHORT_VIEWS
+
+
 def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Returns the batch in the table's `view_schema`, without references to other memory.
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame
 from datafusion.expr import SortExpr
 
-from sleeper.datafiles.arrow import arrow_schema, view_schema
+from sleeper.datafiles.arrow import arrow_schema, has_short_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, key_order
 from sleeper.datafiles.engine.scan import scan_files, stream_batches
@@ -218,7 +218,9 @@ def first_descent(keys: Sequence[pa.Array]) -> int | None:
 
 
 def is_ascending(keys: Sequence[pa.Array]) -> bool:
-    """Whether `first_descent` is None. Takes a quarter of its time."""
+    """Whether `first_descent` is None. Takes a quarter of its time, less for short text views."""
+    if _increases(keys[0]):
+        return True
     are_equal: pa.Array | None = None
     for place, key in enumerate(keys):
         before, this = _adjacent(key)
@@ -233,6 +235,31 @@ def is_ascending(keys: Sequence[pa.Array]) -> bool:
             if not pc.any(are_equal).as_py():
                 break
     return True
+
+
+_VIEW_WORDS = 2
+_HALF_WORD = np.uint64(32)
+
+
+def _increases(key: pa.Array) -> bool:
+    """Returns True only if each value exceeds the one before. False may mean unknown.
+
+    Compares short views of text or bytes as numbers, in a quarter of the time of Arrow's kernels,
+    which need a copy without views.
+    """
+    if not has_short_views(key) or key.null_count:
+        return False
+    words = np.frombuffer(key.buffers()[1], "<u8").reshape(-1, _VIEW_WORDS)
+    words = words[key.offset : key.offset + len(key)]
+    # A view has the length in 4 bytes and then up to 12 bytes of the value, padded with zeros.
+    start = ((words[:, 0] >> _HALF_WORD) | (words[:, 1] << _HALF_WORD)).byteswap()
+    exceeds = start[1:] > start[:-1]
+    if exceeds.all():
+        return True
+    ties = np.flatnonzero(~exceeds)
+    end = words[:, 1].byteswap()
+    is_tie = start[ties + 1] == start[ties]
+    return bool((is_tie & (end[ties + 1] > end[ties])).all())
 
 
 def _adjacent(key: pa.Array) -> tuple[pa.Array, pa.Array]:

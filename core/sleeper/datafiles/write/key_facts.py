@@ -28,7 +28,7 @@ class KeyFacts:
         self._schema = schema
         self._sampler = KeySampler(schema)
         self._bounds = _KeyBounds(schema)
-        self._order = _KeyOrder(schema)
+        self._order = _KeyOrder()
         self._filter = KeyFilterBuilder(filter_bits_per_key, filter_bytes_max)
         self.rows = 0
 
@@ -43,12 +43,17 @@ class KeyFacts:
         """Adds rows with known hashes of their keys."""
         if hashes:
             self._filter.add(np.concatenate(hashes))
-        for batch in batches:
-            if batch.num_rows:
-                self._order.add(batch)
-                self._sampler.add(batch)
-                self._bounds.add(batch)
-                self.rows += batch.num_rows
+        filled = [batch.select(self._key_names(batch)) for batch in batches if batch.num_rows]
+        if filled:
+            # Many small batches take longer than their copy.
+            keys = pa.concat_batches(filled)
+            self._order.add(keys)
+            self._sampler.add(keys)
+            self._bounds.add(keys)
+            self.rows += keys.num_rows
+
+    def _key_names(self, batch: pa.RecordBatch) -> list[str]:
+        return [f.name for f in self._schema.keys if f.name in batch.schema.names]
 
     def bounds(self) -> tuple[Key, Key]:
         """Returns the smallest and the largest value of each row key field."""
@@ -57,28 +62,30 @@ class KeyFacts:
     def write_sidecars(self, root: DataRoot, path: str) -> tuple[str, ...]:
         """Writes the sketches and the key filter. Returns the suffixes of the written sidecars."""
         sketches = build_sketches(self._sampler.samples())
-        contents = {SKETCHES_SUFFIX: sketches_to_bytes(self._schema, sketches)}
+        contents: dict[str, Sequence[bytes | memoryview]] = {
+            SKETCHES_SUFFIX: [sketches_to_bytes(self._schema, sketches)]
+        }
         key_filter = self._filter.finish()
         if key_filter is not None:
-            contents[FILTER_SUFFIX] = key_filter.to_bytes()
-        for suffix, content in contents.items():
+            contents[FILTER_SUFFIX] = key_filter.parts()
+        for suffix, parts in contents.items():
             with root.sink(path + suffix) as sink:
-                sink.write(content)
+                for part in parts:
+                    sink.write(part)
         return tuple(contents)
 
 
 class _KeyOrder:
-    """Checks that rows ascend by the key fields in their batches.
+    """Checks that rows ascend by the columns of their batches, which are key fields in order.
 
     A file out of order would give wrong answers silently.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self._names = [f.name for f in schema.keys]
+    def __init__(self) -> None:
         self._last: list[pa.Array] | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        keys = [batch.column(name) for name in self._names if name in batch.schema.names]
+        keys = batch.columns
         first = [as_plain(key.slice(0, 1)) for key in keys]
         if self._last is not None:
             ends = zip(self._last, first, strict=True)
