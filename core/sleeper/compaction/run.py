@@ -1,5 +1,6 @@
 """Runs one compaction job: merges its files into one and commits it in their place."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
+    SleeperError,
     StateMovedOnError,
     UnavailableError,
     UserCodeError,
 )
-from sleeper.files import DataFile
+from sleeper.files import SIDECAR_SUFFIXES, DataFile
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition
@@ -336,12 +338,22 @@ def write_output(
         settings,
         threads=1,
     )
+    output: DataFile | None = None
     try:
         with fetch_inputs(root, job.schema, job.regions(), engine.spill_folder) as extracts:
             request = job.request(root, extracts, key_files)
-            return write_merge(request, engine, target, on_rows, on_dropped)
-    except OSError as error:
-        raise UnavailableError(f"cannot write in partition {job.partition.id}: {error}") from error
+            output = write_merge(request, engine, target, on_rows, on_dropped)
+    except BaseException as error:  # an interrupt too
+        if output is not None:
+            # An input that was verified during the merge is damaged.
+            with contextlib.suppress(SleeperError):
+                root.delete([output.path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
+        if isinstance(error, OSError):
+            raise UnavailableError(
+                f"cannot write in partition {job.partition.id}: {error}"
+            ) from error
+        raise
+    return output
 
 
 def _check_rows(merge: MergeJob, rows_read: int, rows_deleted: int) -> None:

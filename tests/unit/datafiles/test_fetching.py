@@ -15,6 +15,7 @@ from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 from tests.unit.query.test_extracts import DistantRoot
 
 SCHEMA = Schema((Field("key", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
@@ -37,7 +38,7 @@ def open_files() -> list[Path]:
     return [link.readlink() for link in links if link.is_symlink()]
 
 
-def write_file(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
+def write_file(root: DataRoot, name: str, rows: int = 1000) -> DataFile:
     writer = DataFileWriter(root, name, SCHEMA, FileSettings(row_group_rows_max=100))
     writer.write([pa.record_batch({"key": [*range(rows)], "v": [f"v{n}" for n in range(rows)]})])
     return writer.finish()
@@ -63,7 +64,7 @@ def test_extracts_have_all_or_the_selected_row_groups(
 
 @pytest.mark.parametrize("regions", [None, FROM_250_TO_550])
 @pytest.mark.parametrize("is_fetched", [True, False])
-def test_damaged_row_groups_fail_before_rows_are_read(
+def test_damaged_row_groups_fail(
     root: DistantRoot,
     spill: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -88,6 +89,30 @@ def test_damaged_row_groups_fail_before_rows_are_read(
     ):
         pass
     assert list(spill.iterdir()) == []
+
+
+@pytest.mark.parametrize("failure", [None, ValueError("of the merge")])
+def test_damage_is_the_error_of_a_merge(
+    tmp_path: Path, spill: Path, failure: Exception | None
+) -> None:
+    spill.mkdir()
+    root = DataRoot(tmp_path / "folder")
+    file = write_file(root, "damaged.parquet")
+    path = Path(root.url_of(file.path))
+    content = bytearray(path.read_bytes())
+    content[10] ^= 1
+    path.write_bytes(content)
+    merges: list[str] = []
+
+    def merge() -> None:
+        with fetch_inputs(root, SCHEMA, [(file, None)], spill):
+            merges.append(file.path)
+            if failure is not None:
+                raise failure
+
+    with pytest.raises(DataError, match=r"damaged\.parquet is damaged: bytes 4 to"):
+        merge()
+    assert merges == [file.path]
 
 
 @pytest.mark.parametrize("fault", ["little room", "full"])

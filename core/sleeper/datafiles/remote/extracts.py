@@ -19,7 +19,14 @@ from pathlib import Path
 
 from sleeper.datafiles.engine.parquet_footer import MAGIC
 from sleeper.datafiles.remote.file_end import FileEnd, read_file_end, read_range, select_row_groups
-from sleeper.datafiles.sidecars.checksum import compute_digest, damage_error, verify_bytes
+from sleeper.datafiles.sidecars.checksum import (
+    compute_digest,
+    damage_error,
+    file_errors,
+    verify_bytes,
+    verify_end,
+)
+from sleeper.errors import DataError
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
@@ -154,17 +161,54 @@ def fetch_inputs(
     """Verifies the files and copies those in S3 to the folder for the duration of a merge.
 
     Yields the extracts by data file. There are none if the root is local, or if they may need
-    more than a quarter of the free disk space. StateMovedOnError if a file is gone, DataError
-    that names the file if it is torn or damaged.
+    more than a quarter of the free disk space. Other files are verified during the merge: their
+    ends before it, because damaged footers may abort the process, and the rest when the context
+    ends at the latest. So the caller must discard what it wrote if the context raises.
+    StateMovedOnError if a file is gone, DataError that names the file if it is torn or damaged.
     """
     with contextlib.ExitStack() as cleanup:
         extracts: Mapping[str, Extract] = {}
         if root.buckets:
             extracts = _fetch_files(root, schema, files, folder, cleanup)
-        for file, _ in files:
-            if file.path not in extracts or not extracts[file.path].is_verified:
-                verify_bytes(root, file.path)
-        yield extracts
+        rest = [
+            file.path
+            for file, _ in files
+            if file.path not in extracts or not extracts[file.path].is_verified
+        ]
+        with _verifying(root, rest):
+            yield extracts
+
+
+@contextlib.contextmanager
+def _verifying(root: DataRoot, paths: Sequence[str]) -> Iterator[None]:
+    """Verifies the ends of the files before the context, and the rest in a thread during it.
+
+    If the context fails, a damaged file is the error, because it may be the cause.
+    """
+    late = [path for path in paths if not _is_verified_early(root, path)]
+    with ThreadPoolExecutor(1, "verification") as thread:
+        pending = [thread.submit(verify_bytes, root, path) for path in late]
+        try:
+            yield
+        except Exception as error:
+            for each in pending:
+                if isinstance(damage := each.exception(), DataError):
+                    raise damage from error
+            raise
+        except BaseException:  # an interrupt does not wait
+            thread.shutdown(wait=False, cancel_futures=True)
+            raise
+        for each in pending:
+            each.result()
+
+
+def _is_verified_early(root: DataRoot, path: str) -> bool:
+    """Verifies a file's end, or all of it if its end has no checksum. Returns if it was all."""
+    with file_errors(root, path):
+        if verify_end(root, path):
+            return False
+    verify_bytes(root, path)
+    return True
 
 
 def _fetch_files(

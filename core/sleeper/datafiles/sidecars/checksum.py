@@ -13,6 +13,7 @@ This covers neither headers nor the footer, and only the encoding in files of Da
 """
 
 import bisect
+import contextlib
 import io
 import logging
 import re
@@ -198,21 +199,33 @@ def read_checksum(root: DataRoot, path: str) -> FileChecksum | None:
         return None
 
 
-def verify_end(root: DataRoot, path: str) -> None:
-    """Verifies a file's page index and footer. DataError if they are damaged.
+def verify_end(root: DataRoot, path: str) -> bool:
+    """Verifies a file's page index and footer. Returns False if they have no checksum.
 
-    Call this before reading statistics, because Arrow aborts the process for some damaged
-    footers.
+    DataError if they are damaged, OSError if they cannot be read. Call this before reading
+    statistics, because Arrow aborts the process for some damaged footers.
     """
     checksum = read_checksum(root, path)
     if checksum is None or not checksum.has_sections:
-        return
+        return False
     last = checksum.sections[-1]
     with root.open(path) as content:
         is_whole = content.size() == last.end
         content.seek(last.start if is_whole else 0)
         if not is_whole or compute_digest(content.read()) != last.digest:
             raise damage_error(path, last.start, last.end)
+    return True
+
+
+@contextlib.contextmanager
+def file_errors(root: DataRoot, path: str) -> Iterator[None]:
+    """Raises StateMovedOnError if a data file is gone, UnavailableError if it is unreadable."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"a data file is missing: {root.url_of(path)}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error}") from error
 
 
 def damage_error(path: str, start: int, end: int | None) -> DataError:
@@ -240,18 +253,12 @@ def check_bytes(root: DataRoot, path: str) -> DataError | None:
 def find_fault(root: DataRoot, path: str) -> str | None:
     """Returns the fault of a file's bytes, None for a whole one. StateMovedOnError if gone."""
     checksum = read_checksum(root, path)
-    try:
-        with root.open(path) as content:
-            if checksum is None:
-                return _fault_of_pages(content)
-            size = _OBJECT_READ_BYTES if root.buckets else _READ_BYTES
-            ends = checksum.ends
-            parts = iter(lambda: content.read(size), b"")
-            return find_difference(checksum, checksum_in_sections(parts, ends))
-    except FileNotFoundError as error:
-        raise StateMovedOnError(f"a data file is missing: {root.url_of(path)}") from error
-    except OSError as error:
-        raise UnavailableError(f"cannot read {path}: {error}") from error
+    with file_errors(root, path), root.open(path) as content:
+        if checksum is None:
+            return _fault_of_pages(content)
+        size = _OBJECT_READ_BYTES if root.buckets else _READ_BYTES
+        parts = iter(lambda: content.read(size), b"")
+        return find_difference(checksum, checksum_in_sections(parts, checksum.ends))
 
 
 def find_difference(expected: FileChecksum, actual: FileChecksum) -> str | None:
