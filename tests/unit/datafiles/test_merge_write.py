@@ -1,10 +1,13 @@
 """The engine's writer of a merge, compared with the streaming writer."""
 
+import os
 import subprocess
 import sys
 import textwrap
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +21,7 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_plan
 from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.verification import ExpectedFile, verify_file
-from sleeper.datafiles.write import merged
+from sleeper.datafiles.write import engine_file, merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.merged import KeyTap, write_merge
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
@@ -256,6 +259,34 @@ def test_progress_callback_can_stop_the_write(tmp_path: Path) -> None:
             stop,
         )
     assert files_below(tmp_path / "out") == []
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_unfinished_file_is_synced_while_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the engine writes to another temporary name: adapt EarlySync."""
+    synced: list[str] = []
+    monkeypatch.setattr(engine_file, "_SYNC_BYTES", 1)
+    monkeypatch.setattr(engine_file, "_SYNC_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(
+        engine_file.os,
+        "fdatasync",
+        lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")),
+    )
+
+    def wait(_: int) -> None:
+        if not synced:
+            time.sleep(0.005)
+
+    # The engine writes parts of 10 MiB.
+    random = Random(1)
+    rows = [(key, random.randbytes(250).hex(), "kind") for key in range(45_000)]
+    request = MergeRequest(NUMBERS, written_inputs(tmp_path, NUMBERS, [rows]))
+    file = write_merge(request, engine(tmp_path), target(tmp_path / "out", NUMBERS), wait)
+    assert file is not None
+    assert synced
+    assert all(name.startswith(str(tmp_path / "out" / file.path) + "#") for name in synced)
 
 
 @pytest.mark.usefixtures("by_engine_only")

@@ -5,9 +5,14 @@ The engine's writer encodes columns in parallel, and is faster than Arrow's if p
 Its files have no page checksums.
 """
 
+import contextlib
+import glob
 import os
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import datafusion
 import pyarrow as pa
@@ -24,7 +29,7 @@ from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sectio
 from sleeper.datafiles.write.layout import ColumnLayout, Encoding, PageLimits
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
-from sleeper.storage.disk import sync_folder
+from sleeper.storage.disk import sync_file
 
 _STATISTICS_BYTES = 64
 _WRITE_BATCH_ROWS_MAX = 1024
@@ -99,15 +104,57 @@ def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
 def make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
     """Syncs a file of `rows` rows and its folder to disk. Returns its bytes and checksum."""
     try:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        with ThreadPoolExecutor(1, "file-sync") as thread:
+            synced = thread.submit(sync_file, path)
             metadata = pq.read_metadata(path)
-            parts = iter(lambda: file.read(_READ_BYTES), b"")
-            checksum = checksum_in_sections(parts, section_ends(metadata))
-            size = file.tell()
-        sync_folder(path.parent)
+            with path.open("rb") as file:
+                parts = iter(lambda: file.read(_READ_BYTES), b"")
+                checksum = checksum_in_sections(parts, section_ends(metadata))
+                size = file.tell()
+            synced.result()
     except OSError as error:
         raise UnavailableError(f"cannot write {path}: {error}") from error
     if metadata.num_rows != rows:
         raise DataError(f"wrote {metadata.num_rows} rows (expected {rows})")
     return size, checksum
+
+
+_SYNC_BYTES = 64 * 1024**2
+_SYNC_CHECK_SECONDS = 0.2
+
+
+class EarlySync:
+    """Syncs the file that the engine writes to disk while it grows, so that little is left to sync.
+
+    The engine writes to a temporary name that begins with the file's name. If there is none, or
+    the disk fails, nothing is synced early.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._synced_bytes = 0
+        self._is_done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="early-sync", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_done.wait(_SYNC_CHECK_SECONDS):
+            with contextlib.suppress(OSError):
+                self.sync()
+
+    def sync(self) -> None:
+        """Syncs the unfinished file if it has grown enough."""
+        for each in self._path.parent.glob(f"{glob.escape(self._path.name)}#*"):
+            size = each.stat().st_size
+            if size - self._synced_bytes < _SYNC_BYTES:
+                continue
+            with each.open("rb") as file:
+                os.fdatasync(file.fileno())
+            self._synced_bytes = size

@@ -32,6 +32,7 @@ from sleeper.datafiles.merge.latest import NO_LIMIT
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.sidecars.key_filter import Hashes, hash_expression
 from sleeper.datafiles.write.engine_file import (
+    EarlySync,
     make_durable,
     with_field_ids,
     write_frame,
@@ -208,14 +209,16 @@ def _write_by_engine(
     local = place.enter_context(root.place_of(path, folder))
     try:
         with place:
-            with tap:
+            with EarlySync(local), tap:
                 rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
                 layouts = target.settings.choose_layout(rows, target.schema)
                 options = writer_options(layouts, target.settings.pages, first.rows)
                 _write_tapped(plan.frame, target.schema, tap, local, options)
             check_files_exist([each.url for each in plan.inputs])
-            size, checksum = make_durable(local, facts.rows)
-        sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
+            with ThreadPoolExecutor(1, "sidecars") as thread:
+                written = thread.submit(facts.write_sidecars, root, path)
+                size, checksum = make_durable(local, facts.rows)
+                sidecars = (*written.result(), checksum.write_sidecar(root, path))
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
