@@ -104,3 +104,15 @@ def test_responses_have_the_documented_content_types(server: Serving) -> None:
     ]
     assert [answer.status_code for answer in answers] == [200, 200, 404, 403, 200]
     assert [answer.headers.get("x-content-type-options") for answer in answers] == ["nosniff"] * 5
+
+
+def test_large_headers_end_the_connection(server: Serving) -> None:
+    with connect(server, b"GET /tables HTTP/1.1\r\nHost: localhost\r\n") as client:
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for number in range(1_000):
+                client.sendall(b"X-%d: %s\r\n" % (number, b"x" * 1_000))
+            while client.recv(4096):
+                pass
+        # The timeout of the headers is a second.
+        assert time.monotonic() < start + 0.9

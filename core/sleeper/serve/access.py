@@ -7,10 +7,10 @@ of another site opens.
 
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -61,18 +61,17 @@ class Access:
             await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        origin = headers.get("origin")
-        if scope["type"] == "websocket" and origin and origin.partition("://")[2] != host:
+        host = read_header(scope, b"host")
+        origin = read_header(scope, b"origin") if scope["type"] == "websocket" else ""
+        if origin and origin.partition("://")[2] != host:
             return 403, "a page of another site cannot open a WebSocket"
         if self.token is None:
-            if not is_loopback(_host_name(host)):
+            if not _is_loopback_host(host):
                 return 403, "host must be a loopback name, because the server has no token"
             return None
         if scope["type"] == "http" and scope["path"] in _PUBLIC_PATHS:
             return None
-        given = headers.get("authorization", "")
+        given = read_header(scope, b"authorization")
         expected = f"Bearer {self.token}"
         # Takes the same time for every wrong token.
         if not hmac.compare_digest(given.encode(), expected.encode()):
@@ -93,6 +92,21 @@ def check_token(host: str, token: str | None) -> str | None:
             f"{TOKEN_VARIABLE} must have at least {_TOKEN_CHARACTERS_MIN} characters, all ASCII"
         )
     return token
+
+
+def read_header(scope: Scope, name: bytes) -> str:
+    """Returns the first header of a name in lower case, an empty string if there is none."""
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _is_loopback_host(host: str) -> bool:
+    """Returns whether a Host header names this machine."""
+    return is_loopback(_host_name(host))
 
 
 def _host_name(host: str) -> str:

@@ -25,6 +25,7 @@ from sleeper.query.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.live import LiveConnection
+from sleeper.serve.lookup_path import LookupPath
 from sleeper.serve.lookups import LookupRuns
 from sleeper.serve.openapi import openapi_document
 from sleeper.serve.routes import ENDPOINTS
@@ -37,6 +38,7 @@ def make_application(
     with_page: bool = True,
     open_statement: OpenStatement | None = None,
     read_only_reason: str | None = None,
+    slots: QuerySlots | None = None,
 ) -> Starlette:
     """Returns the application: the endpoints, and WebSockets at `/live`. Access is not checked.
 
@@ -47,12 +49,8 @@ def make_application(
     def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:
         return open_sql(instance, statement, limit, caller, parse_as_of(as_of))
 
-    slots = QuerySlots(limits.queries_max, limits.waiting_max)
-    # A function of API Gateway answers one request at a time.
-    lookups = LookupRuns(instance, limits, slots) if limits.answer_bytes_max is None else None
-    service = Service(
-        instance, limits, slots, open_statement or open_here, lookups, read_only_reason
-    )
+    slots = slots or QuerySlots(limits.queries_max, limits.waiting_max)
+    service = Service(instance, limits, slots, open_statement or open_here, read_only_reason)
 
     async def live(websocket: WebSocket) -> None:
         await LiveConnection(websocket, service).serve()
@@ -70,6 +68,27 @@ def make_application(
         Exception: answer_problem,
     }
     return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(NoSniff)])
+
+
+def make_server_application(
+    instance: Instance,
+    limits: ServerLimits,
+    open_statement: OpenStatement | None = None,
+    read_only_reason: str | None = None,
+) -> ASGIApp:
+    """Returns the application of a server, which answers lookups that wait together.
+
+    A function of API Gateway answers one request at a time.
+    """
+    slots = QuerySlots(limits.queries_max, limits.waiting_max)
+    application = make_application(
+        instance,
+        limits,
+        open_statement=open_statement,
+        read_only_reason=read_only_reason,
+        slots=slots,
+    )
+    return LookupPath(application, LookupRuns(instance, limits, slots))
 
 
 @dataclass(frozen=True, slots=True)

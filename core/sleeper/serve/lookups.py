@@ -8,10 +8,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 # While one run waits for a store, another one can use the processor.
 _RUNS_MAX = 2
 _LOOKUPS_PER_RUN_MAX = 256
-_OTHER_QUERY_MEMBERS = ("ranges", "regions", "asOf", "iterator", "iteratorConfig")
 
 Answer = bytes | Exception | None
 """The body of a response, or the error of the request; `None` if the request must run alone."""
@@ -47,11 +46,6 @@ class Lookup:
 
     parse: Callable[[Schema], Query]
     form: RowFormat
-
-
-def may_be_lookup(body: Mapping[str, Any]) -> bool:
-    """Returns whether a `Query` body selects keys of the newest version only."""
-    return bool(body.get("keys")) and not any(map(body.get, _OTHER_QUERY_MEMBERS))
 
 
 @dataclass(slots=True)

@@ -1,12 +1,9 @@
 """Endpoints that respond with rows: a query of one table, and SQL over all tables."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_members import check_members, number_member, text_list_member, text_member
@@ -21,7 +18,6 @@ from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
 from sleeper.serve.endpoint import COUNT, OBJECT, POSITIVE, TEXT, Json, Model, list_schema
-from sleeper.serve.lookups import Lookup, TableAccess, may_be_lookup
 from sleeper.serve.regions import REGION_MEMBERS
 from sleeper.serve.row_answer import RowAnswer, choose_format
 from sleeper.serve.service import RowStream, Service
@@ -66,16 +62,11 @@ STATEMENT = Model(
 )
 
 
-async def query_table(service: Service, request: Request) -> ASGIApp:
+async def query_table(service: Service, request: Request) -> RowAnswer:
     """Responds with rows of a table by key, range or region."""
     form = choose_format(request.headers.get("accept"))
     raw = await json_body(request, service.limits.body_bytes_max)
     name, caller = request.path_params["name"], identify_caller(request)
-    if service.lookups is not None and may_be_lookup(raw):
-        lookup = Lookup(partial(parse_query, raw=raw), form)
-        body = await service.lookups.answer(TableAccess(name, caller), lookup)
-        if body is not None:
-            return Response(body, media_type=form.media_type)
 
     def open_rows(limit: TimeLimit) -> RowStream:
         query = parse_query(read_schema(service.instance, name), raw)

@@ -19,7 +19,7 @@ from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access, check_token
-from sleeper.serve.application import make_application
+from sleeper.serve.application import make_server_application
 from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
 
@@ -72,7 +72,7 @@ def make_server(
     """Returns a server that is not started."""
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes)
-    application = make_application(
+    application = make_server_application(
         instance,
         limits,
         open_statement=statements.open,
@@ -88,6 +88,7 @@ def make_server(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         ws_max_size=limits.body_bytes_max,
         ws_ping_timeout=_PONG_SECONDS,
         # Compression would take more processor time than the query.

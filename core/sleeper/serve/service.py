@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import pyarrow as pa
@@ -31,9 +31,6 @@ from sleeper.properties.instance import (
     SERVE_WAITING_MAX,
 )
 from sleeper.query.result import TimeLimit
-
-if TYPE_CHECKING:
-    from sleeper.serve.lookups import LookupRuns
 
 T = TypeVar("T")
 
@@ -131,7 +128,6 @@ class QuerySlots:
 class Service:
     """The state that the endpoints of a server share.
 
-    `lookups` answers lookups together; `None` for a server that answers one request at a time.
     `read_only_reason` is the reason why the server refuses changes; `None` if it accepts them.
     """
 
@@ -139,7 +135,6 @@ class Service:
     limits: ServerLimits
     slots: QuerySlots
     open_statement: OpenStatement
-    lookups: "LookupRuns | None"
     read_only_reason: str | None = None
 
 

@@ -11,7 +11,7 @@ from sleeper.instance import Instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
+from sleeper.serve.application import make_server_application
 from sleeper.serve.service import ServerLimits
 
 TOKEN = "a-token-of-some-length"
@@ -29,7 +29,7 @@ def request(
     read_only_reason: str | None = None,
 ) -> httpx.Response:
     """Returns the response of a server with the limits, the token and the reason."""
-    application = make_application(
+    application = make_server_application(
         instance, limits or ServerLimits(), read_only_reason=read_only_reason
     )
     transport = httpx.ASGITransport(Access(application, token), raise_app_exceptions=False)

@@ -26,7 +26,7 @@ from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.service import open_sql
 from sleeper.query.sql.text import check_statement
 from sleeper.serve.access import Access
-from sleeper.serve.application import make_application
+from sleeper.serve.application import make_server_application
 from sleeper.serve.service import ServerLimits
 from tests.seeds import choose_seed
 
@@ -118,7 +118,7 @@ def test_statements(instance: Instance) -> None:
 
 
 def test_requests(instance: Instance) -> None:
-    application = Access(make_application(instance, ServerLimits(seconds_max=5)), None)
+    application = Access(make_server_application(instance, ServerLimits(seconds_max=5)), None)
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
 
     async def run() -> None:
