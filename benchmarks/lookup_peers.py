@@ -53,7 +53,7 @@ def measure(settings: Settings) -> Result:
     all_questions = questions_about(files, table / "questions.json")
     tasks = {OURS: _task(all_questions, {"folder": str(table)})}
     notes = [
-        "Sleeper answers from a table: state store, key filters, merge. The others have no"
+        "Sleeper answers from a table: state store, key filters, pages. The others have no"
         " state to ask; key filters and footers are warm, pages are not kept."
     ]
     for peer in installed(settings.folder, (DUCKDB, LANCE, SLATEDB)):

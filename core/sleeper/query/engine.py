@@ -128,7 +128,7 @@ class QueryEngine:
         )
         self.verified = VerifiedFiles()
         self.pages = PageReader(
-            settings.footer_cache_bytes, settings.engine.memory_bytes, settings.engine.threads
+            self._footer_cache_bytes, settings.engine.memory_bytes, settings.engine.threads
         )
         self.key_files = KeyFileCache(settings.engine.key_cache_bytes)
 
@@ -159,6 +159,5 @@ class QueryEngine:
 
     @property
     def _footer_cache_bytes(self) -> int:
-        """Half of the setting with buckets, as engine and extractor cache different footers."""
-        whole = self.settings.footer_cache_bytes
-        return whole // 2 if self.settings.engine.buckets else whole
+        """Half of the setting, as the engine and the other readers cache different parts."""
+        return self.settings.footer_cache_bytes // 2
