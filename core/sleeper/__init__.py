@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
+INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
+"""The environment variable that names the instance of a command."""
+
 __all__ = [
     "ExportBatch",
     "ExportQueue",

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 AWS_PREFIX = "aws:"
 """The prefix of an AWS instance's id where an instance is named."""
 
-INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
-
 
 class TablePropertiesStore(Protocol):
     """The published property files of tables."""

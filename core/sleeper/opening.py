@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sleeper import INSTANCE_VARIABLE
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
+from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.queue import ExternalQueue
 
 if TYPE_CHECKING:

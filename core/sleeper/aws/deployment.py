@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from sleeper import INSTANCE_VARIABLE
 from sleeper.admin.instance_folder import TableDefinition
 from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table, parse_split_points, set_online
@@ -22,7 +23,7 @@ from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.instance import CONFIG_BUCKET_VARIABLE, open_aws_instance
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
-from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
+from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64

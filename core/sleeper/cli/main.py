@@ -5,46 +5,132 @@ import io
 import os
 import sys
 import threading
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
-from sleeper import __version__
-from sleeper.cli import (
-    adapter,
-    adjunct,
-    bulk,
-    changes,
-    delete,
-    export_queue,
-    holds,
-    ingest,
-    instance,
-    maintenance,
-    purge,
-    query,
-    run,
-    stash,
-    stash_schedule,
-    table,
-    versions,
-)
+from sleeper import INSTANCE_VARIABLE, __version__
 from sleeper.cli.output import Commands
-from sleeper.instance import INSTANCE_VARIABLE
-
-_FIRST_COMMANDS = ("instance", "table", "ingest", "query", "sql", "run", "report")
 
 
-class _OrderedCommands(Commands):
-    """The root command; its help lists the commands for a first use first."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a command is: a function or a group in a module of this package."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        others = [name for name in super().list_commands(ctx) if name not in _FIRST_COMMANDS]
-        return [*_FIRST_COMMANDS, *others]
+    module: str
+    name: str
+    summary: str
+
+
+# Those of a first use come first, as in the help.
+_COMMANDS = {
+    "instance": _Source("instance", "commands", "Create and configure instances."),
+    "table": _Source("table", "commands", "Create, inspect, change and delete tables."),
+    "ingest": _Source("ingest", "ingest", "Add the rows of files to a table."),
+    "query": _Source("query", "query", "Print rows of a table by key, range or region."),
+    "sql": _Source("query", "sql", "Run an SQL query and print its rows."),
+    "run": _Source("run", "run", "Run the background work of a local instance."),
+    "report": _Source("instance", "report", "Report on tables, files, jobs, tasks and queues."),
+    "bulk-import": _Source("bulk", "bulk_import", "Add many or large files to a table with Spark."),
+    "bulk-export": _Source(
+        "bulk", "bulk_export", "Export a table as Parquet files and print their folder."
+    ),
+    "serve": _Source(
+        "run", "serve", "Serve queries and deletes over HTTP, and queries over WebSocket at /live."
+    ),
+    "delete": _Source("delete", "delete", "Delete rows of a table, in one transaction."),
+    "undo": _Source(
+        "versions", "undo", "Take back what one ingest or import added, in one transaction."
+    ),
+    "changes": _Source("changes", "changes", "Print what each transaction changed, in order."),
+    "purge": _Source(
+        "purge", "purge", "Remove deleted rows from the storage and report what is gone."
+    ),
+    "compact": _Source(
+        "maintenance", "compact", "Create the compaction jobs of a table and queue them."
+    ),
+    "split": _Source(
+        "maintenance", "split", "Split the leaves of a table that exceed its threshold."
+    ),
+    "gc": _Source("maintenance", "gc", "Delete files of a table that no readable version needs."),
+    "backup": _Source(
+        "instance",
+        "backup",
+        "Back up the tables of an instance in use, each at its newest version.",
+    ),
+    "pause": _Source("instance", "pause", "Pause the background schedules of an AWS instance."),
+    "resume": _Source("instance", "resume", "Resume the background schedules of an AWS instance."),
+    "adapter": _Source(
+        "adapter",
+        "adapters",
+        "Create, run and schedule adapters, which load databases, files and tables.",
+    ),
+    "adjunct": _Source(
+        "adjunct",
+        "adjunct",
+        "Fill and read adjunct stores: local copies of tables, files or streams, for lookups.",
+    ),
+    "export-queue": _Source(
+        "export_queue",
+        "export_queues",
+        "Create, watch and repair export queues, which send changes to other systems.",
+    ),
+    "queries": _Source("query", "queries", "Queue queries and show their status."),
+    "code": _Source("instance", "code", "Add, list and remove wheels with user code."),
+    "dead-letters": _Source(
+        "maintenance", "dead_letters", "List, redrive and delete dead letters."
+    ),
+    "hold": _Source("holds", "holds", "List and release holds on table versions."),
+    "follower": _Source(
+        "holds", "followers", "Create, list and delete followers of a table's log."
+    ),
+    "snapshot": _Source(
+        "maintenance",
+        "snapshots",
+        "List and expire versions of snapshot tables; take state snapshots of any table.",
+    ),
+    "stash": _Source(
+        "stash_schedule",
+        "stash",
+        "Copy tables as gzipped JSON lines or Parquet to a folder or bucket, and read the copies.",
+    ),
+}
+
+
+class _LazyCommands(Commands):
+    """The root command. It imports a command when it is used, and none for the help."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, source in _COMMANDS.items():
+            self.add_command(TyperCommand(name, help=source.summary))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        source = _COMMANDS.get(cmd_name)
+        return super().get_command(ctx, cmd_name) if source is None else _load(cmd_name, source)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        TyperGroup(commands=dict(self.commands)).format_commands(ctx, formatter)
+
+
+@cache
+def _load(name: str, source: _Source) -> Any:
+    found = getattr(import_module(f"sleeper.cli.{source.module}"), source.name)
+    only = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    if isinstance(found, typer.Typer):
+        only.add_typer(found, name=name)
+    else:
+        only.command(name)(found)
+    return typer.main.get_group(only).commands[name]
 
 
 app = typer.Typer(
-    cls=_OrderedCommands,
+    cls=_LazyCommands,
     name="sleeper",
     no_args_is_help=True,
     add_completion=True,
@@ -52,39 +138,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.add_typer(instance.commands, name="instance")
-app.add_typer(table.commands, name="table")
-app.command("ingest")(ingest.ingest)
-app.command("bulk-import")(bulk.bulk_import)
-app.command("bulk-export")(bulk.bulk_export)
-app.command("query")(query.query)
-app.command("sql")(query.sql)
-app.command("run")(run.run)
-app.command("serve")(run.serve)
-app.command("delete")(delete.delete)
-app.command("undo")(versions.undo)
-app.command("changes")(changes.changes)
-app.command("purge")(purge.purge)
-app.command("compact")(maintenance.compact)
-app.command("split")(maintenance.split)
-app.command("gc")(maintenance.gc)
-app.command("report")(instance.report)
-app.command("backup")(instance.backup)
-app.command("pause")(instance.pause)
-app.command("resume")(instance.resume)
-app.add_typer(adapter.adapters, name="adapter")
-app.add_typer(adjunct.adjunct, name="adjunct")
-app.add_typer(export_queue.export_queues, name="export-queue")
-app.add_typer(query.queries, name="queries")
-app.add_typer(instance.code, name="code")
-app.add_typer(maintenance.dead_letters, name="dead-letters")
-app.add_typer(holds.holds, name="hold")
-app.add_typer(holds.followers, name="follower")
-app.add_typer(maintenance.snapshots, name="snapshot")
-app.add_typer(stash.stash, name="stash")
-stash.stash.command("schedule")(stash_schedule.schedule)
-stash.stash.command("request")(stash_schedule.request)
-stash.stash.command("prune")(stash_schedule.prune)
 
 
 def _print_version(is_requested: bool) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings, warn
-from sleeper.cli.stash import Atomic, Destination, Format, Tables
+from sleeper.cli.stash import Atomic, Destination, Format, Tables, stash
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
@@ -176,3 +176,8 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container may run as a user without a name
         raise typer.BadParameter("the user has no name (expected --by NAME)") from error
+
+
+stash.command("schedule")(schedule)
+stash.command("request")(request)
+stash.command("prune")(prune)

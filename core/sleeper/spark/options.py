@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sleeper import INSTANCE_VARIABLE
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import INSTANCE_VARIABLE, Instance
+from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from sleeper import INSTANCE_VARIABLE
 from sleeper.adjunct.definition import StoreDefinition, parse_stores
 from sleeper.adjunct.feeds.opening import FeedContext
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.run_stores import run_stores
 from sleeper.adjunct.status_report import read_report, seconds_since
 from sleeper.adjunct.store_status import StoreStatus
-from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
+from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
 from sleeper.reports.metric import ADJUNCT_KIND, TASK_KIND, Metric

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools import Tracer
 
-from sleeper.instance import INSTANCE_VARIABLE, Instance
+from sleeper import INSTANCE_VARIABLE
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.opening import open_instance
 from sleeper.properties.instance import ID

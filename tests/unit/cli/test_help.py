@@ -18,8 +18,8 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
     if not hasattr(command, "commands"):
         yield path, command
         return
-    for name, below in command.commands.items():
-        yield from _commands(below, (*path, name))
+    for name in command.commands:
+        yield from _commands(command.get_command(None, name), (*path, name))
 
 
 COMMANDS = dict(_commands(_ROOT))
@@ -39,12 +39,14 @@ def _arguments(example: str) -> list[str]:
 
 def _parse(arguments: list[str]) -> tuple[str, ...]:
     """Parses the arguments and returns the command's path."""
-    command, context, path = _ROOT, None, ()
+    command: Any = _ROOT
+    context: Any = None
+    path: tuple[str, ...] = ()
     while hasattr(command, "commands"):
         context = command.make_context(path[-1] if path else "sleeper", arguments, parent=context)
         arguments = [*context._protected_args, *context.args]
         name = arguments.pop(0)
-        command, path = command.commands[name], (*path, name)
+        command, path = command.get_command(context, name), (*path, name)
     command.make_context(path[-1], arguments, parent=context)
     return path
 

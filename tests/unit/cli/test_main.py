@@ -2,8 +2,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from sleeper import __version__
@@ -217,3 +219,33 @@ def test_completion_of_commands_tables_and_properties(
     monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
     result = CliRunner().invoke(app, [], prog_name="sleeper")
     assert set(result.stdout.split()) == completed
+
+
+def test_the_help_imports_no_command(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "import sleeper\n"
+        "assert not sys.modules.keys() & {'typer', 'pyarrow', 'boto3'}\n"
+        "from sleeper.cli.main import main\n"
+        "sys.argv = ['sleeper', '--help']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as exit:\n"
+        "    assert exit.code == 0\n"
+        "heavy = {'pyarrow', 'datafusion', 'boto3', 'rich', 'sleeper.instance', 'numpy'}\n"
+        "commands = {name for name in sys.modules if name.startswith('sleeper.cli.')}\n"
+        "light = {'sleeper.cli.main', 'sleeper.cli.output', 'sleeper.cli.arguments'}\n"
+        "sys.exit(' '.join(heavy & sys.modules.keys() | commands - light) or 0)\n"
+    )
+    process = run_program(program, tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "ingest" in process.stdout
+
+
+def test_summaries_are_those_of_the_commands() -> None:
+    root: Any = typer.main.get_command(app)
+    for name, listed in root.commands.items():
+        command = root.get_command(None, name)
+        assert command.name == name
+        assert listed.get_short_help_str(1000) == command.get_short_help_str(1000)
+        assert command.hidden is False
