@@ -55,7 +55,7 @@ def measure(settings: Settings) -> Result:
     speed = {name: rates(rows, runs[name]) for name in tasks if name != "ours, a quarter"}
     peaks = {name: peaks_mib(results) for name, results in runs.items()}
     figures = [
-        figure("ours, of raw", ratios(speed["ours"], speed["raw"]), "×", Aim(0.9)),
+        figure("ours, of raw", ratios(speed["ours"], speed["raw"]), "×", Aim(1.0)),
         figure(
             "ours, of raw with its own settings",
             ratios(speed["ours"], speed["raw, its own settings"]),
@@ -72,8 +72,8 @@ def measure(settings: Settings) -> Result:
     figures += [figure(f"{name}, peak", results, "MiB") for name, results in peaks.items()]
     work = (
         f"{FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
-        " DataFusion merges its declared sorted inputs and writes one file, and commits"
-        f" nothing. A quarter is {FILES} files of {rows_each // _GROWTH:,} rows."
+        " DataFusion merges its declared sorted inputs and writes one file with plain encodings,"
+        f" without a sync or a commit. A quarter is {FILES} files of {rows_each // _GROWTH:,} rows."
     )
     return Result("compaction", work, tuple(figures))
 
@@ -140,9 +140,8 @@ def raw(
 
 
 def sorted_inputs(folder: Path, rows_each: int) -> dict[str, Any]:
-    _, paths = sorted_files(folder, rows_each, FILES)
-    root = next(folder.glob(f"verified-{rows_each}-*"))
-    return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
+    root, paths = sorted_files(folder, rows_each, FILES)
+    return {"root": root.url_of(""), "paths": paths, "folder": str(folder / "compaction")}
 
 
 def _assign(state: StateStore, files: list[NewFile], run_start_ms: int) -> None:

@@ -12,6 +12,7 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.storage.location import DataRoot
 
 ROWS = 1_000_000
 _FAN_INS = (1, 12, 25, 50, 100)
@@ -25,15 +26,17 @@ _SMALL_BYTES = 256 * 2**20
 def measure(settings: Settings) -> Result:
     rows_each = settings.rows or ROWS
     small_rows = min(_SMALL_FILE_ROWS, rows_each)
-    _, distinct = sorted_files(settings.folder, rows_each, _DISTINCT_FILES)
+    root, distinct = sorted_files(settings.folder, rows_each, _DISTINCT_FILES)
     paths = list(islice(cycle(distinct), max(_FAN_INS)))
     tasks = {
-        f"{count} of {rows_each:,} rows": _task(settings.folder, rows_each, paths[:count], _GIB)
+        f"{count} of {rows_each:,} rows": _task(
+            settings.folder, root, rows_each, paths[:count], _GIB
+        )
         for count in _FAN_INS
     }
-    _, small = sorted_files(settings.folder, small_rows, _SMALL_FILES)
+    small_root, small = sorted_files(settings.folder, small_rows, _SMALL_FILES)
     leaf = f"{_SMALL_FILES:,} of {small_rows:,} rows"
-    tasks[leaf] = _task(settings.folder, small_rows, small, _SMALL_BYTES)
+    tasks[leaf] = _task(settings.folder, small_root, small_rows, small, _SMALL_BYTES)
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
     figures: list[Figure] = []
     for name, results in runs.items():
@@ -65,10 +68,11 @@ def ours(watch: Watch, files: list[str], memory_bytes: int, folder: str, rows: i
     check(count == rows, f"{count} rows came out of {rows}")
 
 
-def _task(folder: Path, rows_each: int, paths: list[str], memory_bytes: int) -> Task:
-    root = next(folder.glob(f"verified-{rows_each}-*"))
+def _task(
+    folder: Path, root: DataRoot, rows_each: int, paths: list[str], memory_bytes: int
+) -> Task:
     arguments: dict[str, Any] = {
-        "files": [str(root / path) for path in paths],
+        "files": [root.url_of(path) for path in paths],
         "memory_bytes": memory_bytes,
         "folder": str(folder / "merge"),
         "rows": rows_each * len(paths),

@@ -46,7 +46,7 @@ def unsorted_files(folder: Path, rows: int, files: int = 8) -> Path:
 def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, list[str]]:
     """Returns root and paths of data files as the product writes them, over the whole key space."""
     settings = FileSettings()
-    name = f"verified-{rows_each}-{settings.row_group_rows_max}"
+    name = f"sorted-{rows_each}-{settings.row_group_rows_max}-{settings.page_rows_max}"
     root = DataRoot(folder / name)
     paths = [f"{number:04d}.parquet" for number in range(files)]
     for number, path in enumerate(paths):
