@@ -78,20 +78,19 @@ class CommitQueue:
         self._socket: socket.socket | None = None
         self._address = f"sleeper-{uuid.uuid4().hex}"
 
-    def send(self, requests: Sequence[tuple[bool, Lines]]) -> str | None:
-        """Sends a letter, and returns its id; None if it cannot be sent, such as a large one."""
-        letter_id = uuid.uuid4().hex
+    def send(self, letter_id: str, requests: Sequence[tuple[bool, Lines]]) -> bool:
+        """Sends a letter. Returns False if it cannot be sent, such as a large one."""
         until = time.monotonic() + LOCK_SECONDS_MAX
         content = [self._address, letter_id, until, requests]
         message = json.dumps(content, separators=(",", ":")).encode() + b"\n"
         if len(message) > select.PIPE_BUF:
-            return None
+            return False
         try:
             self._open_socket()
             os.write(self._open_pipe(creates=True), message)
         except OSError:  # a full pipe, or no pipes
-            return None
-        return letter_id
+            return False
+        return True
 
     def receive(self, letter_id: str, seconds: float) -> Answer | None:
         """Returns the answer to a letter, None if there is none within the time."""
@@ -124,7 +123,8 @@ class CommitQueue:
 
     def wait(self, seconds: float) -> None:
         """Waits until there is a letter in the pipe, or the time is over."""
-        with suppress(OSError):
+        # ValueError: a descriptor of 1024 or more, which only this call refuses.
+        with suppress(OSError, ValueError):
             select.select([self._open_pipe()], [], [], seconds)
 
     def answer(self, letter: Letter, answer: Answer) -> None:

@@ -6,6 +6,7 @@ other processes of the machine.
 
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Sequence
 
@@ -101,22 +102,24 @@ class _LeaderOrSender:
     def commit(self, group: Sequence[CommitRequest]) -> None:
         """Sets the outcomes or the error of each request."""
         requests = [(each.together, [t.line for t in each.transactions]) for each in group]
-        letter_id: str | None = None
+        # A repeated letter has the same id, so that an answer to the first one counts too.
+        letter_id = uuid.uuid4().hex
+        is_sent = False
         start = sent = time.monotonic()
         while (now := time.monotonic()) < start + LOCK_SECONDS_MAX:
             if self._lead_if_free(group):
                 return
-            if letter_id is None or now > sent + _LETTER_SECONDS:
-                letter_id, sent = self._queue.send(requests), now
-                if letter_id is None:
+            if not is_sent or now > sent + _LETTER_SECONDS:
+                if not self._queue.send(letter_id, requests):
                     break
+                is_sent, sent = True, now
                 # The leader may have stopped before the letter was in the pipe.
                 continue
             answer = self._queue.receive(letter_id, _ANSWER_SECONDS)
             if answer is Returned.ALONE:
                 break
             if answer is Returned.AGAIN:
-                letter_id = None
+                is_sent = False
             elif answer is not None:
                 for request, outcomes in zip(group, answer, strict=True):
                     request.settle(outcomes)

@@ -38,10 +38,15 @@ class WriteLock:
         # The kernel has no wait with a timeout, so a thread waits. One that waits in vain owns
         # the descriptor, and closing it releases the lock.
         waiter = _Waiter(self._open())
-        waiter.start()
-        waiter.join(LOCK_SECONDS_MAX)
-        if waiter.abandon():
-            self._descriptor = None
+        try:
+            waiter.start()
+            waiter.join(LOCK_SECONDS_MAX)
+        except BaseException:
+            # An interrupt of the wait must not leave the lock to the thread.
+            if self._abandon(waiter):
+                self.release()
+            raise
+        if not self._abandon(waiter):
             raise locked_too_long(self.path)
         if waiter.error is not None:
             raise UnavailableError(f"{self.path}: {waiter.error}") from waiter.error
@@ -54,6 +59,13 @@ class WriteLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def _abandon(self, waiter: "_Waiter") -> bool:
+        """Returns whether the wait is over. Else the waiter owns the descriptor from now on."""
+        if not waiter.abandon():
+            return True
+        self._descriptor = None
+        return False
 
     def _open(self) -> int:
         if self._descriptor is None:

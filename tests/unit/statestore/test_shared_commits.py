@@ -4,6 +4,7 @@ Stores with databases of their own take turns at the lock as processes do.
 """
 
 import os
+import select
 import sqlite3
 import tempfile
 import threading
@@ -65,10 +66,10 @@ class Senders:
         self._sent = 0
         send = CommitQueue.send
 
-        def counted_send(queue: CommitQueue, requests: Any) -> str | None:
-            letter_id = send(queue, requests)
+        def counted_send(queue: CommitQueue, letter_id: str, requests: Any) -> bool:
+            is_sent = send(queue, letter_id, requests)
             self._sent += 1
-            return letter_id
+            return is_sent
 
         monkeypatch.setattr(CommitQueue, "send", counted_send)
 
@@ -226,6 +227,21 @@ def test_a_letter_that_a_dead_leader_took_is_sent_again(
     check_numbers(table, 2)
 
 
+def test_an_answer_to_a_repeated_letter_counts(
+    table: StateTable,
+    senders: Senders,
+    observer: CommitQueue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.05)
+    with leading(table.store):
+        sent = senders.commit(table.ingest_job("sent"))
+        (letter,) = observer.take()
+        wait_until(lambda: senders._sent > 1)
+        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+        assert sent.result(30) == [Outcome(APPLIED, 7)]
+
+
 def test_a_sender_commits_itself_when_the_leader_is_gone(
     table: StateTable, senders: Senders, observer: CommitQueue
 ) -> None:
@@ -292,6 +308,38 @@ def test_a_wait_in_vain_leaves_the_lock_free(
         each.close()
 
 
+def test_an_interrupted_wait_leaves_the_lock_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (WriteLock(tmp_path / "lock") for _ in range(3))
+    first.acquire()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "join", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            second.acquire()
+    first.release()
+    wait_until(third.try_acquire)
+    for each in (first, second, third):
+        each.close()
+
+
+def test_a_leader_with_many_open_files_commits(
+    table: StateTable, senders: Senders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("filedescriptor out of range in select()")
+
+    monkeypatch.setattr(select, "select", refuse)
+    with leading(table.store):
+        sent = senders.commit(table.ingest_job("sent"))
+        assert table.ingest("own") == Outcome(APPLIED, 3)
+        assert sent.result(30) == [Outcome(APPLIED, 2)]
+
+
 def test_a_wait_ends_when_the_lock_is_free(tmp_path: Path) -> None:
     first, second = (WriteLock(tmp_path / "lock") for _ in range(2))
     first.acquire()
@@ -335,7 +383,7 @@ def test_a_folder_that_others_may_write_has_no_pipes(
     folder = tmp_path / f"sleeper-commits-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    assert CommitQueue(tmp_path / "state.db.lock").send([(False, ["{}"])]) is None
+    assert not CommitQueue(tmp_path / "state.db.lock").send("letter", [(False, ["{}"])])
     assert list(folder.iterdir()) == []
 
 
