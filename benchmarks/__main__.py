@@ -13,6 +13,7 @@ from benchmarks.settings import Settings
 
 NAMES = (
     "ingest",
+    "layout",
     "compaction",
     "compaction-peers",
     "aggregation",

@@ -5,7 +5,12 @@ from pathlib import Path
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 from datafusion.dataframe import DataFrame, ParquetWriterOptions
 
+from sleeper.datafiles.write.engine_file import writer_options
 from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.layout import ColumnLayout, Encoding
+
+# Two views of text and a long.
+_ROW_BYTES = 40
 
 
 def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> SessionContext:
@@ -18,6 +23,20 @@ def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> Session
         .with_fair_spill_pool(memory_bytes)
     )
     return SessionContext(config, runtime)
+
+
+def write_like_ours(frame: DataFrame, path: Path) -> None:
+    """Writes the frame of `SCHEMA` to one file with the layout that our writer would choose."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = FileSettings()
+    layouts = (
+        ColumnLayout("key", Encoding.DELTA_BYTE_ARRAY, "zstd"),
+        ColumnLayout("sort", Encoding.PLAIN, "none"),
+        ColumnLayout("value", Encoding.DELTA_LENGTH_BYTE_ARRAY, "zstd"),
+    )
+    group_rows = settings.row_group_rows(1, _ROW_BYTES)
+    options = writer_options(layouts, settings.pages, group_rows)
+    frame.write_parquet_with_options(str(path), options)
 
 
 def write_raw(frame: DataFrame, path: Path, use_sleeper_settings: bool) -> None:
