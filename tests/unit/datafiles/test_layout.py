@@ -22,7 +22,7 @@ def words(letters: int, alphabet: str = "abcdefghijklmnopqrstuvwxyz") -> list[st
 
 
 def layout_of(values: pa.Array, codec: str = "zstd", key: str = "") -> ColumnLayout:
-    (layout,) = choose_layout(pa.table({"c": values}), [key], codec)
+    (layout,) = choose_layout(pa.table({"c": values}), [key], codec, 512)
     return layout
 
 
@@ -52,8 +52,15 @@ COLUMNS = {
         Encoding.DELTA_BINARY_PACKED,
         "none",
     ),
-    "few texts": (words(1), Encoding.DICTIONARY, "zstd"),
-    "nulls": (pa.nulls(ROWS, pa.int64()), Encoding.DICTIONARY, "zstd"),
+    "few texts": (words(1), Encoding.DICTIONARY, "none"),
+    "cycles of few texts": (["a", "b", "c", "d"] * (ROWS // 4), Encoding.DICTIONARY, "zstd"),
+    "runs of few texts": (sorted(words(1)), Encoding.DICTIONARY, "none"),
+    "few long texts": (
+        [f"{'x' * 99}{n % 100}" for n in range(ROWS)],
+        Encoding.DICTIONARY,
+        "zstd",
+    ),
+    "nulls": (pa.nulls(ROWS, pa.int64()), Encoding.DICTIONARY, "none"),
     "lists": ([[each] for each in range(ROWS)], Encoding.DICTIONARY, "zstd"),
 }
 
@@ -67,7 +74,7 @@ def test_encoding_and_codec_follow_from_the_values(name: str) -> None:
 
 def test_only_keys_with_common_prefixes_store_prefixes() -> None:
     table = pa.table({"a": sorted(words(10)), "b": sorted(words(10)), "c": words(10)})
-    layouts = choose_layout(table, ["a", "c"], "zstd")
+    layouts = choose_layout(table, ["a", "c"], "zstd", 512)
     assert [each.encoding for each in layouts] == [
         Encoding.DELTA_BYTE_ARRAY,
         Encoding.DELTA_LENGTH_BYTE_ARRAY,
@@ -97,7 +104,7 @@ def test_views_have_the_layout_of_plain_text() -> None:
 
 def test_empty_files_have_a_layout() -> None:
     kinds = pa.schema([("a", pa.string()), ("b", pa.map_(pa.string(), pa.int64()))])
-    paths = [each.path for each in choose_layout(kinds.empty_table(), ["a"], "zstd")]
+    paths = [each.path for each in choose_layout(kinds.empty_table(), ["a"], "zstd", 512)]
     assert paths == ["a", "b.key_value.key", "b.key_value.value"]
 
 

@@ -69,7 +69,8 @@ class FileSettings:
 
     def choose_layout(self, first_rows: pa.Table, schema: Schema) -> tuple[ColumnLayout, ...]:
         """Returns the layouts of the columns of a file with this first row group."""
-        return choose_layout(first_rows, [f.name for f in schema.keys], self.compression_codec)
+        keys = [field.name for field in schema.keys]
+        return choose_layout(first_rows, keys, self.compression_codec, self.page_rows_max)
 
 
 class DataFileWriter:

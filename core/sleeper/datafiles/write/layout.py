@@ -7,7 +7,9 @@
   field whose neighbours share a prefix stores the rest of each value only.
 * Whole numbers and times store the differences of neighbours if that is as small as compression,
   which takes many times as long.
-* A column that compression makes less than a tenth smaller is not compressed.
+* A column whose pages compression makes less than a tenth smaller is not compressed, nor are the
+  indices of a small dictionary if they lose less than a fifth: small pages cost readers a
+  decompressor each.
 """
 
 import itertools
@@ -68,27 +70,33 @@ _SAMPLE_ROWS = 4_096
 _DISTINCT_SHARE_MAX = 1 / 3
 # Values repeat less in a sample than in the file: 0.7 of 4,096 are about 5,000 values.
 _DISTINCT_SHARE_OF_SAMPLE_MAX = 0.7
-# Fewer bytes compress worse than a page.
 _COMPRESSED_SAMPLE_BYTES = 65_536
 _COMPRESSED_SHARE_MAX = 0.9
+_COMPRESSED_SHARE_OF_INDICES_MAX = 0.8
+_SMALL_DICTIONARY_BYTES = 4_096
+# Parquet stores longer runs of equal indices as one.
+_RUN_INDICES = 16
 _NEIGHBOURS = 256
 # Each value has the length of its prefix, and decoding copies the prefix.
 _SHARED_BYTES_MIN = 2
 
 
 def choose_layout(
-    first_rows: pa.Table, key_names: Sequence[str], codec: str
+    first_rows: pa.Table, key_names: Sequence[str], codec: str, page_rows: int
 ) -> tuple[ColumnLayout, ...]:
     """Returns the layouts of all columns by Parquet path, in file order.
 
-    `first_rows` is the file's first row group, in key order. `codec` is used where it pays.
+    `first_rows` is the file's first row group, in key order. `codec` is used where it pays in
+    pages of `page_rows`.
     """
     repeating = set(dictionary_columns(first_rows))
     neighbours = _middle(first_rows)
     return tuple(
-        ColumnLayout(path, Encoding.DICTIONARY, codec)
+        ColumnLayout(
+            path, Encoding.DICTIONARY, _index_codec(neighbours.column(field.name), codec, page_rows)
+        )
         if path in repeating
-        else _choose(neighbours.column(field.name), path, field.name in key_names, codec)
+        else _choose(neighbours.column(field.name), path, field.name in key_names, codec, page_rows)
         for field in first_rows.schema
         for path in _paths(field)
     )
@@ -134,10 +142,29 @@ def _middle(rows: pa.Table) -> pa.Table:
     return rows.slice(start, _SAMPLE_ROWS)
 
 
-def _choose(sample: pa.ChunkedArray, path: str, is_key: bool, codec: str) -> ColumnLayout:
+def _index_codec(sample: pa.ChunkedArray, codec: str, page_rows: int) -> str:
+    """Returns the codec of a column with a dictionary. Its dictionary has the same codec."""
+    if pa.types.is_nested(sample.type):
+        return codec
+    encoded = as_plain(sample).drop_null().combine_chunks().dictionary_encode()
+    if encoded.dictionary.nbytes > _SMALL_DICTIONARY_BYTES:
+        return codec
+    indices = encoded.indices.to_numpy()[:page_rows]
+    if np.count_nonzero(np.diff(indices)) * _RUN_INDICES <= len(indices):
+        return UNCOMPRESSED
+    places = np.arange(max(len(encoded.dictionary) - 1, 1).bit_length())
+    packed = np.packbits((indices[:, None] >> places & 1).astype(np.uint8), bitorder="little")
+    share = _compressed_share(memoryview(packed.tobytes()), codec)
+    return codec if share <= _COMPRESSED_SHARE_OF_INDICES_MAX else UNCOMPRESSED
+
+
+def _choose(
+    sample: pa.ChunkedArray, path: str, is_key: bool, codec: str, page_rows: int
+) -> ColumnLayout:
     values = as_plain(sample).drop_null().combine_chunks()
     content = _content(values)
-    compressed = _compressed_share(content, codec)
+    page_bytes = len(content) * page_rows // max(len(values), 1)
+    compressed = _compressed_share(content[: max(page_bytes, 1)], codec)
     suited_codec = codec if compressed <= _COMPRESSED_SHARE_MAX else UNCOMPRESSED
     if _is_text(values.type):
         is_prefixed = is_key and _shared_bytes(values) >= _SHARED_BYTES_MIN
