@@ -233,14 +233,14 @@ def read_rows(
             if left == 0:
                 return
             try:
-                extracted = next(extracts)
-                reads_all = query.limit is None and query.columns is None
-                _verify(leaf, root, engine, extracted, reads_all, time_limit)
-                inputs = _inputs(leaf, plan.schema, root, engine, extracted)
                 request = MergeRequest(
-                    plan.schema, inputs, query.columns, left, steps, stored, numbered
+                    plan.schema, (), query.columns, left, steps, stored, numbered
                 )
-                for batch in _merge_leaf(leaf, request, root, engine):
+                is_only = len(plan.leaves) == 1
+                reads_all = query.limit is None and query.columns is None
+                for batch in _read_leaf(
+                    leaf, request, extracts, root, engine, time_limit, reads_all, is_only
+                ):
                     time_limit.check()
                     if batch.num_rows:
                         if left is not None:
@@ -252,17 +252,50 @@ def read_rows(
                 raise find_damage(plan.schema, files, root, settings) or error from error
 
 
-def _merge_leaf(
-    leaf: LeafPlan, request: MergeRequest, root: DataRoot, engine: QueryEngine
+def _read_leaf(
+    leaf: LeafPlan,
+    request: MergeRequest,
+    extracts: Iterator[Extracts],
+    root: DataRoot,
+    engine: QueryEngine,
+    time_limit: TimeLimit,
+    reads_all: bool,
+    is_only: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a leaf, from few pages of its files if possible."""
-    paged = None
-    if engine.settings.reads_pages:
-        paged = engine.pages.fill(root, request, [scan.file for scan in leaf.scans])
-    if paged is not None and not paged.steps:
-        yield from merge_rows(paged).to_batches(_BATCH_ROWS)
+    settings = engine.settings
+    # Row groups of several leaves are fetched ahead, and verified against their checksums.
+    if root.buckets and is_only and not settings.verifies_checksums:
+        inputs = _inputs(leaf, request.schema, root, engine, {})
+        paged = _fill(leaf, replace(request, inputs=inputs), root, engine)
+        if paged is not None:
+            yield from _merge_filled(paged, engine)
+            return
+    extracted = next(extracts)
+    _verify(leaf, root, engine, extracted, reads_all, time_limit)
+    inputs = _inputs(leaf, request.schema, root, engine, extracted)
+    request = replace(request, inputs=inputs)
+    paged = None if root.buckets else _fill(leaf, request, root, engine)
+    if paged is not None:
+        yield from _merge_filled(paged, engine)
     else:
-        yield from merge(paged or request, engine.settings.engine, engine.session)
+        yield from merge(request, settings.engine, engine.session)
+
+
+def _fill(
+    leaf: LeafPlan, request: MergeRequest, root: DataRoot, engine: QueryEngine
+) -> MergeRequest | None:
+    """Returns the merge of a leaf with rows in memory, None if the engine should read the files."""
+    if not engine.settings.reads_pages:
+        return None
+    return engine.pages.fill(root, request, [scan.file for scan in leaf.scans])
+
+
+def _merge_filled(request: MergeRequest, engine: QueryEngine) -> Iterator[pa.RecordBatch]:
+    if request.steps:
+        yield from merge(request, engine.settings.engine, engine.session)
+    else:
+        yield from merge_rows(request).to_batches(_BATCH_ROWS)
 
 
 def _verify(

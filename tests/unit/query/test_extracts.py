@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sleeper.datafiles.pages import reader, remote_file
+from sleeper.datafiles.pages.remote_file import RemoteFile
 from sleeper.datafiles.remote import extracts, file_end
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
@@ -24,7 +26,8 @@ from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
-from tests.tables.data_table import DataTable, list_rows, make_engine
+from tests.tables import data_table as data_tables
+from tests.tables.data_table import DataTable, list_rows
 
 KINDS = {
     PrimitiveType.INT: st.integers(-9, 9),
@@ -73,6 +76,11 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataTable
     assert not list(tmp_path.rglob("extract-*"))
 
 
+def make_engine(folder: Path, reads_pages: bool = False) -> QueryEngine:
+    """Makes an engine that reads S3 files by extracts, or single pages."""
+    return data_tables.make_engine(folder, reads_pages=reads_pages)
+
+
 def requests(table: DataTable) -> int:
     assert isinstance(table.root, DistantRoot)
     return table.root.count_requests()
@@ -86,14 +94,15 @@ def keys(*values: int) -> Query:
     return Query(make_key_regions(LONG, [(n,) for n in values]))
 
 
+@pytest.mark.parametrize("reads_pages", [False, True])
 def test_warm_lookup_takes_one_request_and_an_absent_key_none(
-    table: DataTable, tmp_path: Path
+    table: DataTable, tmp_path: Path, reads_pages: bool
 ) -> None:
     for first in range(8):
         table.add_rows([(n, n) for n in range(first, 16_000, 16)])
-    engine = make_engine(tmp_path)
+    engine = make_engine(tmp_path, reads_pages)
     assert ids(table, engine, keys(16)) == [16]
-    # The filters of all, the end of one file and one row group.
+    # The filters of all, the end of one file, and one row group or its pages.
     assert requests(table) == 8 + 1 + 1
     ids(table, engine, keys(*range(8)))
     requests(table)
@@ -124,6 +133,26 @@ def test_leaves_are_prefetched_unless_there_is_a_limit(
     assert requests(table) == 2
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
     assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
+
+
+def test_pages_of_many_keys_are_few_requests_in_parallel(
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(3):
+        table.add_rows([(n, n) for n in range(first, 15_000, 3)])
+    engine = make_engine(tmp_path, reads_pages=True)
+    numbers = [*range(10, 15_000, 700)]
+    assert ids(table, engine, keys(*numbers)) == numbers
+    requests(table)
+    assert ids(table, engine, keys(*numbers)) == numbers
+    assert requests(table) == 3
+    monkeypatch.setattr(RemoteFile, "gap_bytes_max", 0)
+    assert ids(table, engine, keys(*numbers)) == numbers
+    # The columns of a row group are adjacent.
+    assert requests(table) == len(numbers)
+    monkeypatch.setattr(reader, "_BYTES_MAX", 1)
+    engine = make_engine(tmp_path, reads_pages=True)
+    assert ids(table, engine, keys(*numbers)) == numbers
 
 
 def test_adjacent_row_groups_are_one_request(table: DataTable, tmp_path: Path) -> None:
@@ -228,9 +257,10 @@ def test_full_disk_bypasses_extracts(
     assert not list(tmp_path.rglob("extract-*"))
 
 
+@pytest.mark.parametrize("reads_pages", [False, True])
 @pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
 def test_truncated_file_is_a_data_error_with_its_name(
-    table: DataTable, tmp_path: Path, damage: str
+    table: DataTable, tmp_path: Path, damage: str, reads_pages: bool
 ) -> None:
     file = table.add_rows([(n, n) for n in range(500)])
     assert file is not None
@@ -244,17 +274,18 @@ def test_truncated_file_is_a_data_error_with_its_name(
     }
     path.write_bytes(torn[damage])
     with pytest.raises(DataError, match=file.path):
-        ids(table, make_engine(tmp_path), keys(5))
+        ids(table, make_engine(tmp_path, reads_pages), keys(5))
 
 
+@pytest.mark.parametrize("reads_pages", [False, True])
 def test_missing_file_restarts_the_query_and_is_then_named(
-    table: DataTable, tmp_path: Path
+    table: DataTable, tmp_path: Path, reads_pages: bool
 ) -> None:
     file = table.add_rows([(n, n) for n in range(500)])
     assert file is not None
     Path(table.root.url_of(file.path)).unlink()
     with pytest.raises(SleeperError, match=file.path):
-        ids(table, make_engine(tmp_path), keys(5))
+        ids(table, make_engine(tmp_path, reads_pages), keys(5))
 
 
 @settings(max_examples=60, deadline=None)
@@ -269,14 +300,18 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         bits = data.draw(st.sampled_from([0, 14]))
         file_settings = FileSettings(row_group_rows_max=2, filter_bits_per_key=bits)
-        patch.setattr(extracts, "_GAP_BYTES_MAX", data.draw(st.sampled_from([0, 400, 10**6])))
+        gap = data.draw(st.sampled_from([0, 400, 10**6]))
+        patch.setattr(extracts, "_GAP_BYTES_MAX", gap)
+        patch.setattr(RemoteFile, "gap_bytes_max", gap)
+        patch.setattr(remote_file, "_REQUEST_BYTES_MAX", data.draw(st.sampled_from([50, 10**6])))
         table = DataTable(Path(folder), schema, file_settings=file_settings)
         for rows in data.draw(st.lists(st.lists(row, min_size=1, max_size=20), max_size=3)):
             table.add_rows(rows)
         query = data.draw(queries(schema))
         near = run_query(query, table.query_table, make_engine(Path(folder))).read_all()
         table.root = DistantRoot(Path(folder) / "data")
-        far = run_query(query, table.query_table, make_engine(Path(folder))).read_all()
+        engine = make_engine(Path(folder), data.draw(st.booleans()))
+        far = run_query(query, table.query_table, engine).read_all()
         assert far.schema == near.schema
         assert sorted(list_rows(far), key=repr) == sorted(list_rows(near), key=repr)
         count = len(schema.keys)

@@ -51,6 +51,7 @@ class Chunk:
 
     codec: int
     start: int
+    size: int
     offset_index: tuple[int, int]
     column_index: tuple[int, int] | None
     smallest: bytes | None
@@ -146,6 +147,10 @@ class FilePages:
         if start < first:
             found.insert(0, (start, first - start))
         return PagePlaces(found, start < first)
+
+    def bytes_of_groups(self, groups: Iterable[int]) -> int:
+        """Returns the bytes of row groups in the file."""
+        return sum(chunk.size for group in groups for chunk in self.chunks[group])
 
     def are_aligned(self, groups: Iterable[int], names: Sequence[str]) -> bool:
         """Returns whether the pages of all columns begin with the same rows in the row groups."""
@@ -244,6 +249,7 @@ def _chunk(chunk: Structure, leaf: Leaf) -> Chunk:
     return Chunk(
         codec=metadata[4],
         start=_start(metadata),
+        size=metadata[7],
         offset_index=(chunk[4], chunk[5]),
         column_index=(chunk[6], chunk[7]) if 6 in chunk else None,
         smallest=metadata.get(12, {}).get(6),

@@ -86,6 +86,33 @@ def read_selection(
     return taken.select(names)
 
 
+def find_pages(
+    file: FilePages, keys: Sequence[Field], selection: Selection, names: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Returns offsets and sizes of all pages that `read_selection` may read."""
+    columns = {*(field.name for field in keys), *names} & file.fields.keys()
+    spans = _Spans.of_pages(file, _one_leaf(file, keys[0].name), selection.pages)
+    rows = spans.all_rows()
+    pages = []
+    for name in columns:
+        leaves = file.fields[name].leaves
+        for each in _pages_of_rows(file, leaves, rows)[0]:
+            for leaf, numbers in zip(leaves, each.numbers, strict=True):
+                pages += file.locate(each.group, leaf, numbers).pages
+    return pages
+
+
+def join_places(places: Sequence[tuple[int, int]], gap_bytes_max: int) -> list[tuple[int, int]]:
+    """Returns runs, as starts and ends, of near pages of these offsets and sizes, ascending."""
+    runs: list[tuple[int, int]] = []
+    for at, size in sorted(places):
+        if runs and at - runs[-1][1] <= gap_bytes_max:
+            runs[-1] = (runs[-1][0], at + size)
+        else:
+            runs.append((at, at + size))
+    return runs
+
+
 def _one_leaf(file: FilePages, name: str) -> int:
     leaves = file.fields[name].leaves if name in file.fields else ()
     if len(leaves) != 1:
@@ -157,7 +184,7 @@ class _Reader:
         """Returns the columns of ascending rows, whose pages need not begin with the same rows."""
         columns = {}
         for name in names:
-            groups, spans = self._pages_of_rows(self._file.fields[name].leaves, rows)
+            groups, spans = _pages_of_rows(self._file, self._file.fields[name].leaves, rows)
             table = self._decode([name], groups)
             columns[name] = _take(table, spans.places_of_rows(rows)).column(name)
         return pa.table(columns)
@@ -171,27 +198,6 @@ class _Reader:
             rows = int((first_rows[numbers + 1] - first_rows[numbers]).sum())
             groups.append(_GroupPages(group, rows, [numbers] * len(leaves)))
         return self._decode(names, groups)
-
-    def _pages_of_rows(
-        self, leaves: Sequence[int], rows: Rows
-    ) -> tuple[list["_GroupPages"], "_Spans"]:
-        """Returns the pages of the leaves that have the rows, and all rows of these pages."""
-        cuts = np.searchsorted(rows, self._file.first_rows)
-        groups, starts, stops = [], [], []
-        for group in np.flatnonzero(np.diff(cuts)).tolist():
-            inside = rows[cuts[group] : cuts[group + 1]]
-            first_rows = [self._file.pages(group, leaf).first_rows for leaf in leaves]
-            # Pages of all leaves begin with these rows.
-            common = first_rows[0]
-            for others in first_rows[1:]:
-                common = np.intersect1d(common, others, assume_unique=True)
-            blocks = np.unique(np.searchsorted(common, inside, "right") - 1)
-            start, stop = common[blocks], common[blocks + 1]
-            numbers = [_pages_between(each, start, stop) for each in first_rows]
-            groups.append(_GroupPages(group, int((stop - start).sum()), numbers))
-            starts.append(start)
-            stops.append(stop)
-        return groups, _Spans(np.concatenate(starts), np.concatenate(stops))
 
     def _decode(self, names: Sequence[str], groups: Sequence["_GroupPages"]) -> pa.Table:
         fields = [self._file.fields[name] for name in names]
@@ -219,15 +225,9 @@ class _Reader:
 
     def _fetch(self, pages: Sequence[tuple[int, int]]) -> list[StoredPage]:
         """Returns pages of these offsets and sizes, read in runs of near ones."""
-        starts: list[int] = []
-        ends: list[int] = []
-        for at, size in sorted(pages):
-            if starts and at - ends[-1] <= self._source.gap_bytes_max:
-                ends[-1] = at + size
-            else:
-                starts.append(at)
-                ends.append(at + size)
-        contents = self._source.read(list(zip(starts, ends, strict=True)))
+        runs = join_places(pages, self._source.gap_bytes_max)
+        starts = [start for start, _ in runs]
+        contents = self._source.read(runs)
         found = []
         for at, size in pages:
             run = bisect_right(starts, at) - 1
@@ -242,6 +242,28 @@ class _GroupPages:
     group: int
     rows: int
     numbers: Sequence[Rows]
+
+
+def _pages_of_rows(
+    file: FilePages, leaves: Sequence[int], rows: Rows
+) -> tuple[list["_GroupPages"], "_Spans"]:
+    """Returns the pages of the leaves that have the rows, and all rows of these pages."""
+    cuts = np.searchsorted(rows, file.first_rows)
+    groups, starts, stops = [], [], []
+    for group in np.flatnonzero(np.diff(cuts)).tolist():
+        inside = rows[cuts[group] : cuts[group + 1]]
+        first_rows = [file.pages(group, leaf).first_rows for leaf in leaves]
+        # Pages of all leaves begin with these rows.
+        common = first_rows[0]
+        for others in first_rows[1:]:
+            common = np.intersect1d(common, others, assume_unique=True)
+        blocks = np.unique(np.searchsorted(common, inside, "right") - 1)
+        start, stop = common[blocks], common[blocks + 1]
+        numbers = [_pages_between(each, start, stop) for each in first_rows]
+        groups.append(_GroupPages(group, int((stop - start).sum()), numbers))
+        starts.append(start)
+        stops.append(stop)
+    return groups, _Spans(np.concatenate(starts), np.concatenate(stops))
 
 
 def _pages_between(first_rows: Rows, starts: Rows, stops: Rows) -> Rows:

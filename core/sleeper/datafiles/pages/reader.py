@@ -14,7 +14,8 @@ from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import needed_names, stored_fields
 from sleeper.datafiles.pages.file_pages import FilePages, UnknownLayoutError, read_file_pages
 from sleeper.datafiles.pages.local_file import LocalFile, open_local
-from sleeper.datafiles.pages.read import read_selection, select_regions
+from sleeper.datafiles.pages.read import ByteSource, find_pages, read_selection, select_regions
+from sleeper.datafiles.pages.remote_file import FetchedRuns, RemoteFile
 from sleeper.datafiles.pages.selection import Selection
 from sleeper.errors import DataError
 from sleeper.files import DataFile
@@ -30,10 +31,17 @@ _ROWS_MAX = 1_000_000
 _BYTES_MAX = 32 * 1024**2
 # A query may use this share of the memory of all queries.
 _MEMORY_SHARE = 16
+# The first read of a file's end: most page indexes and footers are smaller.
 _END_BYTES = 64 * 1024
+_END_BYTES_MAX = 8 * 1024**2
+_END_SHARE = 64
+_REQUEST_THREADS = 8
 _ENTRY_BYTES = 500
 # Threads take longer to start than to read fewer regions.
 _REGIONS_PER_THREAD = 16
+
+
+_Source = LocalFile | RemoteFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +62,21 @@ class _Opened:
     """An open file and the pages to read."""
 
     read: _Read
-    source: LocalFile
+    source: ByteSource
     pages: FilePages
     selection: Selection
 
 
 class PageReader:
-    """Reads rows of local data files. Safe for threads; a process keeps one."""
+    """Reads rows of data files. Safe for threads; a process keeps one."""
 
     def __init__(self, cache_bytes: int, memory_bytes: int, threads: int) -> None:
         self._files = BoundedCache[FilePages | None](cache_bytes, _kept_bytes)
         self._bytes_max = min(_BYTES_MAX, memory_bytes // _MEMORY_SHARE)
         self._threads = ThreadPoolExecutor(threads, "pages") if threads > 1 else None
+        # Reads of files wait for reads of their ranges, so these have threads of their own.
+        self._requests = ThreadPoolExecutor(_REQUEST_THREADS, "pages-files")
+        self._ranges = ThreadPoolExecutor(_REQUEST_THREADS, "pages-ranges")
 
     def fill(
         self, root: DataRoot, request: MergeRequest, files: Sequence[DataFile]
@@ -73,9 +84,9 @@ class PageReader:
         """Returns the merge with the rows of its inputs, which are these files, in memory.
 
         None if only the engine should read them: there are too many rows, a file has an unknown
-        layout or is damaged, or it is not local. StateMovedOnError if a file is missing.
+        layout or is damaged. StateMovedOnError if a file is missing.
         """
-        if root.buckets or request.stored is not None or request.numbered:
+        if request.stored is not None or request.numbered:
             return None
         if sum(map(_rows_min, request.inputs, files)) > _ROWS_MAX:
             return None
@@ -85,9 +96,14 @@ class PageReader:
         ]
         try:
             with ExitStack() as stack:
-                opened = [self._open(root, each, stack) for each in reads]
+                if root.buckets:
+                    opened = list(self._requests.map(lambda each: self._open(root, each), reads))
+                else:
+                    opened = [self._open_local(root, each, stack) for each in reads]
                 if not self._fit(opened):
                     return None
+                if root.buckets:
+                    opened = list(self._requests.map(_fetch, opened))
                 tables = self._read_all(opened)
         except (UnknownLayoutError, DataError) as error:
             logger.debug("the engine reads files: %s", error)
@@ -95,10 +111,16 @@ class PageReader:
         pairs = zip(request.inputs, tables, strict=True)
         return replace(request, inputs=tuple(replace(each, rows=rows) for each, rows in pairs))
 
-    def _open(self, root: DataRoot, each: _Read, stack: ExitStack) -> _Opened:
+    def _open_local(self, root: DataRoot, each: _Read, stack: ExitStack) -> _Opened:
         path = root.url_of(each.file.path)
-        source = stack.enter_context(open_local(path))
-        pages = self._files.get(path, lambda: _load(source, each.file))
+        return self._select(path, each, stack.enter_context(open_local(path)))
+
+    def _open(self, root: DataRoot, each: _Read) -> _Opened:
+        source = RemoteFile(root, each.file.path, each.file.bytes, self._ranges.map)
+        return self._select(root.url_of(each.file.path), each, source)
+
+    def _select(self, name: str, each: _Read, source: _Source) -> _Opened:
+        pages = self._files.get(name, lambda: _load(source, each.file))
         if pages is None:
             raise UnknownLayoutError("the file is known to have an unknown layout")
         regions = (whole_region(each.schema),) if each.regions is None else each.regions
@@ -109,6 +131,9 @@ class PageReader:
         """Returns whether the rows of the pages may be in memory at once."""
         rows = sum(each.selection.rows for each in opened)
         size = sum(each.selection.rows * each.pages.row_bytes for each in opened)
+        if any(isinstance(each.source, RemoteFile) for each in opened):
+            # Requests read the gaps between pages of a row group too.
+            size = sum(each.pages.bytes_of_groups(each.selection.pages) for each in opened)
         return rows <= _ROWS_MAX and size <= self._bytes_max
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:
@@ -116,6 +141,15 @@ class PageReader:
         if self._threads is None or len(opened) < 2 or regions < _REGIONS_PER_THREAD:
             return [_read(each) for each in opened]
         return list(self._threads.map(_read, opened))
+
+
+def _fetch(opened: _Opened) -> _Opened:
+    """Fetches the pages of a file on S3, in few requests."""
+    if not opened.selection.pages or not isinstance(opened.source, RemoteFile):
+        return opened
+    each = opened.read
+    pages = find_pages(opened.pages, each.schema.row_keys, opened.selection, each.names)
+    return replace(opened, source=FetchedRuns(opened.source, pages))
 
 
 def _read(opened: _Opened) -> pa.Table:
@@ -135,10 +169,10 @@ def _kept_bytes(pages: FilePages | None) -> int:
     return _ENTRY_BYTES + (0 if pages is None else pages.kept_bytes)
 
 
-def _load(source: LocalFile, file: DataFile) -> FilePages | None:
+def _load(source: _Source, file: DataFile) -> FilePages | None:
     """Reads the file's end. None if its layout is unknown."""
     size = source.size
-    start = max(size - _END_BYTES, 0)
+    start = max(size - max(_END_BYTES, min(size // _END_SHARE, _END_BYTES_MAX)), 0)
     (tail,) = source.read([(start, size)])
     try:
         length = footer_length(tail) + TAIL_BYTES
