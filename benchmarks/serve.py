@@ -1,5 +1,6 @@
 """`sleeper serve`: one key at a time by many callers, and results of millions of rows."""
 
+import asyncio
 import http.client
 import json
 import random
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
@@ -16,11 +16,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from websockets.asyncio.client import connect
 
+from benchmarks import wrk
 from benchmarks.measuring import Task, Watch, run_by_turns
-from benchmarks.result import Result, check, figure
+from benchmarks.result import Aim, Result, check, figure
 from benchmarks.settings import Settings
 from sleeper.api import create_instance
+from sleeper.api import open_instance as open_sleeper
+from sleeper.compaction.plan import compact_table
+from sleeper.opening import open_instance
 
 _ROWS = 5_000_000
 _BATCH_ROWS = 500_000
@@ -40,15 +45,26 @@ def measure(settings: Settings) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
     _make(folder, rows)
     arguments = {"folder": str(folder), "rows": rows}
-    tasks = {name: Task(__name__, name, arguments) for name in ("points", "json_rows", "arrow")}
+    names: tuple[str, ...] = ("points", "live_points", "json_rows", "arrow")
+    if not wrk.is_installed():
+        names = names[1:]
+    tasks = {name: Task(__name__, name, arguments) for name in names}
     runs = run_by_turns(tasks, settings.repeats)
     shutil.rmtree(folder)
     answers = {name: [run.answer for run in results] for name, results in runs.items()}
-    figures = [
-        figure(f"{_CALLERS} callers, a key each", [a["rate"] for a in answers["points"]], "/s"),
-        figure("p50", [a["p50_ms"] for a in answers["points"]], "ms"),
-        figure("p99", [a["p99_ms"] for a in answers["points"]], "ms"),
-    ]
+    figures = []
+    for name, way, rate_aim, p99_aim in (
+        ("points", "HTTP", Aim(1_500), Aim(150, is_most=True)),
+        ("live_points", "WebSocket", None, None),
+    ):
+        taken = answers.get(name, [])
+        if taken:
+            what = f"{_CALLERS} callers over {way}, a key each"
+            figures += [
+                figure(what, [a["rate"] for a in taken], "/s", rate_aim),
+                figure(f"the same, p50, {way}", [a["p50_ms"] for a in taken], "ms"),
+                figure(f"the same, p99, {way}", [a["p99_ms"] for a in taken], "ms", p99_aim),
+            ]
     for name, text in (("json_rows", "all rows as JSON lines"), ("arrow", "all rows as Arrow")):
         rates = [rows / run.seconds / 1e6 for run in runs[name]]
         peaks = [answer["peak_mib"] for answer in answers[name]]
@@ -57,38 +73,63 @@ def measure(settings: Settings) -> Result:
             figure(f"the server's peak memory, {name}", peaks, "MiB"),
         ]
     work = (
-        f"{rows:,} rows of a long and a text in a folder's instance, over loopback from a"
-        f" server with its default limits. {_CALLERS} callers with one connection each look up"
-        f" {_POINTS:,} keys in total; one caller reads everything."
+        f"{rows:,} rows of a long and a text in a folder's instance, compacted to a file per leaf,"
+        f" over loopback from a server with its default limits. {_CALLERS} callers with one"
+        " connection each look up one key after another: over HTTP by wrk for ten seconds, each"
+        f" response checked; over WebSockets {_POINTS:,} keys by the package websockets in one"
+        " process of Python, which takes about as much time as the server. One caller reads"
+        " everything."
     )
-    return Result("serve", work, tuple(figures))
+    missing = () if wrk.is_installed() else ("wrk is not installed, so HTTP was not measured.",)
+    return Result("serve", work, tuple(figures), notes=missing)
 
 
 def points(_: Watch, folder: str, rows: int) -> dict[str, float]:
-    """Keys at random; each answer is checked."""
+    """Keys at random over HTTP; each answer is checked."""
     with _serve(folder) as (url, _process):
+        connection = http.client.HTTPConnection(url)
+        for key in range(0, rows, max(rows // 100, 1)):
+            connection.request("POST", "/tables/t/query", json.dumps({"keys": [key]}), _HEADERS)
+            answer = json.loads(connection.getresponse().read())
+            check(answer == {"k": key, "v": f"value {key}"}, f"key {key}")
+        load = wrk.look_up(f"http://{url}/tables/t/query", rows, _CALLERS, Path(folder))
+    check(load.wrong == 0, f"{load.wrong} of {load.requests} responses are wrong or missing")
+    return {"rate": load.rate, "p50_ms": load.p50_ms, "p99_ms": load.p99_ms}
 
-        def ask(caller: int) -> list[float]:
-            keys = random.Random(caller)
-            connection = http.client.HTTPConnection(url)
-            took = []
-            for _ in range(_POINTS // _CALLERS):
+
+def live_points(_: Watch, folder: str, rows: int) -> dict[str, float]:
+    """Keys at random over WebSockets; each answer is checked."""
+    with _serve(folder) as (url, _process):
+        asyncio.run(_ask_live(url, rows, _POINTS // 10))  # reads what a warm process has read
+        start = time.perf_counter()
+        taken = asyncio.run(_ask_live(url, rows, _POINTS))
+        seconds = time.perf_counter() - start
+    cuts = quantiles(taken, n=100)
+    return {"rate": len(taken) / seconds, "p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}
+
+
+async def _ask_live(url: str, rows: int, count: int) -> list[float]:
+    """Returns the seconds that each key took."""
+
+    async def ask(caller: int) -> list[float]:
+        keys, taken = random.Random(caller), []
+        async with connect(f"ws://{url}/live", compression=None) as live:
+            for _ in range(count // _CALLERS):
                 key = keys.randrange(rows)
+                region = {"k": {"min": key, "max": key, "maxInclusive": True}}
+                query = {"type": "Query", "tableName": "t", "regions": [region]}
                 start = time.perf_counter()
-                connection.request("POST", "/tables/t/query", json.dumps({"keys": [key]}), _HEADERS)
-                answer = connection.getresponse().read()
-                took.append(time.perf_counter() - start)
-                check(json.loads(answer) == {"k": key, "v": f"value {key}"}, f"key {key}")
-            connection.close()
-            return took
+                await live.send(json.dumps(query))
+                frames = [json.loads(await live.recv())]
+                while frames[-1]["message"] == "rows":
+                    frames.append(json.loads(await live.recv()))
+                taken.append(time.perf_counter() - start)
+                found = [row for frame in frames[:-1] for row in frame["rows"]]
+                check(found == [{"k": key, "v": f"value {key}"}], f"key {key}: {frames}")
+        return taken
 
-        with ThreadPoolExecutor(_CALLERS) as callers:
-            list(callers.map(ask, range(4)))  # opens files, and reads what a warm process has read
-            start = time.perf_counter()
-            took = [item for result in callers.map(ask, range(_CALLERS)) for item in result]
-            seconds = time.perf_counter() - start
-    cuts = quantiles(took, n=100)
-    return {"rate": len(took) / seconds, "p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}
+    results = await asyncio.gather(*(ask(caller) for caller in range(_CALLERS)))
+    return [seconds for result in results for seconds in result]
 
 
 def json_rows(watch: Watch, folder: str, rows: int) -> dict[str, float]:
@@ -120,12 +161,19 @@ def _read_all(watch: Watch, folder: str, rows: int, accept: str) -> dict[str, fl
 def _make(folder: Path, rows: int) -> None:
     with create_instance(folder) as instance:
         table = instance.create_table("t", _SCHEMA, split_points=[rows // 2])
-        table.ingest(_batches(rows))
+        for start in (0, 1):
+            table.ingest(_batches(rows, start))
+    opened = open_instance(str(folder))
+    compact_table(opened, "t", full=True)
+    opened.close()
+    with open_sleeper(folder) as instance:
+        instance.run_until_idle()
 
 
-def _batches(rows: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows, _BATCH_ROWS):
-        keys = range(start, min(start + _BATCH_ROWS, rows))
+def _batches(rows: int, start: int) -> Iterator[pa.RecordBatch]:
+    """Yields every second row from the start on."""
+    for first in range(start, rows, _BATCH_ROWS):
+        keys = range(first, min(first + _BATCH_ROWS, rows), 2)
         columns: list[Any] = [pa.array(keys, pa.int64()), pa.array([f"value {k}" for k in keys])]
         yield pa.RecordBatch.from_arrays(columns, ["k", "v"])
 
