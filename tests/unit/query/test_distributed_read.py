@@ -121,8 +121,8 @@ def test_a_leaf_of_one_first_value_is_divided_on_the_second_field(
 ) -> None:
     table = make_table(schema=TWO)
     table.ingest([(7, b) for b in range(1000)])
-    assert len(plan_parts(table, part_bytes=2000)[1]) > 1
-    assert all_rows(table, part_bytes=2000) == table.rows()
+    assert len(plan_parts(table, part_bytes=1000)[1]) > 1
+    assert all_rows(table, part_bytes=1000) == table.rows()
 
 
 def test_a_lookup_of_many_keys_reads_no_sketches(

@@ -216,7 +216,7 @@ def test_a_large_leaf_is_divided_into_files_of_whole_keys(
     table = stasher.instance.create_table("t", SCHEMA)
     table.ingest(rows(*range(1000)))
     table.ingest(rows(*range(1000)))
-    result = stasher.run(piece_bytes=4000)
+    result = stasher.run(piece_bytes=1000)
     names = sorted(path.name for path in (stasher.root / "t").iterdir())
     assert len(names) == result.tables[0].files > 1
     assert {name.split("-")[1] for name in names} == {"00"}
