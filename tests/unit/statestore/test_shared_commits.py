@@ -322,7 +322,8 @@ def test_an_interrupted_wait_leaves_the_lock_free(
         with pytest.raises(KeyboardInterrupt):
             second.acquire()
     first.release()
-    wait_until(third.try_acquire)
+    wait_until(lambda: all(each.name != "write-lock" for each in threading.enumerate()))
+    assert third.try_acquire()
     for each in (first, second, third):
         each.close()
 
