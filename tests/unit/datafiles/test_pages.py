@@ -1,6 +1,6 @@
 """Reads of single pages: what is read, and the files that are left to the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,3 +143,29 @@ def test_a_torn_structure_is_an_error() -> None:
     for size in range(len(whole)):
         with pytest.raises(IndexError):
             read_structure(whole[:size])
+
+
+def repeated(number: int) -> str:
+    return f"{number % 10}" * 4_000
+
+
+def skewed(number: int) -> str:
+    return "x" if number < 40_000 else f"{number}" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("value_of", "rows", "large"), [(repeated, 20_000, 0), (skewed, 40_150, 40_000)]
+)
+def test_rows_that_are_large_when_decoded_are_left_to_the_engine(
+    tmp_path: Path, value_of: Callable[[int], str], rows: int, large: int
+) -> None:
+    writer = DataFileWriter(DataRoot(tmp_path), "file.parquet", SCHEMA, FileSettings())
+    for start in range(0, rows, 1_000):
+        numbers = range(start, min(start + 1_000, rows))
+        columns = [[keys_of(n) for n in numbers], list(numbers), [value_of(n) for n in numbers]]
+        writer.write(pa.table(columns, schema=arrow_schema(SCHEMA)).to_batches())
+    file = writer.finish()
+    assert read(tmp_path, file, [make_range_region(SCHEMA, keys_of(large), None)]) is None
+    table = read(tmp_path, file, [key_region(SCHEMA, (keys_of(100),))])
+    assert table is not None
+    assert table.column("value").to_pylist() == [value_of(100)]

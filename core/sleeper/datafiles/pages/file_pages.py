@@ -102,8 +102,7 @@ class StoredField:
 class FilePages:
     """The pages of a file. Safe for threads.
 
-    `end` are the bytes from `end_at` to the footer, `row_bytes` the mean bytes of an uncompressed
-    row.
+    `end` are the bytes from `end_at` to the footer, `row_bytes` the mean bytes of a decoded row.
     """
 
     fields: dict[str, StoredField]
@@ -222,13 +221,21 @@ def read_file_pages(footer: bytes, read: Callable[[int], tuple[int, bytes]]) -> 
         )
         first_rows = (0, *accumulate(group[3] for group in groups))
         created_by = metadata.get(6, b"")
-        size = sum(each[3][6] for group in groups for each in group[1])
+        size = sum(_decoded_bytes(each[3]) for group in groups for each in group[1])
         index_at = max((_end(each[3]) for group in groups for each in group[1]), default=0)
     except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise UnknownLayoutError(f"the footer cannot be read: {error}") from error
     end_at, end = read(index_at)
     row_bytes = size / max(first_rows[-1], 1)
     return FilePages(fields, leaves, chunks, first_rows, row_bytes, created_by, end, end_at)
+
+
+def _decoded_bytes(metadata: Structure) -> int:
+    """Returns the bytes of a column chunk without compression and dictionary, if these are known.
+
+    Size statistics tell the bytes of text, and writers of the last years have them.
+    """
+    return int(max(metadata[6], metadata.get(16, {}).get(1, 0)))
 
 
 def _start(metadata: Structure) -> int:

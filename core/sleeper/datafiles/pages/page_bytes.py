@@ -10,16 +10,23 @@ import zstandard
 from sleeper.datafiles.engine.thrift import read_varint
 from sleeper.datafiles.pages.file_pages import UnknownLayoutError
 
+PAGES_BYTES_MAX = 64 * 1024**2
+"""The most bytes of pages of a file in memory, which exceed the mean if values differ in size."""
 StoredPage = tuple[bytes, int, int]
 """A page as it is in the file: bytes, the page's place in them, and its size with its header."""
 
 _INT32_FIELD = 0x15
 # The first field is the type: a data page of version 1, or a dictionary.
 _SIMPLE_TYPES = (0, 4)
-_PAGE_BYTES_MAX = 256 * 1024**2
 # One call for many pages releases the interpreter's lock once.
 _BATCH_MIN = 4
 _threads = threading.local()
+
+
+def check_size(size: int) -> None:
+    """Raises UnknownLayoutError if pages have too many bytes."""
+    if size > PAGES_BYTES_MAX:
+        raise UnknownLayoutError(f"pages have {size} bytes (expected at most {PAGES_BYTES_MAX})")
 
 
 def count_values(page: StoredPage) -> int:
@@ -50,12 +57,13 @@ def open_pages(pages: Sequence[StoredPage]) -> list[Any] | None:
         uncompressed, second = read_varint(data, at + 3)
         compressed, after = read_varint(data, second + 1)
         end = at + size - (compressed >> 1)
-        if data[second] != _INT32_FIELD or end <= after or uncompressed >> 1 > _PAGE_BYTES_MAX:
+        if data[second] != _INT32_FIELD or end <= after:
             raise UnknownLayoutError("a page header has an unknown layout")
         # The compressed size becomes the uncompressed one.
         headers.append(data[at : second + 1] + data[at + 3 : second] + data[after:end])
         frames.append(memoryview(data)[end : at + size])
         sizes.append(uncompressed >> 1)
+    check_size(sum(sizes))
     opened: list[Any] = [None] * (2 * len(headers))
     opened[::2] = headers
     opened[1::2] = _decompress(frames, sizes)

@@ -14,7 +14,7 @@ from sleeper.datafiles.pages.file_pages import (
     Rows,
     UnknownLayoutError,
 )
-from sleeper.datafiles.pages.page_bytes import StoredPage
+from sleeper.datafiles.pages.page_bytes import StoredPage, check_size
 from sleeper.datafiles.pages.selection import Selection, find_rows, select_pages
 from sleeper.datafiles.pages.synthetic_file import (
     StoredChunk,
@@ -225,6 +225,7 @@ class _Reader:
 
     def _fetch(self, pages: Sequence[tuple[int, int]]) -> list[StoredPage]:
         """Returns pages of these offsets and sizes, read in runs of near ones."""
+        check_size(sum(size for _, size in pages))
         runs = join_places(pages, self._source.gap_bytes_max)
         starts = [start for start, _ in runs]
         contents = self._source.read(runs)

@@ -133,7 +133,8 @@ class PageReader:
         size = sum(each.selection.rows * each.pages.row_bytes for each in opened)
         if any(isinstance(each.source, RemoteFile) for each in opened):
             # Requests read the gaps between pages of a row group too.
-            size = sum(each.pages.bytes_of_groups(each.selection.pages) for each in opened)
+            fetched = sum(each.pages.bytes_of_groups(each.selection.pages) for each in opened)
+            size = max(size, fetched)
         return rows <= _ROWS_MAX and size <= self._bytes_max
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:

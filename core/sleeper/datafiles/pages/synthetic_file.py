@@ -30,7 +30,7 @@ from sleeper.datafiles.pages.file_pages import (
     UnknownLayoutError,
     schema_of,
 )
-from sleeper.datafiles.pages.page_bytes import StoredPage, count_values, open_pages
+from sleeper.datafiles.pages.page_bytes import StoredPage, check_size, count_values, open_pages
 
 _UNCOMPRESSED = 0
 
@@ -110,9 +110,10 @@ class _File:
         self._size = len(MAGIC)
 
     def add(self, *parts: Any) -> None:
-        """Appends bytes or buffers."""
+        """Appends bytes or buffers. UnknownLayoutError if they are too many."""
         self._parts += parts
         self._size += sum(map(len, parts))
+        check_size(self._size)
 
     def content(self) -> bytes:
         """Returns all bytes."""
