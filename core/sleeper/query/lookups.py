@@ -132,6 +132,8 @@ def _read_few(result: QueryResult) -> pa.RecordBatch | None:
 
 def _spans(rows: pa.RecordBatch, keys: Sequence[str]) -> dict[Key, Span]:
     """Returns the rows of each key. Makes a Python object per key, not per row."""
+    if not rows.num_rows:
+        return {}
     columns = [rows.column(name) for name in keys]
     starts = run_starts(columns)
     values = [column.take(pa.array(starts)).to_pylist() for column in columns]

@@ -223,6 +223,12 @@ def test_large_results_are_read_alone(
     assert read_together(queries[:1], table.query_table, engine) is not None
 
 
+def test_lookups_of_absent_keys_are_shared(table: DataTable, engine: QueryEngine) -> None:
+    shared = read_together([make_lookup(ONE, [9])], table.query_table, engine)
+    assert shared is not None
+    assert (shared.spans, shared.rows.num_rows) == ({}, 0)
+
+
 def test_queries_that_are_no_lookups(table: DataTable, engine: QueryEngine) -> None:
     lookup = make_lookup(ONE, [1])
     assert is_lookup(lookup)
