@@ -18,8 +18,10 @@ logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-# While one run waits for a store, another one can use the processor.
+# While a run of few calls waits for a store, another one can use the processor. Two runs of many
+# calls would do much work twice.
 _RUNS_MAX = 2
+_FEW_CALLS = 4
 # More would make the last caller wait for answers that others take.
 _CALLS_PER_RUN_MAX = 256
 
@@ -36,10 +38,17 @@ class _Call(Generic[Q, A]):
 
 @dataclass(slots=True)
 class _Group(Generic[Q, A]):
-    """The calls that wait, and the number of runs."""
+    """The calls that wait, and the number of calls of each run."""
 
-    running: int = 0
+    running: list[int] = field(default_factory=list)
     waiting: list[_Call[Q, A]] = field(default_factory=list)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another run may start."""
+        if not self.running:
+            return True
+        return len(self.running) < _RUNS_MAX and max(self.running) <= _FEW_CALLS
 
 
 class CallSharing:
@@ -74,15 +83,15 @@ class CallSharing:
         finally:
             for each in batch[1:]:
                 each.wakes.set()
-            self._leave(group)
+            self._leave(group, len(batch))
         return alone() if call.answer is None else call.answer
 
     def _enter(self, group: Hashable, call: _Call[Q, A]) -> list[_Call[Q, A]] | None:
         """Returns the calls to run for at once; `None` if the call waits."""
         with self._lock:
             calls = self._groups.setdefault(group, _Group())
-            if calls.running < _RUNS_MAX and not calls.waiting:
-                calls.running += 1
+            if calls.has_room and not calls.waiting:
+                calls.running.append(1)
                 return [call]
             calls.waiting.append(call)
             return None
@@ -106,21 +115,22 @@ class CallSharing:
                 calls.waiting.remove(call)
             if calls is None or call.batch is None:
                 return
+            size = len(call.batch)
             calls.waiting[:0] = call.batch[1:]
-        self._leave(group)
+        self._leave(group, size)
 
-    def _leave(self, group: Hashable) -> None:
-        """Ends a run, and lets the first call that waits run for those that wait."""
+    def _leave(self, group: Hashable, size: int) -> None:
+        """Ends a run of that size, and lets the first call that waits run for those that wait."""
         with self._lock:
             calls = self._groups[group]
-            calls.running -= 1
-            if calls.waiting:
+            calls.running.remove(size)
+            if calls.waiting and calls.has_room:
                 batch = calls.waiting[:_CALLS_PER_RUN_MAX]
                 del calls.waiting[:_CALLS_PER_RUN_MAX]
-                calls.running += 1
+                calls.running.append(len(batch))
                 batch[0].batch = batch
                 batch[0].wakes.set()
-            elif not calls.running:
+            elif not calls.running and not calls.waiting:
                 del self._groups[group]
 
 
