@@ -12,10 +12,10 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.thrift import read_structure
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows
-from sleeper.datafiles.pages.local_file import LocalFile
+from sleeper.datafiles.pages.local_file import LocalFile, open_local
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
-from sleeper.errors import StateMovedOnError
+from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region, key_region
 from sleeper.query.request import make_range_region
@@ -169,3 +169,11 @@ def test_rows_that_are_large_when_decoded_are_left_to_the_engine(
     table = read(tmp_path, file, [key_region(SCHEMA, (keys_of(100),))])
     assert table is not None
     assert table.column("value").to_pylist() == [value_of(100)]
+
+
+@pytest.mark.parametrize("place", [(-5, 10), (10, 5), (0, 2**70), (2**70, 2**70 + 1), (90, 101)])
+def test_a_place_outside_the_file_is_damage(tmp_path: Path, place: tuple[int, int]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    with open_local(str(path)) as file, pytest.raises(DataError, match="of 100 bytes has no"):
+        file.read([place])

@@ -22,7 +22,11 @@ class LocalFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Returns the bytes between each start and end. DataError if the file is shorter."""
+        """Returns the bytes between each start and end. DataError if the file lacks them."""
+        size = self.size
+        for start, end in ranges:
+            if not 0 <= start <= end <= size:
+                raise DataError(f"data file {self._path} of {size} bytes has no {start} to {end}")
         try:
             parts = [os.pread(self._descriptor, end - start, start) for start, end in ranges]
         except OSError as error:
