@@ -1,5 +1,6 @@
 """Reads of single pages: what is read, and the files that are left to the engine."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_a_damaged_page_is_left_to_the_engine(folder: Path, file: DataFile) -> N
     (folder / "damaged.parquet").write_bytes(content)
     damaged = replace(file, path="damaged.parquet")
     assert read(folder, damaged, [key_region(SCHEMA, (keys_of(0),))]) is None
+
+
+def test_bounds_of_pages_that_do_not_ascend_are_left_to_the_engine(
+    folder: Path, file: DataFile
+) -> None:
+    content = bytearray((folder / file.path).read_bytes())
+    last = pq.read_metadata(folder / file.path).row_group(1).column(2)
+    end = last.data_page_offset + last.total_compressed_size
+    third = [match.start() for match in re.finditer(rb"k\d{6}", content[end:])][2]
+    content[end + third] = 0xFF
+    (folder / "bounds.parquet").write_bytes(content)
+    damaged = replace(file, path="bounds.parquet")
+    assert read(folder, damaged, [key_region(SCHEMA, (keys_of(5),))]) is None
 
 
 @pytest.mark.parametrize("cut", [1, 8, 100, 5_000])

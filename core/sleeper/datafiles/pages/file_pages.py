@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from operator import gt
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,8 @@ class FilePages:
             pages = len(self.pages(group, leaf).sizes)
             kind = self.leaves[leaf].physical_type
             found = read_page_bounds(self._bytes_at(*place), kind, is_largest, pages)
+            if leaf == 0 and any(map(gt, found, found[1:])):
+                raise UnknownLayoutError("the bounds of a row group's pages do not ascend")
             self._bounds[group, leaf, is_largest] = found
         return found
 
