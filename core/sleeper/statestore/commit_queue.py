@@ -202,10 +202,6 @@ def _make_folder() -> Path:
     return folder
 
 
-def _outcomes_to_json(outcomes: list[list[Outcome]]) -> list[Any]:
-    return [[[o.status.value, o.number, o.reason] for o in each] for each in outcomes]
-
-
 def _parse_letter(message: bytes) -> Letter | None:
     try:
         sender, letter_id, until, requests = json.loads(message)

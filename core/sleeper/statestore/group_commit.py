@@ -157,17 +157,17 @@ class _LeaderOrSender:
             self._commit_letters(letters, ())
 
     def _commit_letters(self, letters: Sequence[Letter], group: Sequence[CommitRequest]) -> None:
-        readable: list[tuple[Letter, list[CommitRequest]]] = []
+        decoded: list[tuple[Letter, list[CommitRequest]]] = []
         for letter in letters:
             try:
-                readable.append((letter, _decode_letter(letter)))
+                decoded.append((letter, _decode_letter(letter)))
             except (DataError, InvalidRequestError):  # another version wrote it
                 self._queue.answer(letter, Returned.ALONE)
         try:
-            requests = [request for _, each in readable for request in each]
+            requests = [request for _, each in decoded for request in each]
             self._entries.commit([*requests, *group])
         finally:
-            for letter, sent in readable:
+            for letter, sent in decoded:
                 if all(request.done and request.error is None for request in sent):
                     self._queue.answer(letter, [request.outcomes for request in sent])
                 else:
