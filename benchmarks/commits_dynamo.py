@@ -52,7 +52,7 @@ def measure(settings: Settings) -> Result:
     figures = (
         figure("one table", rate["one"], "/s", Aim(300)),
         figure(f"{_TABLES} tables, one in a batch", rate["in turn"], "/s", Aim(300)),
-        figure(f"{_TABLES} tables, {_BATCH} in a batch", rate["mixed"], "/s", Aim(300)),
+        figure(f"{_TABLES} tables, {_BATCH} in a batch", rate["mixed"], "/s", Aim(1000)),
     )
     work = (
         f"{commits:,} commits of an ingest's file, {_BATCH} messages to a call of the handler of"

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sleeper.aws.dynamo import DynamoItems
+from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.instance import Instance
@@ -33,10 +35,12 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
         tables = server.make_tables()
         log_table = tables.name(TRANSACTION_LOG_TABLE)
 
+        appends = SharedAppends(DynamoItems(tables.client, log_table, "transaction log"))
+
         @functools.cache
         def state(table_id: TableId) -> StateStore:
             objects = local.storage.root.store
-            log = DynamoTransactionLog(tables.client, log_table, table_id, objects)
+            log = DynamoTransactionLog(tables.client, log_table, table_id, objects, appends)
             database = Database(copies / f"{table_id}.db", durable=False)
             return StateStore(database, log, local.clock, SnapshotStore(objects, table_id))
 

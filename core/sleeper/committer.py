@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
@@ -37,7 +37,7 @@ from sleeper.tables import TableId, TableRef, find_table
 
 logger = logging.getLogger(__name__)
 
-_TABLES_PARALLEL = 8
+_TABLES_PARALLEL = 10
 # Errors of validating an invalid transaction. Other errors, for example of a full disk, may be
 # transient.
 _INVALID = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -77,6 +77,12 @@ class _Settled:
     event: JobEvent | None
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Returns the threads of this process, which keep their connections between batches."""
+    return ThreadPoolExecutor(_TABLES_PARALLEL, "committer")
+
+
 def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitReport:
     """Commits the transactions of the messages, tables in parallel, and records the outcomes."""
     report, timer = CommitReport(), MessageTimer()
@@ -114,9 +120,8 @@ def _commit_batch(instance: Instance, messages: Sequence[Message], report: Commi
             continue
         requests[commit.table_id].append(_Request(message.message_id, commit))
     if requests:
-        with ThreadPoolExecutor(min(len(requests), _TABLES_PARALLEL)) as threads:
-            work = partial(_commit_table, instance, report)
-            settled = list(chain.from_iterable(threads.map(work, requests, requests.values())))
+        work = partial(_commit_table, instance, report)
+        settled = list(chain.from_iterable(_threads().map(work, requests, requests.values())))
         _record(instance, settled, report)
     queue, policy = instance.jobs.queue(QueueName.COMMITS), RETRY_POLICIES[QueueName.COMMITS]
     for message in messages:

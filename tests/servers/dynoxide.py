@@ -77,7 +77,9 @@ def dynamo_client(url: str) -> Any:
         region_name="eu-west-2",
         aws_access_key_id="test",
         aws_secret_access_key="test",
-        config=Config(retries={"mode": "standard", "total_max_attempts": 2}),
+        config=Config(
+            retries={"mode": "standard", "total_max_attempts": 2}, parameter_validation=False
+        ),
     )
 
 

@@ -184,13 +184,17 @@ class DynamoItems:
 
         The writes may be of several tables. DynamoDB applies a `token` once in ten minutes.
         """
+        retry(
+            lambda: self.transact_once(writes, token),
+            on=ThrottledError,
+            backoff=partial_request_backoff(),
+        )
+
+    def transact_once(self, writes: Sequence[Write], token: str | None = None) -> None:
+        """Applies all writes or none. ThrottledError if DynamoDB has no capacity."""
         options: Any = {} if token is None else {"ClientRequestToken": token}
-
-        def attempt() -> None:
-            with translate_errors(self.label):
-                self.client.transact_write_items(TransactItems=writes, **options)  # type: ignore[arg-type]
-
-        retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
+        with translate_errors(self.label):
+            self.client.transact_write_items(TransactItems=writes, **options)  # type: ignore[arg-type]
 
     def retry_conflicts(self, write: Callable[[], R]) -> R:
         """Repeats a write that conflicts with a transaction in progress on the same items."""

@@ -22,6 +22,7 @@ from sleeper.aws.clients import (
 )
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
+from sleeper.aws.dynamo import DynamoItems
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.external_queue import open_external_queue
@@ -30,6 +31,7 @@ from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.secrets import read_managed_secret
+from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
@@ -140,10 +142,11 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     root = DataRoot(describe_bucket(deployed_value(properties, DATA_BUCKET)))
     log_table = deployed_value(properties, TRANSACTION_LOG_TABLE)
     dynamo = aws_client("dynamodb")
+    appends = SharedAppends(DynamoItems(dynamo, log_table, "transaction log"))
     days = properties.get(TRACKER_DAYS)
 
     def open_log(table_id: TableId) -> DynamoTransactionLog:
-        return DynamoTransactionLog(dynamo, log_table, table_id, root.store)
+        return DynamoTransactionLog(dynamo, log_table, table_id, root.store, appends)
 
     def limits() -> CopyLimits:
         now = files.instance()

@@ -2,8 +2,9 @@
 
 One DynamoDB table holds the logs of all tables of an instance. A log is a *head* (the numbers of
 the last and the last trimmed transaction), an item for each *entry*, and one for each follower's
-*cursor*. An append moves the head and puts the entry in one transaction of DynamoDB, whose token is
-the entry's write id: a repetition within ten minutes does nothing.
+*cursor*. An append moves the head and puts the entry in one transaction of DynamoDB, which appends
+to the logs of other tables may share. The token of one that is not shared is the entry's write id:
+a repetition within ten minutes does nothing.
 
 Trimming raises the head's `trimmed`, which hides the entries, then deletes their bodies in the
 object store, then their items. So the next trim finishes one that died.
@@ -20,6 +21,7 @@ from obstore.store import ObjectStore
 
 from sleeper.aws.dynamo import DynamoItems, Item, Write
 from sleeper.aws.errors import RefusedError
+from sleeper.aws.shared_appends import SharedAppends
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.log import LogEntry
@@ -95,14 +97,21 @@ class _MissingEntryError(UnavailableError):
 class DynamoTransactionLog:
     """Implements `sleeper.statestore.log.TransactionLog` for one table. Safe for threads.
 
-    Big bodies go to `objects`, below `<table id>/log/`.
+    Big bodies go to `objects`, below `<table id>/log/`. Logs with the same `appends` share
+    transactions.
     """
 
     def __init__(
-        self, client: "DynamoDBClient", table_name: str, table_id: str, objects: ObjectStore
+        self,
+        client: "DynamoDBClient",
+        table_name: str,
+        table_id: str,
+        objects: ObjectStore,
+        appends: SharedAppends | None = None,
     ) -> None:
         self._table_id = table_id
         self._items = DynamoItems(client, table_name, f"transaction log of table {table_id}")
+        self._appends = appends or SharedAppends(self._items)
         self._bodies = LogBodies(objects, table_id)
 
     def head(self) -> int:
@@ -164,7 +173,7 @@ class DynamoTransactionLog:
             item["bodyObject"] = self._bodies.put(entry.first_number, entry.write_id, body)
         put = self._items.put_write(item, "attribute_not_exists(#item)")
         try:
-            self._items.transact([self._move_head(entry), put], token=entry.write_id)
+            self._appends.append([self._move_head(entry), put], entry.write_id, len(body))
         except ConflictError as error:
             raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
 

@@ -1,8 +1,10 @@
 """Tests of the log that apply to DynamoDB only: big bodies, lost responses, failed trims."""
 
 import random
+import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import obstore
@@ -11,6 +13,8 @@ from botocore.exceptions import ConnectionClosedError
 from obstore.store import MemoryStore, ObjectStore
 
 from sleeper import retries
+from sleeper.aws.dynamo import DynamoItems
+from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
@@ -141,6 +145,27 @@ def test_a_throttled_append_can_be_repeated(tested_log: LogUnderTest, code: str)
         tested_log.log.append(entry(1))
     tested_log.log.append(entry(1))
     assert tested_log.log.head() == 1
+
+
+def test_logs_share_a_transaction_without_sharing_conflicts(tested_log: LogUnderTest) -> None:
+    client = tested_log.client
+    appends = SharedAppends(DynamoItems(client, tested_log.name, "logs"))
+    names = [f"0000000{number}" for number in range(4)]
+    logs = [
+        DynamoTransactionLog(client, tested_log.name, name, tested_log.objects, appends)
+        for name in names
+    ]
+    logs[2].append(entry(1))
+    # Held, so that all four wait and go together.
+    with ThreadPoolExecutor(len(logs)) as threads:
+        with appends._sending:
+            results = [threads.submit(log.append, entry(1)) for log in logs]
+            while len(appends._waiting) < len(logs):
+                time.sleep(0.001)
+        errors = [result.exception(30) for result in results]
+    assert [type(error) for error in errors] == [*[type(None)] * 2, ConflictError, type(None)]
+    assert [log.head() for log in logs] == [1] * 4
+    assert [len(log.read(0)) for log in logs] == [1] * 4
 
 
 def test_a_missing_dynamodb_table_is_unavailable_and_not_a_gap(tables: DynamoTables) -> None:
