@@ -72,9 +72,12 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
         keys = [rows.column(field.name).chunk(0) for field in schema.row_keys]
         rows = rows.filter(each.deleted.keep(*keys))
     stored = stored_fields(request, each)
-    if stored.version == schema.version and schema.latest is None:
-        return rows
+    # Tables are joined by schemas, which tell whether a field is nullable. Rows that were read
+    # from single pages do not.
     kinds = arrow_schema(schema)
+    if stored.version == schema.version and schema.latest is None:
+        kept = pa.schema([kinds.field(name) for name in rows.schema.names])
+        return pa.Table.from_arrays(rows.columns, schema=kept)
     wanted = {*names, *(name for name, _ in _order(schema))}
     by_id = {field.id: field.name for field in stored.fields}
     fields, columns = [], []
@@ -94,7 +97,6 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
         columns.append(
             rows.column(NUMBER_COLUMN) if each.number is None else pa.repeat(number, rows.num_rows)
         )
-    # Tables are joined by schemas, which tell whether a field is nullable.
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
