@@ -49,6 +49,11 @@ def describe_store_error(error: Exception) -> str:
     return ": ".join([answer[1], *_REASON.findall(text)]) if answer else text
 
 
+def is_range_error(error: Exception) -> bool:
+    """Returns whether S3 refused to read a range because the object ends before it."""
+    return "<Code>InvalidRange</Code>" in str(error)
+
+
 def missing_object_error(path: str, error: Exception) -> NotFoundError | MissingBucketError:
     """Returns the error for an object that S3 did not find.
 

@@ -12,10 +12,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import S3Store
 
-from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.storage.bucket import (
     Bucket,
     describe_store_error,
+    is_range_error,
     missing_object_error,
     open_bucket,
     split_s3_url,
@@ -112,12 +113,18 @@ def _url_of(store: S3Store, path: str) -> str:
 
 @contextlib.contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Translates a store's errors to NotFoundError, or UnavailableError for a missing bucket."""
+    """Translates a store's errors.
+
+    NotFoundError for a missing object, DataError for a range after its end, and otherwise
+    UnavailableError, also for a missing bucket.
+    """
     try:
         yield
     except (ObjectNotFoundError, FileNotFoundError) as error:
         raise missing_object_error(path, error) from error
     except (BaseError, OSError) as error:
+        if is_range_error(error):
+            raise DataError(f"object {path} is shorter than expected") from error
         reason = describe_store_error(error)
         raise UnavailableError(f"cannot read object {path}: {reason}") from error
 
