@@ -61,7 +61,7 @@ lint: install
 	@$(call quietly,$(python) -m pytest -q -m generated)
 
 bench: install ## Run all benchmarks beside peers, and write docs/benchmarks.md
-	@$(python) -m benchmarks $(ARGS)
+	@$(python) -m benchmarks --publish $(ARGS)
 
 release: install ## Check, build and verify a release (VERSION=x.y.z); docs/releasing.md
 	@$(python) tools/release.py $(or $(VERSION),$(error give VERSION=x.y.z))

@@ -1,13 +1,16 @@
-"""`python -m benchmarks [NAME...] [--rows N] [--repeats N] [--output FOLDER]`."""
+"""`python -m benchmarks [NAME...] [--rows N] [--repeats N] [--publish]`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from benchmarks.report import write_reports
+from benchmarks.load import count_busy, wait_until_idle, wait_until_unused
+from benchmarks.records import Recorded, read_records, record, replace_records
+from benchmarks.report import table, write_reports
 from benchmarks.result import Result
 from benchmarks.settings import Settings
 
@@ -52,30 +55,32 @@ def main() -> int:
     parser.add_argument("--rows", "--partitions", dest="rows", type=int, help=own)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=_ROOT / ".bench", help="for rows and files")
-    parser.add_argument("--output", type=Path, help="where the table goes; docs/ if all are run")
+    published = "wait until the machine is idle, and replace these results in docs/benchmarks.md"
+    parser.add_argument("--publish", action="store_true", help=published)
     arguments = parser.parse_args()
     arguments.names = [name.replace("_", "-") for name in arguments.names]
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    names = arguments.names or NAMES
     settings = Settings(arguments.folder, arguments.rows, arguments.repeats)
     settings.folder.mkdir(parents=True, exist_ok=True)
-    results = []
-    for name in names:
+    output = _ROOT / "docs" if arguments.publish else settings.folder
+    load = wait_until_idle() if arguments.publish else os.getloadavg()[0]
+    results: list[Recorded] = []
+    for name in arguments.names or NAMES:
+        busy = wait_until_unused() if arguments.publish else count_busy()
         print(f"==> {name}", file=sys.stderr)
-        results.append(_measure(name)(settings))
-    is_whole = not arguments.names and arguments.rows is None
-    output = arguments.output or (_ROOT / "docs" if is_whole else settings.folder)
-    outputs = write_reports(results, output, _command(arguments))
-    print(outputs.read_text())
-    print(f"written to {outputs}", file=sys.stderr)
+        results.append(record(_measure(name)(settings), _command(arguments, name), load, busy))
+        old = read_records(output / "benchmarks.json") if arguments.publish else []
+        page = write_reports(replace_records(old, results, NAMES), output)
+    print(table(results))
+    print(f"written to {page}", file=sys.stderr)
     return 0
 
 
-def _command(arguments: argparse.Namespace) -> str:
+def _command(arguments: argparse.Namespace, name: str) -> str:
     """Returns the command that repeats the measurement."""
-    words = ["python -m benchmarks", *arguments.names]
+    words = ["python -m benchmarks", name]
     words += [f"--rows {arguments.rows}"] if arguments.rows is not None else []
     return " ".join([*words, f"--repeats {arguments.repeats}"])
 

@@ -79,7 +79,7 @@ def measure(settings: Settings) -> Result:
         " counted by a proxy before the server; times are without the proxy. The process is"
         f" warm but for the first; {_KEYS} random keys one after another, and many at once."
     )
-    return Result("lookup_s3", work, tuple(figures))
+    return Result("lookup-s3", work, tuple(figures))
 
 
 def ours(

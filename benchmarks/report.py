@@ -1,60 +1,56 @@
 """Results as a table in Markdown, as JSON, and as a picture."""
 
-import json
-import os
-import platform
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from benchmarks.picture import draw_aims, draw_comparisons
-from benchmarks.result import Comparison, Figure, Result, number
+from benchmarks.records import Recorded, write_records
+from benchmarks.result import Comparison, Figure, number
 
-_LIBRARIES = ("datafusion", "pyarrow", "obstore", "datasketches")
 
-
-def write_reports(results: Sequence[Result], folder: Path, command: str) -> Path:
+def write_reports(results: Sequence[Recorded], folder: Path) -> Path:
     """Writes the page, its JSON and its pictures into the folder; returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = _about(command)
-    raw = {"about": about, "results": [asdict(r) for r in results]}
-    (folder / "benchmarks.json").write_text(json.dumps(raw, indent=1) + "\n")
-    (folder / "benchmarks.svg").write_text(draw_aims(results))
-    (folder / "benchmarks-peers.svg").write_text(draw_comparisons(results))
+    write_records(results, folder / "benchmarks.json")
+    measured = [each.result for each in results]
+    (folder / "benchmarks.svg").write_text(draw_aims(measured))
+    (folder / "benchmarks-peers.svg").write_text(draw_comparisons(measured))
     path = folder / "benchmarks.md"
-    path.write_text(table(results, about))
+    path.write_text(table(results))
     return path
 
 
-def table(results: Sequence[Result], about: dict[str, Any]) -> str:
-    """Returns a Markdown page: the environment, then a table for each benchmark."""
+def table(results: Sequence[Recorded]) -> str:
+    """Returns a Markdown page with a table for each benchmark."""
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `{about['command'].strip()}` on {about['date']}; not edited by hand.",
-        "Each figure is the median of its runs, with the least and the greatest beside it;",
-        "ours, its anchor and peers ran by turns, each run in a fresh process; each result was",
-        "checked (rows, order, sums) before it counted. *Peak* is resident memory (VmHWM).",
+        "Written by the commands below; not edited by hand. Each figure is the median of its",
+        "runs, with the least and the greatest beside it; ours, its anchor and peers ran by turns,",
+        "each run in a fresh process; each result was checked (rows, order, sums) before it",
+        "counted. *Peak* is resident memory (VmHWM). *Load* is the load average before the first",
+        "run of the command, and *busy* the processors that other programs used for three seconds",
+        "before the benchmark.",
         "",
-        f"Machine: {about['processors']} × {about['processor']}, {about['memory_gib']} GiB,"
-        f" {about['system']}, Python {about['python']}; {about['libraries']}.",
-        f"Load before the first figure: {about['load']} (1 is one busy processor).",
+        *(f"Machine: {machine}." for machine in dict.fromkeys(r.machine for r in results)),
         "",
         "![How far each aim is reached](benchmarks.svg)",
     ]
-    if any(result.comparisons for result in results):
+    if any(each.result.comparisons for each in results):
         lines += ["", "![Beside peers](benchmarks-peers.svg)"]
-    for result in results:
-        lines += ["", f"## {result.name}", "", result.work, ""]
-        lines += _side_by_side(result.comparisons)
-        if result.figures:
+    for each in results:
+        lines += ["", f"## {each.result.name}", "", each.result.work, ""]
+        lines += [
+            f"`{each.command}`, {each.date}, load {each.load:.2f}, busy {each.busy:.2f}.",
+            "",
+        ]
+        lines += _side_by_side(each.result.comparisons)
+        figures = each.result.figures
+        if figures:
             lines += ["| what | median | least – greatest | aim | |", "|---|---|---|---|---|"]
-            lines += [_row(figure) for figure in result.figures]
-        notes = [f"- {f.what}: {f.note}" for f in result.figures if f.note]
-        notes += [f"- {note}" for note in result.notes]
+            lines += [_row(figure) for figure in figures]
+        notes = [f"- {f.what}: {f.note}" for f in figures if f.note]
+        notes += [f"- {note}" for note in each.result.notes]
         lines += ["", *notes] if notes else []
     return "\n".join(lines) + "\n"
 
@@ -88,28 +84,3 @@ def _row(figure: Figure) -> str:
         aim = f"{'≤' if figure.aim.is_most else '≥'} {number(figure.aim.bound)}"
         met = "met" if figure.aim.is_met(figure.value) else "**missed**"
     return f"| {figure.what} | {number(figure.value)} {figure.unit} | {spread} | {aim} | {met} |"
-
-
-def _about(command: str) -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": command,
-        "processors": os.cpu_count(),
-        "processor": _processor(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "system": f"{platform.system()} {platform.release().split('-')[0]}",
-        "python": platform.python_version(),
-        "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
-        "load": round(_LOAD_AT_START, 1),
-    }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
-# Taken when the benchmarks begin, since they are a load themselves.
-_LOAD_AT_START = os.getloadavg()[0]

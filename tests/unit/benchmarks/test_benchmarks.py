@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing.dummy
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from benchmarks import (
     export_queue_tasks,
     ingest,
     job_creation,
+    load,
     purge,
     query_service,
     snapshot_loads,
@@ -23,8 +25,15 @@ from benchmarks import (
     upserts,
 )
 from benchmarks.measuring import Watch
+from benchmarks.records import (
+    Recorded,
+    read_records,
+    record,
+    replace_records,
+    write_records,
+)
 from benchmarks.report import table, write_reports
-from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
+from benchmarks.result import Aim, CheckFailedError, Result, comparison, figure, ratios
 from benchmarks.rows import check_rows, check_sorted, random_rows, sorted_files, unsorted_files
 from benchmarks.settings import Settings
 
@@ -94,17 +103,40 @@ def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) 
     missed = figure("memory", [300.0], "MiB", Aim(200.0, is_most=True))
     assert (met.value, met.low, met.high) == (2.0, 1.0, 3.0)
     result = Result("one", "some work", (met, missed))
-    path = write_reports([result], tmp_path, "a command")
-    text = path.read_text()
+    recorded = record(result, "a command", load=0.25, busy=0.125)
+    text = write_reports([recorded], tmp_path).read_text()
+    assert "`a command`" in text
+    assert "load 0.25, busy 0.12." in text
     assert "| ours | 2.00 x | 1.00 – 3.00 | ≥ 2.00 | met |" in text
     assert "| memory | 300 MiB | 300 – 300 | ≤ 200 | **missed** |" in text
     assert "#c0392b" in (tmp_path / "benchmarks.svg").read_text()
-    assert table([result], {**_about(), "command": "c"}).count("**missed**") == 1
+    assert table([recorded]).count("**missed**") == 1
 
 
-def _about() -> dict[str, object]:
-    names = ("date", "processors", "processor", "memory_gib", "system", "python", "libraries")
-    return {**dict.fromkeys(names, "?"), "load": 0}
+def test_a_new_record_replaces_the_old_one_of_its_benchmark(tmp_path: Path) -> None:
+    def recorded(name: str, value: float) -> Recorded:
+        figures = (figure("ours", [value], "x", Aim(2.0)), figure("raw", [1.0], "x"))
+        compared = comparison("a job", {"Sleeper": [1.0], "Peer": [2.0]}, "ms")
+        return record(Result(name, "work", figures, (compared,), ("a note",)), name, 0.1, 0.1)
+
+    old = [recorded("one", 1.0), recorded("two", 1.0), recorded("dropped", 1.0)]
+    write_records(old, tmp_path / "records.json")
+    kept = read_records(tmp_path / "records.json")
+    assert kept == old
+    new = [recorded("three", 3.0), recorded("one", 3.0)]
+    assert replace_records(kept, new, ["three", "two", "one"]) == [new[0], old[1], new[1]]
+    assert read_records(tmp_path / "none.json") == []
+
+
+def test_figures_are_not_published_from_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_SAMPLE_SECONDS", 0)
+    loads = iter([2.0, 0.6, 0.4])
+    monkeypatch.setattr(os, "getloadavg", lambda: (next(loads), 9, 9))
+    assert load.wait_until_idle() == 0.4
+    monkeypatch.setattr(load, "_WAIT_SECONDS_MAX", 0)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.6, 0, 0))
+    with pytest.raises(load.BusyMachineError, match=r"0\.60 and stays above 0\.5"):
+        load.wait_until_idle()
 
 
 def test_a_purge_is_measured_and_every_object_is_searched(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from benchmarks.peers.asking import Question, Tally, ask
 from benchmarks.peers.environment import DUCKDB, LANCE, Installed, Peer
 from benchmarks.picture import draw_comparisons
 from benchmarks.questions import check_answers, questions_about
+from benchmarks.records import record
 from benchmarks.repeated_rows import check_aggregated, repeated_rows
 from benchmarks.report import write_reports
 from benchmarks.result import (
@@ -153,7 +154,7 @@ def test_everyone_stands_side_by_side_in_table_and_picture(tmp_path: Path) -> No
     few = comparison("a job", {OURS: [1.0], "<Peer>": [400.0, 500.0]}, "ms")
     alone = Comparison("another", few.figures[1:], less_is_better=False)
     result = Result("jobs", "some work", (), (few, alone), ("not the same at all",))
-    text = write_reports([result], tmp_path, "a command").read_text()
+    text = write_reports([record(result, "a command", 0.1, 0.1)], tmp_path).read_text()
     assert "| | a job, ms | another, ms |" in text
     assert "| Sleeper | **1.00** (1.00 – 1.00) |  |" in text
     assert "| <Peer> | 450 (400 – 500) | **450** (400 – 500) |" in text
