@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sleeper.bulk_import.slots import Slot
 from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.latest import keep_first, rank_order, refuse_ties
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
@@ -50,6 +50,7 @@ def write_slot(
 
     Of latest rows, the newest of each key. InvalidRequestError if none of them is.
     """
+    make_spill_folder(engine.spill_folder)
     write = WriteTarget(
         target.root,
         target.table_id,
@@ -58,6 +59,7 @@ def write_slot(
         target.run_start_ms,
         target.files,
         engine.threads,
+        engine.spill_folder,
     )
     schema = target.schema
     if schema.latest is None:
