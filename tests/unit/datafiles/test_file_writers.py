@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -71,6 +72,46 @@ def test_rows_in_memory_have_aligned_pages_of_the_engine(tmp_path: Path) -> None
     assert pages[0] == pages[1] == pages[2]
     assert max(pages[0]) <= 1_023
     assert len(pages[0]) >= 20
+
+
+DOTTED = {
+    "differences": (np.arange(20_000), ("DELTA_BINARY_PACKED",), "UNCOMPRESSED"),
+    "texts": (
+        [f"{n * 7919 % 20_000:09d}" for n in range(20_000)],
+        ("DELTA_LENGTH_BYTE_ARRAY",),
+        "ZSTD",
+    ),
+    "few": (["a", "b"] * 10_000, ("PLAIN", "RLE", "RLE_DICTIONARY"), "ZSTD"),
+}
+
+
+@pytest.mark.parametrize("name", DOTTED)
+def test_columns_with_a_dot_in_their_name_have_the_chosen_layout(tmp_path: Path, name: str) -> None:
+    values, encodings, codec = DOTTED[name]
+    kind = PrimitiveType.LONG if name == "differences" else PrimitiveType.STRING
+    schema = Schema((Field("key", PrimitiveType.LONG),), (), (Field("a.b", kind),))
+    rows = pa.table([np.arange(20_000), values], arrow_schema(schema))
+    write(tmp_path, rows, schema)
+    assert writer_of(tmp_path / "f.parquet") == BY_ENGINE
+    chunk = pq.read_metadata(tmp_path / "f.parquet").row_group(0).column(1)
+    assert set(encodings) <= set(chunk.encodings)
+    assert chunk.compression == codec
+    assert pq.read_table(tmp_path / "f.parquet").equals(rows)
+
+
+def test_several_columns_with_dots_have_dictionaries_if_their_layouts_differ(
+    tmp_path: Path,
+) -> None:
+    schema = Schema(
+        (Field("key", PrimitiveType.LONG),),
+        (),
+        (Field("a.b", PrimitiveType.LONG), Field("c.d", PrimitiveType.STRING)),
+    )
+    rows = pa.table([np.arange(20_000), np.arange(20_000), ["a"] * 20_000], arrow_schema(schema))
+    write(tmp_path, rows, schema)
+    group = pq.read_metadata(tmp_path / "f.parquet").row_group(0)
+    assert all("RLE_DICTIONARY" in group.column(place).encodings for place in (1, 2))
+    assert pq.read_table(tmp_path / "f.parquet").equals(rows)
 
 
 def test_few_rows_have_aligned_pages_of_arrow(tmp_path: Path) -> None:

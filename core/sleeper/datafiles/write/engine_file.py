@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import datafusion
 import pyarrow as pa
@@ -26,7 +26,12 @@ from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.session import engine_url
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
-from sleeper.datafiles.write.layout import ColumnLayout, Encoding, PageLimits
+from sleeper.datafiles.write.layout import (
+    UNCOMPRESSED,
+    ColumnLayout,
+    Encoding,
+    PageLimits,
+)
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
 from sleeper.storage.disk import sync_file
@@ -62,7 +67,25 @@ def writer_options(
         # The stored schema would have views.
         skip_arrow_metadata=True,
         column_specific_options={each.path: _column_options(each) for each in layouts},
+        **_options_of_dotted(layouts),
     )
+
+
+def _options_of_dotted(layouts: Sequence[ColumnLayout]) -> dict[str, Any]:
+    """Returns the options of columns that DataFusion does not find by name.
+
+    It divides the names of options at dots, so it gives field names with a dot the file's options.
+    If these differ, all have dictionaries, from which the writer falls back.
+    """
+    dotted = [each for each in layouts if "." in each.path]
+    if not dotted:
+        return {}
+    codec = max((each.codec for each in dotted), key=lambda codec: codec != UNCOMPRESSED)
+    named = {"compression": _CODECS.get(codec, codec)}
+    encodings = {each.encoding for each in dotted}
+    if encodings == {dotted[0].encoding} - {Encoding.DICTIONARY}:
+        return {**named, "dictionary_enabled": False, "encoding": dotted[0].encoding.value}
+    return {**named, "dictionary_enabled": True}
 
 
 def _column_options(layout: ColumnLayout) -> ParquetColumnOptions:
