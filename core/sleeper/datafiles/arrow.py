@@ -3,7 +3,10 @@
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sleeper.schema.defaults import default_value
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, Schema
@@ -74,6 +77,29 @@ def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+_VIEW_WORDS = 2
+
+
+def take_plain(
+    column: pa.Array | pa.ChunkedArray, places: npt.NDArray[np.integer[Any]]
+) -> pa.Array:
+    """Returns the values at the places, without views.
+
+    Arrow has no take kernel for views, and a copy of the whole column takes 50 times as long.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if as_plain(whole.slice(0, 0)).type == whole.type:
+        return whole.take(pa.array(places))
+    _, views, *values = whole.buffers()
+    words = np.frombuffer(views, np.uint64).reshape(-1, _VIEW_WORDS)[whole.offset :]
+    valid = None
+    if whole.null_count:
+        is_valid = pc.is_valid(whole).to_numpy(zero_copy_only=False)
+        valid = pa.array(is_valid[places]).buffers()[1]
+    buffers = [valid, pa.py_buffer(words[places]), *values]
+    return as_plain(pa.Array.from_buffers(whole.type, len(places), buffers))
 
 
 def has_short_views(column: pa.Array) -> bool:

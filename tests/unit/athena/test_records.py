@@ -347,9 +347,9 @@ SUMMARIES = st.fixed_dictionaries(
             st.sets(IDS, max_size=5).map(lambda values: among(LONG, *sorted(values))),
             st.tuples(st.none() | IDS, st.none() | IDS).map(lambda pair: from_to(LONG, *pair)),
         ),
-        "v": st.tuples(st.sets(st.sampled_from(["value 0", "value 1", "value 2"])), st.booleans()).map(
-            lambda sample: among(pa.string(), *sorted(sample[0]), null=sample[1])
-        ),
+        "v": st.tuples(
+            st.sets(st.sampled_from(["value 0", "value 1", "value 2"])), st.booleans()
+        ).map(lambda sample: among(pa.string(), *sorted(sample[0]), null=sample[1])),
         "count": st.tuples(IDS, IDS).map(lambda pair: from_to(LONG, *pair)),
     },
 )

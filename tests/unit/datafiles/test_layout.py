@@ -82,8 +82,14 @@ def test_only_keys_with_common_prefixes_store_prefixes() -> None:
     ]
 
 
-def test_no_column_is_compressed_without_a_codec() -> None:
-    assert layout_of(pa.array(words(10)), "none").codec == "none"
+@pytest.mark.parametrize("codec", ["none", "uncompressed"])
+def test_no_column_is_compressed_without_a_codec(codec: str) -> None:
+    assert layout_of(pa.array(words(10)), codec).codec == "none"
+
+
+def test_equal_neighbours_share_no_more_than_their_length() -> None:
+    values = pa.array(["a" if n % 8 < 2 else each for n, each in enumerate(words(6))])
+    assert layout_of(values, key="c").encoding is Encoding.DELTA_LENGTH_BYTE_ARRAY
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "brotli"])

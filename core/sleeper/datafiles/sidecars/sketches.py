@@ -18,6 +18,7 @@ from sleeper.schema.model import INT_RANGES, FieldType, KeyValue, PrimitiveType,
 
 _K = 1024
 _STEPS = 1024
+_LENGTH = struct.Struct("<i")
 
 
 class _LongSerDe(PyObjectSerDe):  # type: ignore[misc]
@@ -36,7 +37,7 @@ class _BytesSerDe(PyObjectSerDe):  # type: ignore[misc]
         return 4 + len(item)
 
     def to_bytes(self, item: bytes) -> bytes:
-        return struct.pack("<i", len(item)) + item
+        return _LENGTH.pack(len(item)) + item
 
     def from_bytes(self, data: bytes, offset: int) -> tuple[bytes, int]:
         (length,) = struct.unpack_from("<i", data, offset)
@@ -50,10 +51,11 @@ class _TextSerDe(_BytesSerDe):
     # The library's PyStringsSerDe encodes characters, not UTF-8 bytes, and fails on text beyond
     # Latin-1. No upstream issue found.
     def get_size(self, item: str) -> int:  # type: ignore[override]
-        return 4 + len(item.encode())
+        return 4 + (len(item) if item.isascii() else len(item.encode()))
 
     def to_bytes(self, item: str) -> bytes:  # type: ignore[override]
-        return super().to_bytes(item.encode())
+        encoded = item.encode()
+        return _LENGTH.pack(len(encoded)) + encoded
 
     def from_bytes(self, data: bytes, offset: int) -> tuple[str, int]:  # type: ignore[override]
         raw, length = super().from_bytes(data, offset)

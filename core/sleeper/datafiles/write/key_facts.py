@@ -7,11 +7,10 @@ their hashes. A commit does not read the file again.
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.arrow import as_plain, take_plain
 from sleeper.datafiles.merge.sort import is_ascending
 from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hash_rows
 from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
@@ -133,15 +132,13 @@ class _KeyBounds:
 
 # Twice the sketch's k. More samples slow down small files without better sketches.
 _SAMPLES_MAX = 2048
-# From this stride on, single slices of a column of views are faster than a copy of it.
-_SPARSE_STRIDE = 32
 
 
 class KeySampler:
     """A sample of every nth row key of a stream, in bounded memory.
 
     The stride starts at one row, so a small file is sampled completely, and doubles whenever the
-    sample is full, so a large file is sampled evenly.
+    sample would exceed its maximum, so a large file is sampled evenly.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -153,34 +150,31 @@ class KeySampler:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Samples the next batch. Its columns go by name."""
-        if batch.num_rows <= self._to_skip:
-            self._to_skip -= batch.num_rows
-            return
-        places = np.arange(self._to_skip, batch.num_rows, self._stride)
-        self._to_skip = int(places[-1]) + self._stride - batch.num_rows
-        for kept, name in zip(self._kept, self._names, strict=True):
-            kept.append(_take(batch.column(name), places, self._stride))
-        self._count += len(places)
-        while self._count > _SAMPLES_MAX:
+        while self._count + self._new_samples(batch) > _SAMPLES_MAX:
             self._thin_out()
+        places = np.arange(self._to_skip, batch.num_rows, self._stride)
+        self._to_skip += len(places) * self._stride - batch.num_rows
+        if not len(places):
+            return
+        for kept, name in zip(self._kept, self._names, strict=True):
+            kept.append(take_plain(batch.column(name), places))
+        self._count += len(places)
 
     def samples(self) -> list[list[KeyValue]]:
         """Returns the sampled values of each row key field."""
         return [[v for array in kept for v in array.to_pylist()] for kept in self._kept]
 
+    def _new_samples(self, batch: pa.RecordBatch) -> int:
+        rows: int = batch.num_rows
+        return max(0, -(-(rows - self._to_skip) // self._stride))
+
     def _thin_out(self) -> None:
-        for index, arrays in enumerate(self._kept):
-            whole = pa.concat_arrays(arrays)
-            self._kept[index] = [whole.take(pa.array(np.arange(0, self._count, 2)))]
+        if self._count:
+            for index, arrays in enumerate(self._kept):
+                whole = pa.concat_arrays(arrays)
+                self._kept[index] = [whole.take(pa.array(np.arange(0, self._count, 2)))]
         # The next sampled row keeps the stride to the rows that were kept.
         if self._count % 2:
             self._to_skip += self._stride
         self._count = (self._count + 1) // 2
         self._stride *= 2
-
-
-def _take(column: pa.Array, places: npt.NDArray[np.int64], stride: int) -> pa.Array:
-    # Arrow has no take kernel for views.
-    if stride < _SPARSE_STRIDE:
-        return as_plain(column).take(pa.array(places))
-    return as_plain(pa.concat_arrays([column.slice(place, 1) for place in places.tolist()]))

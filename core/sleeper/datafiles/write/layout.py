@@ -12,7 +12,6 @@
   decompressor each.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,9 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.arrow import as_plain, take_plain
 
 UNCOMPRESSED = "none"
+_UNCOMPRESSED_NAMES = (UNCOMPRESSED, "uncompressed")
 
 
 class Encoding(Enum):
@@ -79,6 +79,7 @@ _RUN_INDICES = 16
 _NEIGHBOURS = 256
 # Each value has the length of its prefix, and decoding copies the prefix.
 _SHARED_BYTES_MIN = 2
+_PREFIX_BYTES_MAX = 32
 
 
 def choose_layout(
@@ -109,15 +110,14 @@ def dictionary_columns(first_rows: pa.Table) -> list[str]:
     of a sorted file are similar. Values inside lists and maps always have a dictionary.
     """
     stride = max(1, first_rows.num_rows // _SAMPLE_ROWS)
-    plain = [as_plain(column) for column in first_rows.columns]
-    first_rows = pa.Table.from_arrays(plain, first_rows.schema.names)
-    sample = first_rows.take(pa.array(range(0, first_rows.num_rows, stride), pa.int64()))
+    places = np.arange(0, first_rows.num_rows, stride)
     share_max = _DISTINCT_SHARE_MAX if stride == 1 else _DISTINCT_SHARE_OF_SAMPLE_MAX
     return [
         path
         for field in first_rows.schema
+        if pa.types.is_nested(field.type)
+        or _repeats(take_plain(first_rows.column(field.name), places), share_max)
         for path in _paths(field)
-        if pa.types.is_nested(field.type) or _repeats(sample.column(field.name), share_max)
     ]
 
 
@@ -129,7 +129,7 @@ def _paths(field: pa.Field) -> list[str]:
     return [field.name]
 
 
-def _repeats(values: pa.ChunkedArray, share_max: float) -> bool:
+def _repeats(values: pa.Array, share_max: float) -> bool:
     try:
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
     except pa.ArrowNotImplementedError:
@@ -203,22 +203,23 @@ def _content(values: pa.Array) -> memoryview:
 def _compressed_share(content: memoryview, codec: str) -> float:
     """Returns the size of compressed bytes relative to the bytes."""
     part = content[:_COMPRESSED_SAMPLE_BYTES]
-    if codec == UNCOMPRESSED or not len(part):
+    if codec in _UNCOMPRESSED_NAMES or not len(part):
         return 1.0
     arrow_codec = "lz4_raw" if codec == "lz4" else codec
     return float(pa.compress(part, arrow_codec).size / len(part))
 
 
 def _shared_bytes(values: pa.Array) -> float:
-    """Returns the mean number of first bytes that neighbours share."""
+    """Returns the mean number of first bytes that neighbours share, of up to 32 bytes each."""
     texts = values.slice(0, _NEIGHBOURS).cast(pa.binary()).to_pylist()
-    shared = sum(_prefix_bytes(*pair) for pair in itertools.pairwise(texts))
-    return shared / max(len(texts) - 1, 1)
-
-
-def _prefix_bytes(one: bytes, other: bytes) -> int:
-    differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
+    if len(texts) < 2:
+        return 0.0
+    starts = np.array(texts, f"S{_PREFIX_BYTES_MAX}").view(np.uint8).reshape(len(texts), -1)
+    is_same = starts[1:] == starts[:-1]
+    # Shorter texts are padded with zeros.
+    lengths = np.array([len(text) for text in texts])
+    shared = np.logical_and.accumulate(is_same, axis=1).sum(axis=1)
+    return float(np.minimum(shared, np.minimum(lengths[1:], lengths[:-1])).mean())
 
 
 _BLOCK_VALUES = 128
