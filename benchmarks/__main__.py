@@ -17,6 +17,7 @@ from benchmarks.settings import Settings
 NAMES = (
     "ingest",
     "layout",
+    "ingest-text",
     "compaction",
     "compaction-peers",
     "aggregation",

@@ -26,7 +26,10 @@ def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> Session
 
 
 def write_like_ours(frame: DataFrame, path: Path) -> None:
-    """Writes the frame of `SCHEMA` to one file with the layout that our writer would choose."""
+    """Writes the frame of `SCHEMA` to one file with the layout that our writer would choose.
+
+    Further columns have DataFusion's encodings.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = FileSettings()
     layouts = (

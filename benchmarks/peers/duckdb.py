@@ -27,6 +27,20 @@ def aggregate(watch: Watch, inputs: list[str], output: str, **bounds: Any) -> No
     _copy(watch, rows, output, **bounds)
 
 
+def ingest_text(
+    watch: Watch,
+    inputs: list[str],
+    types: dict[str, str],
+    is_json: bool,
+    output: str,
+    **bounds: Any,
+) -> None:
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    text = f"read_json({inputs}, format = 'newline_delimited'" if is_json else f"read_csv({inputs}"
+    rows = f"SELECT * FROM {text}, columns = {types})"
+    _copy(watch, f"{rows} {_ORDER}", output, **bounds)
+
+
 def upsert(watch: Watch, rows: str, changes: str, home: str, threads: int) -> dict[str, int]:
     shutil.rmtree(home, ignore_errors=True)
     Path(home).mkdir(parents=True)
