@@ -32,6 +32,7 @@ NAMES = (
     "job-creation",
     "spark-read",
     "sql",
+    "costs",
     "query-service",
     "functions",
     "serve",

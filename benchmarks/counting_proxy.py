@@ -1,10 +1,11 @@
-"""A proxy on loopback that counts an S3 server's requests, forwarding them as they are."""
+"""A proxy on loopback that counts the requests to a server of AWS, and forwards them."""
 
 import contextlib
 import http.client
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -12,18 +13,48 @@ from urllib.parse import urlsplit
 _NOT_FORWARDED = ("connection", "transfer-encoding", "content-length")
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and its response. `target` is the header `X-Amz-Target`, or empty."""
+
+    method: str
+    path: str
+    target: str
+    body: bytes
+    response: bytes
+
+
+Observer = Callable[[Exchange], None]
+
+
 @dataclass(slots=True)
 class CountingProxy:
-    """Where the proxy is, and how many requests of each method it has seen."""
+    """Where the proxy is, how many requests of each method it has seen, and its processor time."""
 
     endpoint: str = ""
     methods: Counter[str] = field(default_factory=Counter)
+    cpu_seconds: float = 0.0
+    observer: Observer | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def taken(self) -> int:
         """Returns the number of requests since the last call."""
-        count = self.methods.total()
-        self.methods.clear()
-        return count
+        with self.lock:
+            count = self.methods.total()
+            self.methods.clear()
+            return count
+
+    def record(self, exchange: Exchange) -> None:
+        """Counts a request, and tells the observer."""
+        with self.lock:
+            self.methods[exchange.method] += 1
+            if self.observer is not None:
+                self.observer(exchange)
+
+    def add_cpu(self, seconds: float) -> None:
+        """Adds processor time of a thread of the proxy."""
+        with self.lock:
+            self.cpu_seconds += seconds
 
 
 class _Server(ThreadingHTTPServer):
@@ -46,8 +77,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def handle_one_request(self) -> None:
+        start = time.thread_time()
+        super().handle_one_request()
+        self.server.proxy.add_cpu(time.thread_time() - start)
+
     def forward(self) -> None:
-        self.server.proxy.methods[self.command] += 1
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
         present = self.forwarding = self.forwarding or http.client.HTTPConnection(
@@ -58,10 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
             if name.lower() != "connection":
                 present.putheader(name, value)
         present.endheaders(body)
-        self._answer(present.getresponse())
-
-    def _answer(self, response: http.client.HTTPResponse) -> None:
+        response = present.getresponse()
         content = response.read()
+        target = self.headers.get("X-Amz-Target", "")
+        # Before the answer, so that its receiver finds the request counted.
+        self.server.proxy.record(Exchange(self.command, self.path, target, body or b"", content))
+        self._answer(response, content)
+
+    def _answer(self, response: http.client.HTTPResponse, content: bytes) -> None:
         self.send_response_only(response.status)
         for name, value in response.getheaders():
             if name.lower() not in _NOT_FORWARDED:
@@ -82,10 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def counting_proxy(server: str) -> Iterator[CountingProxy]:
-    """Runs until the context ends. Signatures hold: they are made for the proxy's own address,
-    which is what the server is told."""
-    proxy = CountingProxy()
+def counting_proxy(server: str, observer: Observer | None = None) -> Iterator[CountingProxy]:
+    """Runs until the context ends. The `observer` is called with each request, one at a time.
+
+    Signatures hold: they are made for the proxy's own address, which is what the server is told.
+    """
+    proxy = CountingProxy(observer=observer)
     server_ = _Server(server, proxy)
     proxy.endpoint = f"http://127.0.0.1:{server_.server_port}"
     thread = threading.Thread(target=server_.serve_forever, daemon=True)

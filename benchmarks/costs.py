@@ -1,0 +1,160 @@
+"""Costs on AWS: requests counted on local servers and processor seconds, times list prices."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import costs_tasks
+from benchmarks.billed_requests import S3_READS, S3_WRITES, SQS_REQUESTS
+from benchmarks.idle import IdleParts, idle_parts
+from benchmarks.measuring import Task, run_by_turns
+from benchmarks.result import Aim, Figure, Result, figure
+from benchmarks.rows import unsorted_files
+from benchmarks.settings import Settings
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployment import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB, QUERY_MEMORY_MB
+from sleeper.properties.instance import (
+    COMPACTION_ARM_CPU,
+    COMPACTION_ARM_MEMORY_MB,
+    INGEST_TASK_CPU,
+    INGEST_TASK_MEMORY_MB,
+)
+
+_PRICES = Path(__file__).with_name("aws_prices.json")
+_ROWS = 16_000_000
+_FILES = 4
+_TB = 1e12
+_MILLION = 1e6
+_EMR_A_TB = 8.37
+# An assumed time to the first byte, because the local server has none.
+_S3_SECONDS = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A table of prices in dollars by name, with the `source` of the list and its `region`."""
+
+    source: str
+    region: str
+    dollars: Mapping[str, float]
+
+    def requests(self, counts: Mapping[str, float]) -> float:
+        """Returns the price of requests and capacity units, whose prices are per million."""
+        return sum(self.dollars[name] * count / _MILLION for name, count in counts.items())
+
+    def task(self, size: "TaskSize", cpu_seconds: float) -> float:
+        """Returns the price of the time in which a task of this size uses so much of its CPUs."""
+        hours = cpu_seconds / 3600 / size.cpus
+        return hours * (
+            size.cpus * self.dollars["fargate_arm_cpu_hour"]
+            + size.memory_gib * self.dollars["fargate_arm_gb_hour"]
+            + self.dollars["public_address_hour"]
+        )
+
+    def function(self, memory_mb: int, seconds: float) -> float:
+        """Returns the price of one run of a function."""
+        gib_seconds = seconds * memory_mb / 1024
+        once = self.requests({"lambda_million_invocations": 1})
+        return once + gib_seconds * self.dollars["lambda_arm_gb_second"]
+
+    def idle_month(self, parts: IdleParts, requests: Mapping[str, float]) -> dict[str, float]:
+        """Returns the parts of an idle month. Each scheduled function makes these `requests`."""
+        runs = parts.invocations_month
+        functions = self.requests({"lambda_million_invocations": runs})
+        functions += parts.gb_seconds_month * self.dollars["lambda_arm_gb_second"]
+        endpoint_month = self.dollars["hours_month"] * self.dollars["interface_endpoint_hour"]
+        return {
+            "schedules": functions + runs * self.requests(requests),
+            "polls of queues": self.requests({SQS_REQUESTS: parts.polls_month}),
+            "alarms": parts.alarms * self.dollars["alarm_month"],
+            "interface endpoints": parts.endpoint_zones * endpoint_month,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSize:
+    """The size of a Fargate task."""
+
+    cpus: float
+    memory_gib: float
+
+
+def read_prices() -> Prices:
+    """Returns the prices of `aws_prices.json`: its numbers. Its texts describe them."""
+    content = json.loads(_PRICES.read_text())
+    dollars = {name: value for name, value in content.items() if not isinstance(value, str)}
+    return Prices(f"{content['source']}, {content['date']}", content["region"], dollars)
+
+
+_SIZES: Mapping[str, tuple[Property[int], Property[int]]] = {
+    "ingest": (INGEST_TASK_CPU, INGEST_TASK_MEMORY_MB),
+    "compaction": (COMPACTION_ARM_CPU, COMPACTION_ARM_MEMORY_MB),
+    "export": (EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB),
+}
+_AIMS = {"compaction": Aim(_EMR_A_TB, is_most=True)}
+
+
+def measure(settings: Settings) -> Result:
+    rows = settings.rows or _ROWS
+    source = unsorted_files(settings.folder / "costs", rows, _FILES)
+    task = Task(costs_tasks.__name__, "count", {"source": str(source)})
+    runs = [run.answer for run in run_by_turns({"costs": task}, settings.repeats)["costs"]]
+    prices = read_prices()
+    idle = [prices.idle_month(idle_parts(), run["schedule"]["requests"]) for run in runs[:1]]
+    figures = (
+        *_idle_figures(idle),
+        *(each for job in _SIZES for each in _job_figures(prices, job, [r[job] for r in runs])),
+        *_lookup_figures(prices, "lookups", [run["lookup"] for run in runs]),
+        *_lookup_figures(prices, "queries by message", [run["query"] for run in runs]),
+    )
+    work = (
+        "Jobs of an instance whose S3, DynamoDB and SQS are servers on this machine (SeaweedFS,"
+        f" dynoxide, ministack) behind proxies that count: {_FILES} ingests of {rows // _FILES:,}"
+        " rows, the compaction of their files into one, its export, lookups of single keys in a"
+        f" warm process. Prices are of {prices.region}: {prices.source}. A TB is of the files that"
+        " a job reads, and a TB of jobs as small as these takes more requests than one of larger"
+        " jobs. Tasks are Fargate on ARM of the default sizes that keep their processors busy, each"
+        f" as fast as this machine's. A request to S3 takes {_S3_SECONDS * 1000:.0f} ms in"
+        f" functions of {QUERY_MEMORY_MB.default:,} MiB."
+    )
+    return Result("costs", work, figures)
+
+
+def _idle_figures(months: Sequence[Mapping[str, float]]) -> list[Figure]:
+    figures = [
+        figure(f"an idle month: {name}", [month[name] for month in months], "$")
+        for name in months[0]
+    ]
+    sums = [sum(month.values()) for month in months]
+    return [*figures, figure("an idle month: sum", sums, "$")]
+
+
+def _job_figures(prices: Prices, job: str, runs: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    cpus, memory_mb = (declaration.default or 0 for declaration in _SIZES[job])
+    size = TaskSize(cpus / 1024, memory_mb / 1024)
+    requests = [prices.requests(run["requests"]) * _TB / run["bytes"] for run in runs]
+    tasks = [prices.task(size, run["cpu"]) * _TB / run["bytes"] for run in runs]
+    hours = [run["cpu"] / 3600 * _TB / run["bytes"] for run in runs]
+    sums = [a + b for a, b in zip(requests, tasks, strict=True)]
+    return [
+        figure(f"a TB: {job}", sums, "$", _AIMS.get(job)),
+        figure(f"a TB: {job}, its requests", requests, "$"),
+        figure(f"a TB: {job}, processor time", hours, "h"),
+    ]
+
+
+def _lookup_figures(prices: Prices, name: str, runs: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    s3 = [sum(run["requests"].get(price, 0) for price in (S3_READS, S3_WRITES)) for run in runs]
+    memory_mb = QUERY_MEMORY_MB.default or 0
+    dollars = [
+        prices.function(memory_mb, run["cpu"] + requests * _S3_SECONDS)
+        + prices.requests(run["requests"])
+        for run, requests in zip(runs, s3, strict=True)
+    ]
+    return [
+        figure(f"a million {name}", [_MILLION * each for each in dollars], "$"),
+        figure(f"a million {name}: requests to S3 each", s3, ""),
+        figure(f"a million {name}: processor time each", [run["cpu"] * 1000 for run in runs], "ms"),
+    ]
