@@ -18,6 +18,7 @@ from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.sort import is_ascending
 from sleeper.datafiles.sidecars.checksum import check_bytes, checksum_from_bytes, find_fault
 from sleeper.datafiles.sidecars.key_filter import KeyFilter, hash_rows, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_order import encode_row
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined
 from sleeper.datafiles.write.route import rows_in_region
@@ -173,9 +174,9 @@ class _Rows:
 
     def add(self, batch: pa.RecordBatch, group: int) -> None:
         keys = batch.select([f.name for f in self.schema.keys])
-        for each in self.schema.keys:
-            if batch.column(each.name).null_count:
-                self._add(f"key field {each.name!r} has nulls", group)
+        with_nulls = [f.name for f in self.schema.keys if batch.column(f.name).null_count]
+        for name in with_nulls:
+            self._add(f"key field {name!r} has nulls", group)
         before = [self.last] if self.last is not None else []
         whole = pa.Table.from_batches([*before, keys]).combine_chunks()
         if not is_ascending([combined(column) for column in whole.columns]):
@@ -183,9 +184,12 @@ class _Rows:
         # A slice would keep the whole batch in memory.
         self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
         self._check_bounds(batch, group)
-        if self.key_filter is not None:
+        if self.key_filter is not None and not with_nulls:
             hashes = hash_rows(self.schema, [batch])
-            if not self.key_filter.may_hold(hashes).all():
+            may_hold = self.key_filter.may_hold_ascending(
+                hashes, lambda row: encode_row(self.schema, batch, row)
+            )
+            if not may_hold.all():
                 self._add("its key filter denies keys that it holds", group)
         self.rows += batch.num_rows
         names = [f.name for f in self.schema.row_keys]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sleeper.datafiles.sidecars.key_filter import (
-    Hashes,
+    HashedKeys,
     KeyFilter,
     hash_key,
     hashed_key,
@@ -111,11 +111,11 @@ def prune_key(
 
 
 @dataclass(frozen=True, slots=True)
-class _KeyHashes:
-    """The regions of a scan that are single keys, and the hashes of these keys."""
+class _RegionKeys:
+    """The regions of a scan that are single keys, and these keys."""
 
     are_keys: npt.NDArray[np.bool_]
-    hashes: Hashes
+    hashed: HashedKeys
 
 
 class _RegionHashes:
@@ -124,33 +124,35 @@ class _RegionHashes:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         # Each entry keeps its regions alive, so that no other object gets their id.
-        self._by_region: dict[int, tuple[Region, int | None]] = {}
-        self._by_regions: dict[int, tuple[Sequence[Region], _KeyHashes]] = {}
+        self._by_region: dict[int, tuple[Region, tuple[Key, int] | None]] = {}
+        self._by_regions: dict[int, tuple[Sequence[Region], _RegionKeys]] = {}
 
-    def hash_keys(self, regions: Sequence[Region]) -> _KeyHashes:
+    def hash_keys(self, regions: Sequence[Region]) -> _RegionKeys:
         """Returns the hashes of the regions that are single keys."""
         known = self._by_regions.get(id(regions))
         if known is None:
-            hashes = [self._hash_once(region) for region in regions]
-            are_keys = np.array([h is not None for h in hashes], np.bool_)
-            entry = _KeyHashes(are_keys, np.array([h for h in hashes if h is not None], np.uint64))
+            hashed = [self._hash_once(region) for region in regions]
+            are_keys = np.array([each is not None for each in hashed], np.bool_)
+            keys = [each[0] for each in hashed if each is not None]
+            hashes = np.array([each[1] for each in hashed if each is not None], np.uint64)
+            entry = _RegionKeys(are_keys, HashedKeys(self._schema, keys, hashes))
             known = self._by_regions[id(regions)] = (regions, entry)
         return known[1]
 
     def has_keys(self, scan: FileScan) -> bool:
         """Returns whether any region of the scan is a single key."""
-        return len(self.hash_keys(scan.regions or ()).hashes) > 0
+        return len(self.hash_keys(scan.regions or ()).hashed.keys) > 0
 
-    def _hash_once(self, region: Region) -> int | None:
+    def _hash_once(self, region: Region) -> tuple[Key, int] | None:
         known = self._by_region.get(id(region))
         if known is None:
             known = self._by_region[id(region)] = (region, self._hash(region))
         return known[1]
 
-    def _hash(self, region: Region) -> int | None:
+    def _hash(self, region: Region) -> tuple[Key, int] | None:
         key = key_of_region(self._schema, region)
         try:
-            return None if key is None else hash_key(self._schema, key)
+            return None if key is None else (key, hash_key(self._schema, key))
         except UnicodeEncodeError:
             return None
 
@@ -161,11 +163,11 @@ def _prune_scan(
     """Returns the scan without excluded keys, or nothing if none remains."""
     regions = scan.regions or ()
     keys = hashes.hash_keys(regions)
-    key_filter = get_filter(scan.file) if len(keys.hashes) else None
+    key_filter = get_filter(scan.file) if keys.hashed.keys else None
     if key_filter is None:
         return (scan,)
     may_hold = np.ones(len(regions), np.bool_)
-    may_hold[keys.are_keys] = key_filter.may_hold(keys.hashes)
+    may_hold[keys.are_keys] = key_filter.may_hold(keys.hashed)
     kept = tuple(compress(regions, may_hold.tolist()))
     return (replace(scan, regions=kept),) if kept else ()
 
@@ -179,4 +181,4 @@ def _read(root: DataRoot, path: str) -> KeyFilter | None:
 
 
 def _entry_bytes(kept: KeyFilter | None) -> int:
-    return _ENTRY_BYTES + (kept.blocks.nbytes if kept is not None else 0)
+    return _ENTRY_BYTES + (kept.size_bytes if kept is not None else 0)

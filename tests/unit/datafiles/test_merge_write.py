@@ -20,13 +20,21 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_plan
 from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.sidecars import key_filter_builder
+from sleeper.datafiles.sidecars.key_filter import hashed_keys, key_filter_from_bytes
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write import engine_file, merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.merged import KeyTap, write_merge
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
-from sleeper.files import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, parse_run_start
+from sleeper.files import (
+    CHECKSUM_SUFFIX,
+    FILTER_SUFFIX,
+    SIDECAR_SUFFIXES,
+    DataFile,
+    parse_run_start,
+)
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
@@ -156,6 +164,25 @@ def test_engine_and_streaming_writer_write_equal_files(
     assert pq.read_metadata(ours).row_group(0).num_rows == group_rows
     assert file.bytes == ours.stat().st_size
     assert verify_file(DataRoot(folder / "a"), SCHEMA, ExpectedFile(file)) == []
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_filter_of_many_ranges_passes_every_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_filter_builder, "_RANGE_KEYS", 5000)
+    monkeypatch.setattr(merged, "_ROWS_PER_TURN", 1)
+    keys = sorted((f"{n % 97}\0{'x' * (n % 20)}"[: n % 14], n // 50) for n in range(20_000))
+    rows: Rows = [(*key, 0, None, None, [], None) for key in keys]
+    request = MergeRequest(SCHEMA, written_inputs(tmp_path, SCHEMA, [rows[::2], rows[1::2]]))
+    file = write_merge(request, engine(tmp_path), target(tmp_path, SCHEMA))
+    assert file is not None
+    root = DataRoot(tmp_path)
+    key_filter = key_filter_from_bytes(root.read(file.path + FILTER_SUFFIX), "f")
+    assert len(key_filter.ranges) == 3  # of batches of 8,192 rows
+    assert key_filter.keys == len(set(keys))
+    assert key_filter.may_hold(hashed_keys(SCHEMA, keys)).all()
+    assert verify_file(root, SCHEMA, ExpectedFile(file)) == []
 
 
 def test_tap_is_above_a_merge_without_sort(tmp_path: Path) -> None:

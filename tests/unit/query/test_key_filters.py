@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, hash_keys
+from sleeper.datafiles.sidecars import key_filter_builder
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, hashed_keys
+from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
+from sleeper.datafiles.sidecars.key_order import encode_key
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
@@ -123,7 +126,9 @@ def test_pruning_keeps_the_keys_of_a_file(data: st.DataObject):
     keys = st.tuples(st.text("ab", max_size=3), st.integers(-3, 3))
     file_keys = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
     requested_keys = data.draw(st.lists(keys, max_size=12, unique=True))
-    filters = {path: make_filter(keys_in_file, TWO) for path, keys_in_file in file_keys.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_filter_builder, "_RANGE_KEYS", data.draw(st.sampled_from([2, 100])))
+        filters = {path: make_filter(keys_in_file, TWO) for path, keys_in_file in file_keys.items()}
     regions = tuple(key_region(TWO, key) for key in requested_keys)
     scans = tuple(FileScan(make_file(path), regions) for path in file_keys)
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
@@ -150,7 +155,7 @@ def test_unreadable_filter_excludes_nothing_and_is_logged_once(
     if damage == "missing":
         sidecar.unlink()
     else:
-        newer = content[:8] + b"\x02" + content[9:]
+        newer = content[:8] + b"\x03" + content[9:]
         sidecar.write_bytes({"torn": content[:-5], "other": b"x" * 99, "newer": newer}[damage])
     engine = make_engine(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -176,7 +181,7 @@ def test_files_without_a_filter_are_read(
 def test_cached_filters_are_read_once(tmp_path: Path):
     root = CountingRoot(tmp_path)
     files = [put_filter(root, f"f{n}") for n in range(4)]
-    size = make_filter(range(1000)).blocks.nbytes
+    size = make_filter(range(1000)).size_bytes
     cache = KeyFilterCache(int(3.9 * size))
     for file in files[:3] * 2:
         assert cache.get(root, file) is not None
@@ -203,7 +208,7 @@ def test_cache_of_size_zero_stores_nothing(tmp_path: Path):
 def test_many_threads_share_a_cache(tmp_path: Path):
     root = CountingRoot(tmp_path)
     files = [put_filter(root, f"f{n}") for n in range(6)]
-    size = make_filter(range(1000)).blocks.nbytes
+    size = make_filter(range(1000)).size_bytes
     cache = KeyFilterCache(3 * size)
     wrong: list[str] = []
 
@@ -252,7 +257,12 @@ def make_file(path: str) -> DataFile:
 
 def make_filter(keys, schema: Schema = SCHEMA) -> KeyFilter:
     builder = KeyFilterBuilder(64, 2**20)
-    builder.add(hash_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
+    ascending = sorted(
+        (k if isinstance(k, tuple) else (k,) for k in keys), key=lambda k: encode_key(schema, k)
+    )
+    hashed = hashed_keys(schema, ascending)
+    for place in range(len(ascending)):
+        builder.add(hashed.hashes[place : place + 1], lambda _: hashed.orders[place])  # noqa: B023
     table = builder.finish()
     assert table is not None
     return table

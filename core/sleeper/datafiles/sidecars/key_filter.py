@@ -2,18 +2,22 @@
 
 It is a split-block Bloom filter of Parquet's specification over the hashes of whole row keys. A
 *block* is eight words of 32 bits. The upper half of a hash selects a block, the lower half one
-bit in each word. docs/formats.md, "Filter sidecar", specifies the bytes. A filter never excludes
-a key that the file holds.
+bit in each word. A file of many keys has one such filter for each range of keys, because bits are
+set fastest in a filter that fits the processor's cache, and the number of keys of a file is known
+only at its end. docs/formats.md, "Filter sidecar", specifies the bytes. A filter never excludes a
+key that the file holds.
 
 The hash is xxhash64 as Spark defines it: seed 42, the hash of each field as the seed of the
 next, text as UTF-8, numbers as 4 or 8 little-endian bytes. DataFusion's function for columns and
 `hash_key` for single keys are equal. Hashes are unsigned.
 """
 
+import bisect
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +27,7 @@ from datafusion import SessionConfig, SessionContext
 from datafusion.expr import Expr
 
 from sleeper.datafiles.engine.session import new_table_name
+from sleeper.datafiles.sidecars.key_order import encode_key
 from sleeper.errors import DataError
 from sleeper.schema.model import Field, Key, KeyValue, PrimitiveType, Schema
 
@@ -87,20 +92,22 @@ def _bytes(field: Field, value: KeyValue) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-# Magic, version, hash name, number of distinct keys, number of blocks. The checksum is the
-# xxhash64 (seed 0) of the header and the blocks.
+# Magic, version, hash name, number of distinct keys, number of blocks (version 1) or of ranges
+# (version 2). The checksum is the xxhash64 (seed 0) of the header and all that follows it.
 _HEADER = struct.Struct("<8sI16sQI")
 _CHECKSUM = struct.Struct("<Q")
+# The number of blocks of a range, and the length of its start.
+_RANGE = struct.Struct("<II")
 _MAGIC = b"SLPRFLTR"
-_VERSION = 1
+_ONE_RANGE, _MANY_RANGES = 1, 2
 _HASH = HASH_NAME.encode().ljust(16, b"\0")
-_BLOCKS_AT = _HEADER.size + _CHECKSUM.size
+_BODY_AT = _HEADER.size + _CHECKSUM.size
 
-_BLOCK_BITS = 256
-_BLOCK_BYTES = 32
-_WORDS = 8
+BLOCK_BITS = 256
+BLOCK_BYTES = 32
+WORDS = 8
 # https://github.com/apache/parquet-format/blob/master/BloomFilter.md
-_SALTS = np.array(
+SALTS = np.array(
     [
         *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
         *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
@@ -110,25 +117,21 @@ _SALTS = np.array(
 _HALF = np.uint64(32)
 _TO_BIT = np.uint32(27)
 _ONE = np.uint32(1)
-_LOW_HALF = np.uint64(2**32 - 1)
-# The number of hashes set at a time, so that intermediate arrays fit the processor's cache.
-_TURN = 16_384
-# The salts of two words, repeated for the hashes of a turn.
-_SALTS_OF_PAIRS = [np.tile(_SALTS[2 * pair : 2 * pair + 2], _TURN) for pair in range(_WORDS // 2)]
-# The number of hashes kept until their total determines the filter's size: 32 MiB.
-_WAITING_MAX = 4 * 1024**2
-# A filter of fewer bits passes about every second absent key.
-_USEFUL_BITS_PER_KEY = 3
 
 Blocks = npt.NDArray[np.uint32]
+"""Blocks of a Bloom filter as an array of shape (blocks, 8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashedKey:
-    """The hash of one key, and the bits that it has in a block, as a little-endian integer."""
+    """The hash of one key, and the bits that it has in a block, as a little-endian integer.
+
+    `order` is its `encode_key`.
+    """
 
     hash: int
     bits: int
+    order: bytes
 
 
 def hashed_key(schema: Schema, key: Key) -> HashedKey:
@@ -137,165 +140,171 @@ def hashed_key(schema: Schema, key: Key) -> HashedKey:
     low, bits = hashed & 0xFFFF_FFFF, 0
     for shift, salt in _SHIFTED_SALTS:
         bits |= 1 << (shift + ((low * salt & 0xFFFF_FFFF) >> 27))
-    return HashedKey(hashed, bits)
+    return HashedKey(hashed, bits, encode_key(schema, key))
 
 
-_SHIFTED_SALTS = tuple((32 * word, int(salt)) for word, salt in enumerate(_SALTS))
+_SHIFTED_SALTS = tuple((32 * word, int(salt)) for word, salt in enumerate(SALTS))
+
+
+@dataclass(frozen=True)
+class HashedKeys:
+    """Keys for `KeyFilter.may_hold`. Their hashes must be those of `hash_keys`."""
+
+    schema: Schema
+    keys: Sequence[Key]
+    hashes: Hashes
+
+    @cached_property
+    def orders(self) -> list[bytes]:
+        """The `encode_key` of each key."""
+        return [encode_key(self.schema, key) for key in self.keys]
+
+
+def hashed_keys(schema: Schema, keys: Sequence[Key]) -> HashedKeys:
+    """Returns keys for `KeyFilter.may_hold`. UnicodeEncodeError as of `hash_key`."""
+    return HashedKeys(schema, keys, hash_keys(schema, keys))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Blocks as an array of shape (blocks, 8), and the number of distinct keys."""
+    """A Bloom filter for each range of keys, and the number of distinct keys.
 
-    blocks: Blocks
+    `starts` has, for each range but the first, the first `encode_key` that is in it.
+    """
+
+    ranges: tuple[Blocks, ...]
     keys: int
+    starts: tuple[bytes, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all blocks."""
+        return sum(blocks.nbytes for blocks in self.ranges)
 
     def may_hold_key(self, key: HashedKey) -> bool:
         """Returns False if the file does not hold the key.
 
         For one key this takes a tenth of the time of `may_hold`.
         """
-        place = (key.hash >> 32) * len(self.blocks) >> 32
-        block = int.from_bytes(self.blocks[place].tobytes(), "little")
+        blocks = self.ranges[bisect.bisect_right(self.starts, key.order) if self.starts else 0]
+        place = (key.hash >> 32) * len(blocks) >> 32
+        block = int.from_bytes(blocks[place].tobytes(), "little")
         return block & key.bits == key.bits
 
-    def may_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Returns False for each hash whose key the file does not hold."""
-        masks = _ONE << ((hashes.astype(np.uint32)[:, None] * _SALTS) >> _TO_BIT)
-        blocks = self.blocks[_places(hashes, len(self.blocks))]
-        result: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
+    def may_hold(self, keys: HashedKeys) -> npt.NDArray[np.bool_]:
+        """Returns False for each key that the file does not hold."""
+        if not self.starts:
+            return _may_hold(self.ranges[0], keys.hashes)
+        places = np.array([bisect.bisect_right(self.starts, order) for order in keys.orders], int)
+        result = np.empty(len(places), np.bool_)
+        for place in np.unique(places):
+            is_here = places == place
+            result[is_here] = _may_hold(self.ranges[place], keys.hashes[is_here])
         return result
+
+    def may_hold_ascending(
+        self, hashes: Hashes, order_at: Callable[[int], bytes]
+    ) -> npt.NDArray[np.bool_]:
+        """Returns False for each of ascending keys that the file does not hold.
+
+        `order_at` returns the `encode_key` of the key at a place. It is called for few of them.
+        """
+        rows = range(len(hashes))
+        cuts = [bisect.bisect_left(rows, start, key=order_at) for start in self.starts]
+        parts = zip(self.ranges, [0, *cuts], [*cuts, len(hashes)], strict=True)
+        return np.concatenate([_may_hold(blocks, hashes[low:high]) for blocks, low, high in parts])
 
     def to_bytes(self) -> bytes:
         """Returns the sidecar's content."""
         return b"".join(self.parts())
 
-    def parts(self) -> tuple[bytes, memoryview]:
-        """Returns the sidecar's content in two parts, of which the second is not a copy."""
-        header = _HEADER.pack(_MAGIC, _VERSION, _HASH, self.keys, len(self.blocks))
-        body = np.ascontiguousarray(self.blocks).data.cast("B")
-        return header + _CHECKSUM.pack(_checksum(header, body)), body
+    def parts(self) -> list[bytes | memoryview]:
+        """Returns the sidecar's content in parts, of which the blocks are not copied."""
+        blocks = [np.ascontiguousarray(each).data.cast("B") for each in self.ranges]
+        body: list[bytes | memoryview]
+        if self.starts:
+            version, count = _MANY_RANGES, len(self.ranges)
+            body = [self._index(), *blocks]
+        else:
+            version, count = _ONE_RANGE, len(self.ranges[0])
+            body = [*blocks]
+        header = _HEADER.pack(_MAGIC, version, _HASH, self.keys, count)
+        return [header + _CHECKSUM.pack(_checksum([header, *body])), *body]
+
+    def _index(self) -> bytes:
+        starts = (b"", *self.starts)
+        sizes = b"".join(
+            _RANGE.pack(len(blocks), len(start))
+            for blocks, start in zip(self.ranges, starts, strict=True)
+        )
+        index = sizes + b"".join(starts)
+        return index + bytes(-(_BODY_AT + len(index)) % BLOCK_BYTES)
 
 
 def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
     """Parses a sidecar. DataError names the path if it is torn, damaged or of another version."""
-    if len(content) < _BLOCKS_AT:
+    if len(content) < _BODY_AT:
         raise DataError(
             f"sidecar {path} is damaged: {len(content)} bytes are too short for a key filter"
         )
-    magic, version, hash_name, keys, blocks = _HEADER.unpack_from(content)
-    if (magic, version, hash_name) != (_MAGIC, _VERSION, _HASH):
+    magic, version, hash_name, keys, count = _HEADER.unpack_from(content)
+    is_known = version in (_ONE_RANGE, _MANY_RANGES)
+    if (magic, hash_name) != (_MAGIC, _HASH) or not is_known:
         raise DataError(
-            f"sidecar {path} is not a key filter of version {_VERSION} by {HASH_NAME}: "
-            f"{magic!r}, version {version}, {hash_name!r}"
+            f"sidecar {path} is not a key filter of version {_ONE_RANGE} or {_MANY_RANGES} by"
+            f" {HASH_NAME}: {magic!r}, version {version}, {hash_name!r}"
         )
-    body = memoryview(content)[_BLOCKS_AT:]
-    if not blocks or len(body) != blocks * _BLOCK_BYTES:
-        raise DataError(f"sidecar {path} is damaged: {len(body)} bytes for {blocks} blocks")
+    body = memoryview(content)[_BODY_AT:]
     (checksum,) = _CHECKSUM.unpack_from(content, _HEADER.size)
-    if checksum != _checksum(content[: _HEADER.size], body):
+    if checksum != _checksum([content[: _HEADER.size], body]):
         raise DataError(f"sidecar {path} is damaged: its checksum does not fit")
-    return KeyFilter(np.frombuffer(body, "<u4").reshape(blocks, _WORDS), keys)
+    try:
+        if version == _ONE_RANGE:
+            return KeyFilter((_blocks(body, count),), keys)
+        return _parse_ranges(content, count, keys)
+    except (ValueError, struct.error) as error:
+        raise DataError(f"sidecar {path} is damaged: {error}") from error
 
 
-class KeyFilterBuilder:
-    """Builds a filter from the hashes of a file's keys in key order.
-
-    Equal keys are adjacent, so each counts once, and their number determines the filter's size.
-    Beyond a limit, hashes go into a filter of the maximum size, which is folded in halves at the
-    end: a block's number is the upper part of a product, so half as many blocks halve it. With 0
-    bits per key there is no filter.
-    """
-
-    def __init__(self, bits_per_key: int, bytes_max: int) -> None:
-        self._bits_per_key = bits_per_key
-        self._blocks_max = max(1, bytes_max // _BLOCK_BYTES)
-        self._waiting: list[Hashes] = []
-        self._waiting_count = 0
-        self._last: np.uint64 | None = None
-        self._keys = 0
-        self._widest: Blocks | None = None
-
-    @property
-    def is_useless(self) -> bool:
-        """Whether filters are off, or the largest filter would exclude hardly any key."""
-        if not self._bits_per_key:
-            return True
-        return self._keys * _USEFUL_BITS_PER_KEY > self._blocks_max * _BLOCK_BITS
-
-    def add(self, hashes: Hashes) -> None:
-        """Adds the hashes of the next rows."""
-        if not len(hashes) or self.is_useless:
-            return
-        is_new = np.empty(len(hashes), np.bool_)
-        is_new[0] = self._last is None or hashes[0] != self._last
-        np.not_equal(hashes[1:], hashes[:-1], out=is_new[1:])
-        self._last = hashes[-1]
-        distinct = hashes if is_new.all() else hashes[is_new]
-        self._waiting.append(distinct)
-        self._waiting_count += len(distinct)
-        self._keys += len(distinct)
-        if self._waiting_count > _WAITING_MAX:
-            if self._widest is None:
-                self._widest = _no_blocks(1 << (self._blocks_max.bit_length() - 1))
-            self._settle(self._widest)
-
-    def finish(self) -> KeyFilter | None:
-        """Returns the filter, None if it is useless."""
-        if self.is_useless:
-            return None
-        blocks_needed = max(1, -(-self._keys * self._bits_per_key // _BLOCK_BITS))
-        if self._widest is None:
-            blocks = _no_blocks(min(blocks_needed, self._blocks_max))
-            self._settle(blocks)
-            return KeyFilter(blocks, self._keys)
-        self._settle(self._widest)
-        blocks = self._widest
-        while len(blocks) // 2 >= blocks_needed:
-            blocks = blocks[0::2] | blocks[1::2]
-        return KeyFilter(blocks, self._keys)
-
-    def _settle(self, blocks: Blocks) -> None:
-        """Sets the bits of the waiting hashes."""
-        if self._waiting:
-            hashes = np.concatenate(self._waiting)
-            self._waiting.clear()
-            self._waiting_count = 0
-            # Sorted by block, so that the bits of a block are set together.
-            hashes.sort()
-            for start in range(0, len(hashes), _TURN):
-                _set(blocks, hashes[start : start + _TURN])
+def _parse_ranges(content: bytes, count: int, keys: int) -> KeyFilter:
+    sizes = [_RANGE.unpack_from(content, _BODY_AT + _RANGE.size * place) for place in range(count)]
+    place = _BODY_AT + _RANGE.size * count
+    starts = []
+    for _, length in sizes:
+        starts.append(content[place : place + length])
+        place += length
+    place += -place % BLOCK_BYTES
+    body = memoryview(content)
+    ranges = []
+    for blocks, _ in sizes:
+        end = place + blocks * BLOCK_BYTES
+        ranges.append(_blocks(body[place:end], blocks))
+        place = end
+    if place != len(content) or not ranges:
+        raise ValueError(f"{len(content)} bytes for {place} of {count} ranges")
+    return KeyFilter(tuple(ranges), keys, tuple(starts[1:]))
 
 
-def _no_blocks(count: int) -> Blocks:
-    return np.zeros((count, _WORDS), "<u4")
+def _blocks(body: memoryview, count: int) -> Blocks:
+    if not count or len(body) != count * BLOCK_BYTES:
+        raise ValueError(f"{len(body)} bytes for {count} blocks")
+    return np.frombuffer(body, "<u4").reshape(count, WORDS)
 
 
-def _places(hashes: Hashes, blocks: int) -> Hashes:
+def _may_hold(blocks: Blocks, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    masks = _ONE << ((hashes.astype(np.uint32)[:, None] * SALTS) >> _TO_BIT)
+    found = blocks[block_places(hashes, len(blocks))]
+    result: npt.NDArray[np.bool_] = ((found & masks) == masks).all(axis=1)
+    return result
+
+
+def block_places(hashes: Hashes, blocks: int) -> Hashes:
+    """Returns the place of each hash's block among `blocks` blocks. Ascends with the hashes."""
     return ((hashes >> _HALF) * np.uint64(blocks)) >> _HALF
 
 
-def _set(blocks: Blocks, ascending: Hashes) -> None:
-    places = _places(ascending, len(blocks))
-    is_first = np.empty(len(places), np.bool_)
-    is_first[0] = True
-    np.not_equal(places[1:], places[:-1], out=is_first[1:])
-    starts = np.flatnonzero(is_first)
-    # Two words at once halve the number of reductions.
-    low = ascending & _LOW_HALF
-    low_twice = (low | (low << _HALF)).view("<u4")
-    set_bits = np.empty(len(low_twice), "<u4")
-    bits = np.empty((len(starts), _WORDS // 2), "<u8")
-    for pair, salts in enumerate(_SALTS_OF_PAIRS):
-        np.multiply(low_twice, salts[: len(low_twice)], out=set_bits)
-        np.right_shift(set_bits, _TO_BIT, out=set_bits)
-        np.left_shift(_ONE, set_bits, out=set_bits)
-        bits[:, pair] = np.bitwise_or.reduceat(set_bits.view("<u8"), starts)
-    changed = blocks.take(places[starts], axis=0)  # faster than an index
-    blocks[places[starts]] = changed | bits.view("<u4")
-
-
-def _checksum(header: bytes, body: bytes | memoryview) -> int:
-    digest = xxhash.xxh64(header)
-    digest.update(body)
+def _checksum(parts: Iterable[bytes | memoryview]) -> int:
+    digest = xxhash.xxh64()
+    for part in parts:
+        digest.update(part)
     return digest.intdigest()

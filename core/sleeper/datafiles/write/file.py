@@ -50,7 +50,7 @@ class FileSettings:
     page_bytes: int = 131_072
     page_rows_max: int = 512
     filter_bits_per_key: int = 14
-    filter_bytes_max: int = 32 * 1024 * 1024
+    filter_bytes_max: int = 64 * 1024 * 1024
 
     def key_facts(self, schema: Schema) -> KeyFacts:
         """Returns a collector for the facts of a file."""

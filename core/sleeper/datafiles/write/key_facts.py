@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain, take_plain
 from sleeper.datafiles.merge.sort import is_ascending
-from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hash_rows
+from sleeper.datafiles.sidecars.key_filter import Hashes, hash_rows
+from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
+from sleeper.datafiles.sidecars.key_order import encode_row
 from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
 from sleeper.errors import DataError
 from sleeper.files import FILTER_SUFFIX, SKETCHES_SUFFIX
@@ -40,8 +42,6 @@ class KeyFacts:
 
     def add_hashed(self, batches: Iterable[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
         """Adds rows with known hashes of their keys."""
-        if hashes:
-            self._filter.add(np.concatenate(hashes))
         filled = [batch.select(self._key_names(batch)) for batch in batches if batch.num_rows]
         if filled:
             # Many small batches take longer than their copy.
@@ -49,6 +49,10 @@ class KeyFacts:
             self._order.add(keys)
             self._sampler.add(keys)
             self._bounds.add(keys)
+            if hashes:
+                self._filter.add(
+                    np.concatenate(hashes), lambda row: encode_row(self._schema, keys, row)
+                )
             self.rows += keys.num_rows
 
     def _key_names(self, batch: pa.RecordBatch) -> list[str]:

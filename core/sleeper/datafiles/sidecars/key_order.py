@@ -1,0 +1,43 @@
+"""Row keys as bytes that sort as the keys do, for comparisons without their schema.
+
+A number is 4 or 8 bytes, big-endian, from the smallest value of its type on. Text (UTF-8) and byte
+arrays end with two zero bytes, and a zero byte in them is followed by 0xFF, so that a value sorts
+before its continuations whatever field comes next.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema
+
+_INT = struct.Struct(">I")
+_LONG = struct.Struct(">Q")
+
+
+def encode_key(schema: Schema, key: Sequence[KeyValue]) -> bytes:
+    """Returns the bytes of a row key. UnicodeEncodeError for text that UTF-8 cannot encode."""
+    return b"".join(map(_encode, schema.row_keys, key))
+
+
+def encode_row(schema: Schema, rows: pa.RecordBatch, place: int) -> bytes:
+    """Returns the bytes of the row key at a place. Columns go by name."""
+    return encode_key(schema, [rows.column(f.name)[place].as_py() for f in schema.row_keys])
+
+
+def shortest_start(previous: bytes, first: bytes) -> bytes:
+    """Returns the shortest beginning of `first` that sorts after `previous`, which is less."""
+    for place, (left, right) in enumerate(zip(previous, first, strict=False)):
+        if left != right:
+            return first[: place + 1]
+    return first[: len(previous) + 1]
+
+
+def _encode(field: Field, value: KeyValue) -> bytes:
+    if isinstance(value, int):
+        if field.type is PrimitiveType.INT:
+            return _INT.pack(value + 2**31)
+        return _LONG.pack(value + 2**63)
+    content = value.encode() if isinstance(value, str) else value
+    return content.replace(b"\0", b"\0\xff") + b"\0\0"
