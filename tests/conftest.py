@@ -11,6 +11,8 @@ from hypothesis import settings
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.storage.bucket import Bucket
 from tests import seeds
+from tests.child_processes import VARIABLE as PYTHON_PATH
+from tests.child_processes import python_path
 from tests.folders import use_memory
 from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
@@ -35,6 +37,14 @@ use_memory()
 
 settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed())
 settings.load_profile("sleeper")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hides_pandas() -> Iterator[None]:
+    """Hides pandas from processes that tests start."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(PYTHON_PATH, python_path(os.environ.get(PYTHON_PATH, "")))
+        yield
 
 
 @pytest.fixture(scope="session")

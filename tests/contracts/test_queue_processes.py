@@ -21,6 +21,7 @@ from sleeper.local.folder import InstanceFolder
 from sleeper.local.queue import LocalQueue, release_dead_receivers
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
 from sleeper.tables import TableId
+from tests.child_processes import python_path
 
 SETTINGS = QueueSettings(visibility_timeout_seconds=3600, receives_max=2)
 TABLE = TableId("0000000a")
@@ -75,7 +76,7 @@ def process(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": python_path(*sys.path)},
     )
     try:
         yield started

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.jobs.queue import QueueName
+from tests.child_processes import python_path
 
 ROOT = Path(__file__).parents[2]
 EVENTS = Path(__file__).parent / "events"
@@ -57,7 +58,7 @@ def run_function(name: str, where: Path, event: str | None = None) -> list[str]:
     The last line is JSON: modules loaded, processor seconds in all and until it was imported.
     """
     settings = {
-        "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}",
+        "PYTHONPATH": python_path(ROOT / "core", ROOT),
         "PATH": os.environ["PATH"],
         "SLEEPER_INSTANCE": str(where),
         "SLEEPER_OPERATION": QueueName.GARBAGE_COLLECTION.value,

@@ -20,6 +20,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from tests.child_processes import python_path
 from tests.handlers.conftest import add_rows, make_table, write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ class Task:
 
     def __init__(self, instance: Instance, kind: str) -> None:
         message = {"SLEEPER_INSTANCE": instance.where, "SLEEPER_TASK_KIND": kind}
-        settings = {**os.environ, **message, "PYTHONPATH": ""}
+        settings = {**os.environ, **message, "PYTHONPATH": python_path()}
         command = [sys.executable, str(ROOT / "containers" / "worker" / "main.py")]
         self.process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -28,6 +28,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from sleeper.cli.main import app
+from tests.child_processes import python_path
 from tests.servers.process import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +140,7 @@ def variables_of(folder: Path, programs: Path) -> dict[str, str]:
         **remaining,
         "HOME": str(folder),
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{ROOT / 'core'}{os.pathsep}{ROOT}",
+        "PYTHONPATH": python_path(ROOT / "core", ROOT),
         "COLUMNS": "100",
     }
 

@@ -23,6 +23,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from tests.child_processes import python_path
 from tests.system.deployed import DeployedInstance
 from tests.system.roles import credentials_of
 
@@ -115,7 +116,7 @@ class Launcher:
         """Returns an environment with a disk of its own and the role, as in a container."""
         disk = self.folder / "disks" / name
         disk.mkdir(parents=True)
-        folder = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}"}
+        folder = {"PATH": os.environ["PATH"], "PYTHONPATH": python_path(ROOT / "core", ROOT)}
         role_told = credentials_of(self.instance.client, role)
         return {**folder, **self.environment, **role_told, **told, "TMPDIR": str(disk)}
 

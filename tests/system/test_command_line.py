@@ -18,6 +18,7 @@ import pytest
 from demo.flights import UNKNOWN_AIRCRAFT, PreparedData, prepare
 from sleeper.jobs.status import TaskStatus
 from sleeper.opening import open_instance
+from tests.child_processes import python_path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
@@ -38,7 +39,7 @@ class CommandLine:
         remaining = {name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"}
         return {
             **remaining,
-            "PYTHONPATH": str(ROOT / "core"),
+            "PYTHONPATH": python_path(ROOT / "core"),
             "SLEEPER_INSTANCE": str(self.instance),
         }
 

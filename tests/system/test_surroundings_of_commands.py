@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.api import create_instance
+from tests.child_processes import python_path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
@@ -39,7 +40,7 @@ def run(folder: Path) -> Run:
     def command(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         environment = {
             **{name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"},
-            "PYTHONPATH": str(ROOT / "core"),
+            "PYTHONPATH": python_path(ROOT / "core"),
             "SLEEPER_INSTANCE": str(folder / "inst"),
             **options.pop("environment", {}),
         }

@@ -129,9 +129,9 @@ steps = st.lists(
         schema_changes,
         others,
     ),
-    min_size=2,
+    min_size=4,
     max_size=14,
-)
+).filter(lambda history: len({name for name, _ in history}) >= 3)
 
 
 @dataclass
@@ -363,7 +363,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("sizes")
 @settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -12,6 +12,7 @@ from sleeper import __version__
 from sleeper.cli import output
 from sleeper.cli.docs import generate_page
 from sleeper.cli.main import app
+from tests.child_processes import python_path
 from tests.unit.cli.conftest import Sleeper
 
 ROOT = Path(__file__).parents[3]
@@ -132,7 +133,7 @@ def test_examples_in_help_use_the_command(command: list[str]) -> None:
 def run_program(program: str, instance: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(instance)},
+        env={"PYTHONPATH": python_path(ROOT / "core"), "SLEEPER_INSTANCE": str(instance)},
         capture_output=True,
         text=True,
         check=False,
