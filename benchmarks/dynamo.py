@@ -47,7 +47,7 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
         tracker = DynamoJobTracker(tables.client, tables.name(JOB_TRACKER_TABLE), _TRACKER_DAYS)
         yield replace(
             local,
-            tables=replace(local.tables, state=state),
+            tables=replace(local.tables, state=state, announce_commits=appends.announced),
             jobs=replace(local.jobs, tracker=tracker),
         )
     local.close()

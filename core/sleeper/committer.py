@@ -13,10 +13,10 @@ after the others, and each message is deleted as soon as it is done.
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import chain, islice
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
@@ -33,10 +33,11 @@ from sleeper.statestore.commit_message import (
     parse_commit_object,
 )
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
-from sleeper.tables import TableId, TableRef, find_table
+from sleeper.tables import TableId, TableRef, check_active
 
 logger = logging.getLogger(__name__)
 
+# A FIFO queue delivers at most ten messages.
 _TABLES_PARALLEL = 10
 # Errors of validating an invalid transaction. Other errors, for example of a full disk, may be
 # transient.
@@ -120,9 +121,7 @@ def _commit_batch(instance: Instance, messages: Sequence[Message], report: Commi
             continue
         requests[commit.table_id].append(_Request(message.message_id, commit))
     if requests:
-        work = partial(_commit_table, instance, report)
-        settled = list(chain.from_iterable(_threads().map(work, requests, requests.values())))
-        _record(instance, settled, report)
+        _record(instance, _commit_tables(instance, report, requests), report)
     queue, policy = instance.jobs.queue(QueueName.COMMITS), RETRY_POLICIES[QueueName.COMMITS]
     for message in messages:
         if message.message_id in report.hopeless:
@@ -131,16 +130,34 @@ def _commit_batch(instance: Instance, messages: Sequence[Message], report: Commi
             return_message(queue, message, policy.delay_seconds(message))
 
 
-def _commit_table(
-    instance: Instance, report: CommitReport, table_id: TableId, requests: Sequence[_Request]
+def _commit_tables(
+    instance: Instance, report: CommitReport, requests: Mapping[TableId, Sequence[_Request]]
 ) -> list[_Settled]:
     """Returns the requests with an outcome. The others have failed."""
     try:
-        table = OpenTable(instance, find_table(instance.tables.index, None, table_id))
+        refs = instance.tables.index.get_all(requests)
+    except SleeperError:
+        return _fail(list(chain.from_iterable(requests.values())), report)
+    with instance.tables.announce_commits(len(requests)) as withdraw:
+
+        def commit(table_id: TableId) -> list[_Settled]:
+            try:
+                return _commit_table(instance, report, refs.get(table_id), requests[table_id])
+            finally:
+                withdraw()
+
+        return list(chain.from_iterable(_threads().map(commit, requests)))
+
+
+def _commit_table(
+    instance: Instance, report: CommitReport, ref: TableRef | None, requests: Sequence[_Request]
+) -> list[_Settled]:
+    try:
+        if ref is None:
+            raise NotFoundError(f"no table has id {requests[0].commit.table_id!r}")
+        table = OpenTable(instance, check_active(ref))
     except NotFoundError as error:
         return [done for each in requests for done in _reject(instance, each, str(error), report)]
-    except SleeperError:
-        return _fail(requests, report)
     settled: list[_Settled] = []
     valid: list[tuple[_Request, list[Transaction]]] = []
     for each in requests:

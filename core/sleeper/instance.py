@@ -1,6 +1,7 @@
 """The ports of an instance, in groups."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -80,7 +81,9 @@ class Tables:
     `state` opens a table's state store, once per process. `create` makes a table's files before it
     is in the index, and `delete` removes them after. `install` makes the file of
     `StateStore.copy_version` the state of a table that is not in the index, and can be repeated.
-    `abandoned` returns tables whose creation failed before the given time.
+    `abandoned` returns tables whose creation failed before the given time. `announce_commits`
+    announces commits of so many threads, which may share requests, and yields a function that each
+    thread calls after its commit.
     """
 
     index: TableIndex
@@ -90,6 +93,7 @@ class Tables:
     install: Callable[[TableId, Path], None]
     delete: Callable[[TableId], None]
     abandoned: Callable[[int], tuple[TableId, ...]]
+    announce_commits: Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True, slots=True)

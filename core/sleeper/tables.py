@@ -12,7 +12,7 @@ never overwritten.
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NewType, Protocol
@@ -93,6 +93,9 @@ class TableIndex(Protocol):
     def get(self, table_id: TableId) -> TableRef:
         """Returns the table of that id, in any state, or NotFoundError."""
 
+    def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
+        """Returns those tables of these ids that exist, in any state."""
+
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """Returns all tables in that state, ordered by name."""
 
@@ -152,10 +155,14 @@ def find_table(index: TableIndex, name: str | None, table_id: str | None) -> Tab
         return index.find(name)
     if table_id is None:
         raise InvalidRequestError("the table is missing (expected tableName or tableId)")
-    table = index.get(TableId(table_id))
+    return check_active(index.get(TableId(table_id)))
+
+
+def check_active(table: TableRef) -> TableRef:
+    """Returns the table. NotFoundError if it is not active."""
     if table.state is not TableState.ACTIVE:
         doing = "deleted" if table.state is TableState.DELETING else "created"
-        raise NotFoundError(f"table with id {table_id!r} is being {doing}")
+        raise NotFoundError(f"table with id {table.id!r} is being {doing}")
     return table
 
 

@@ -9,8 +9,14 @@ from sleeper.committer import commit_messages
 from sleeper.instance import Instance
 from sleeper.reports.metric import Metric
 from sleeper.statestore.transactions.transaction import Status
-from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics_of_tables
 from sleeper.workers.message_batch import Failures, received_message
+
+_METRICS = {
+    Metric.COMMITS_APPLIED: Status.APPLIED,
+    Metric.COMMITS_ALREADY_DONE: Status.ALREADY_DONE,
+    Metric.COMMITS_REFUSED: Status.REFUSED,
+}
 
 
 @lambda_function
@@ -21,13 +27,11 @@ def handler(instance: Instance, event: Event) -> Failures:
     """
     messages = [received_message(record) for record in SQSEvent(dict(event)).records]
     report = commit_messages(instance, messages)
-    for ref, counts in report.counts.items():
-        told = {
-            Metric.COMMITS_APPLIED: counts[Status.APPLIED],
-            Metric.COMMITS_ALREADY_DONE: counts[Status.ALREADY_DONE],
-            Metric.COMMITS_REFUSED: counts[Status.REFUSED],
-        }
-        put_metrics(instance, ref.name, told)
+    metrics = {
+        ref.name: {metric: counts[status] for metric, status in _METRICS.items()}
+        for ref, counts in report.counts.items()
+    }
+    put_metrics_of_tables(instance, metrics)
     return _failures(report.failed)
 
 

@@ -38,6 +38,16 @@ def test_missing_tables_are_not_found(index: Store[TableIndex]) -> None:
         index.port.get(A.id)
 
 
+def test_tables_are_found_by_several_ids(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    index.port.create(B)
+    mark_table_deleting(index.port, B.name)
+    deleting = replace(B, state=TableState.DELETING)
+    missing = [TableId(each) for each in ("0000000c", "", "x" * 3000, "é")]
+    assert index.port.get_all([A.id, B.id, *missing]) == {A.id: A, B.id: deleting}
+    assert index.port.get_all([]) == index.port.get_all(missing) == {}
+
+
 def test_names_and_ids_are_unique(index: Store[TableIndex]) -> None:
     index.port.create(A)
     with pytest.raises(ConflictError, match="table 'apples' already exists"):

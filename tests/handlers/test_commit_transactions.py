@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,6 +284,26 @@ def test_an_unavailable_table_returns_its_commits_and_others_continue(
     assert files(aws, fine) == list_paths(*additions[fine])
     assert files(aws, stuck) == set()
     assert job(aws, stuck, "stuck0").state is JobState.RUNNING
+
+
+def test_an_unavailable_table_index_returns_all_commits(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = make_table(aws.instance, "t")
+    addition = transaction("a")
+    send_commit(aws, ref, addition)
+    messages = aws.instance.jobs.queue(COMMITS).receive(10)
+
+    class Throttled:
+        def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
+            raise UnavailableError("throttled")
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, tables={"index": Throttled()})
+        assert call(aws, messages) == [m.message_id for m in messages]
+    assert files(aws, ref) == set()
+    assert call(aws, messages) == []
+    assert files(aws, ref) == list_paths(addition)
 
 
 def test_an_unrecorded_outcome_is_recorded_when_the_message_is_redelivered(

@@ -200,6 +200,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             install=tables.install,
             delete=tables.remove,
             abandoned=tables.abandoned,
+            announce_commits=appends.announced,
         ),
         jobs=Jobs(
             tracker=DynamoJobTracker(dynamo, deployed_value(properties, JOB_TRACKER_TABLE), days),

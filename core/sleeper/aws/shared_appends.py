@@ -1,22 +1,23 @@
 """Appends to the logs of several tables in one DynamoDB transaction.
 
 While one request is under way, the appends of other threads wait, and the next request takes them
-all. An append whose condition failed fails alone. If DynamoDB refuses a shared transaction, each of
-the other threads sends its own append, so that no table fails because of another.
+all. A request waits for the appends that threads have announced, for a short time. An append whose
+condition failed fails alone. If DynamoDB refuses a shared transaction, each of the other threads
+sends its own append, so that no table fails because of another.
 """
 
 import threading
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sleeper.aws.dynamo import TRANSACTION_WRITES_MAX, DynamoItems, Write
 from sleeper.aws.errors import RefusedError, ThrottledError
 from sleeper.errors import ConflictError, InvalidRequestError, SleeperError, UnavailableError
 
-# A fraction of the time that a request takes.
-_GATHERING_SECONDS = 0.003
+# About the time of two requests, which a thread makes before its append if its state is stale.
+_GATHERING_SECONDS_MAX = 0.02
 # DynamoDB takes 4 MB in one transaction.
 _BYTES_MAX = 3 * 1024**2
 
@@ -47,8 +48,30 @@ class SharedAppends:
         self._items = items
         self._waiting: deque[_Append] = deque()
         self._sending = threading.Lock()
-        # Whether the last request had the appends of several threads.
-        self._is_busy = False
+        self._announced = 0
+        # Of `_waiting` and `_announced`, notified when all announced appends wait.
+        self._complete = threading.Condition()
+
+    @contextmanager
+    def announced(self, threads: int) -> Iterator[Callable[[], None]]:
+        """Announces appends of so many threads, which share requests if they come together.
+
+        Yields a function that each thread calls once when it will append nothing more.
+        """
+        remaining = 0
+
+        def add(count: int) -> None:
+            nonlocal remaining
+            with self._complete:
+                remaining += count
+                self._announced += count
+                self._notify_if_complete()
+
+        add(threads)
+        try:
+            yield lambda: add(-1)
+        finally:
+            add(-remaining)
 
     def append(self, writes: Sequence[Write], token: str, size_bytes: int) -> None:
         """Applies all of the writes or none. Errors as of `DynamoItems.transact`.
@@ -56,7 +79,9 @@ class SharedAppends:
         DynamoDB applies the `token` once in ten minutes, unless the transaction was shared.
         """
         append = _Append(writes, token, size_bytes)
-        self._waiting.append(append)
+        with self._complete:
+            self._waiting.append(append)
+            self._notify_if_complete()
         with self._sending:
             while not append.done:
                 self._send_waiting()
@@ -65,9 +90,16 @@ class SharedAppends:
         elif append.error is not None:
             raise append.error
 
+    def _is_complete(self) -> bool:
+        return len(self._waiting) >= self._announced
+
+    def _notify_if_complete(self) -> None:
+        if self._is_complete():
+            self._complete.notify()
+
     def _send_waiting(self) -> None:
-        if self._is_busy:
-            time.sleep(_GATHERING_SECONDS)
+        with self._complete:
+            self._complete.wait_for(self._is_complete, _GATHERING_SECONDS_MAX)
         group = [self._waiting.popleft()]
         writes, size_bytes = len(group[0].writes), group[0].size_bytes
         while self._waiting:
@@ -76,7 +108,6 @@ class SharedAppends:
             if writes > TRANSACTION_WRITES_MAX or size_bytes > _BYTES_MAX:
                 break
             group.append(self._waiting.popleft())
-        self._is_busy = len(group) > 1
         try:
             self._send(group)
         finally:

@@ -7,7 +7,7 @@ or list tables do not see it. A change is one transaction over all its items, on
 that none changed after it was read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,8 @@ from sleeper.storage.bucket_folder import store_errors
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableIndex
 
+_KEY_BYTES_MAX = 2048
+_ATTRIBUTES = ("TableId", "TableName", "Online", "State")
 _IS_TABLE = "#TableId = :TableId"
 
 
@@ -73,6 +75,14 @@ class DynamoTableIndex:
         if table is None:
             raise NotFoundError(f"no table has id {table_id!r}")
         return table
+
+    def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
+        """See the port."""
+        # DynamoDB refuses a whole request because of one invalid key. Ids are short and ASCII.
+        valid = [each for each in table_ids if each.isascii() and 0 < len(each) <= _KEY_BYTES_MAX]
+        keys = [{"TableId": each} for each in valid]
+        tables = map(_table, self._by_id.get_all(keys, _ATTRIBUTES))
+        return {table.id: table for table in tables}
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""

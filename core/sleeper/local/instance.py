@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,6 +131,8 @@ def open_local_instance(
             install=lambda table_id, state: install_state(local.state_path(table_id), state),
             delete=lambda table_id: _remove_table(local, states, table_id),
             abandoned=local.unlisted_table_ids,
+            # Each table has a log file of its own.
+            announce_commits=lambda _: nullcontext(lambda: None),
         ),
         jobs=Jobs(
             tracker=LocalJobTracker(database),

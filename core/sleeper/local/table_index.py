@@ -1,6 +1,8 @@
 """The table index in SQLite."""
 
+import json
 import sqlite3
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
@@ -42,6 +44,14 @@ class LocalTableIndex:
         if not rows:
             raise NotFoundError(f"no table has id {table_id!r}")
         return _table(rows[0])
+
+    def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
+        """See the port."""
+        rows = self.database.read(
+            "SELECT * FROM tables WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(table_ids)),),
+        )
+        return {table.id: table for table in map(_table, rows)}
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""

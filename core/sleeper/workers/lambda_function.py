@@ -47,22 +47,30 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
 
 def put_metrics(instance: Instance, table: str, counts: Mapping[Metric, int]) -> None:
     """Logs metrics of a table in the embedded metric format of CloudWatch."""
-    _put(instance, TABLE, table, counts)
+    _put(instance, TABLE, {table: counts})
+
+
+def put_metrics_of_tables(instance: Instance, counts: Mapping[str, Mapping[Metric, int]]) -> None:
+    """Logs metrics of tables by name in the embedded metric format of CloudWatch."""
+    _put(instance, TABLE, counts)
 
 
 def put_task_metrics(instance: Instance, kind: JobKind, counts: Mapping[Metric, int]) -> None:
     """Logs metrics of a kind of tasks in the embedded metric format of CloudWatch."""
-    _put(instance, TASK_KIND, kind.value, counts)
+    _put(instance, TASK_KIND, {kind.value: counts})
 
 
 def put_export_metrics(instance: Instance, counts: Mapping[Metric, int]) -> None:
     """Logs metrics of export queues in the embedded metric format of CloudWatch."""
-    _put(instance, TASK_KIND, EXPORT_QUEUE_KIND, counts)
+    _put(instance, TASK_KIND, {EXPORT_QUEUE_KIND: counts})
 
 
-def _put(instance: Instance, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:
-    if counts:
-        log_metrics(instance.properties().get(ID), dimension, value, counts)
+def _put(instance: Instance, dimension: str, counts: Mapping[str, Mapping[Metric, int]]) -> None:
+    if any(counts.values()):
+        instance_id = instance.properties().get(ID)
+        for value, each in counts.items():
+            if each:
+                log_metrics(instance_id, dimension, value, each)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -157,3 +158,51 @@ def test_an_interrupted_thread_does_not_block_others(group: Group) -> None:
         "InterruptionError",
         "UnavailableError",
     ]
+
+
+def announce(
+    monkeypatch: pytest.MonkeyPatch, seconds_max: float
+) -> tuple[FakeItems, SharedAppends]:
+    monkeypatch.setattr("sleeper.aws.shared_appends._GATHERING_SECONDS_MAX", seconds_max)
+    items = FakeItems()
+    items.proceed.set()
+    return items, SharedAppends(cast(DynamoItems, items))
+
+
+def test_a_request_waits_for_the_appends_that_were_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items, appends = announce(monkeypatch, 30)
+    with ThreadPoolExecutor(THREADS) as threads, appends.announced(3):
+        started = []
+        for table in "abc":
+            assert items.shared == []
+            before = len(appends._waiting)
+            started.append(threads.submit(appends.append, writes_of(table), table, 10))
+            wait_until(partial(lambda n: len(appends._waiting) > n or bool(items.shared), before))
+        for each in started:
+            each.result(30)
+    assert items.shared == [([*writes_of("a"), *writes_of("b"), *writes_of("c")], None)]
+
+
+def test_a_request_does_not_wait_for_a_thread_that_withdrew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items, appends = announce(monkeypatch, 30)
+    with ThreadPoolExecutor(THREADS) as threads, appends.announced(2) as withdraw:
+        started = threads.submit(appends.append, writes_of("a"), "a", 10)
+        wait_until(lambda: len(appends._waiting) == 1)
+        withdraw()
+        started.result(10)
+    with appends.announced(2):
+        pass
+    with ThreadPoolExecutor(THREADS) as threads:
+        threads.submit(appends.append, writes_of("b"), "b", 10).result(10)
+    assert [writes for writes, _ in items.shared] == [writes_of("a"), writes_of("b")]
+
+
+def test_a_request_waits_only_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, appends = announce(monkeypatch, 0.01)
+    with appends.announced(2):
+        appends.append(writes_of("a"), "a", 10)
+    assert items.shared == [(writes_of("a"), "a")]
