@@ -89,8 +89,9 @@ DOTTED = {
 def test_columns_with_a_dot_in_their_name_have_the_chosen_layout(tmp_path: Path, name: str) -> None:
     values, encodings, codec = DOTTED[name]
     kind = PrimitiveType.LONG if name == "differences" else PrimitiveType.STRING
-    schema = Schema((Field("key", PrimitiveType.LONG),), (), (Field("a.b", kind),))
-    rows = pa.table([np.arange(20_000), values], arrow_schema(schema))
+    few = Field("flag", PrimitiveType.BOOLEAN)
+    schema = Schema((Field("key", PrimitiveType.LONG),), (), (Field("a.b", kind), few))
+    rows = pa.table([np.arange(20_000), values, [True] * 20_000], schema=arrow_schema(schema))
     write(tmp_path, rows, schema)
     assert writer_of(tmp_path / "f.parquet") == BY_ENGINE
     chunk = pq.read_metadata(tmp_path / "f.parquet").row_group(0).column(1)

@@ -91,7 +91,10 @@ def _options_of_dotted(layouts: Sequence[ColumnLayout]) -> dict[str, Any]:
 def _column_options(layout: ColumnLayout) -> ParquetColumnOptions:
     codec = _CODECS.get(layout.codec, layout.codec)
     if layout.encoding is Encoding.DICTIONARY:
-        return ParquetColumnOptions(dictionary_enabled=True, compression=codec)
+        # Otherwise the column would continue in the file's encoding, which may not suit its type.
+        return ParquetColumnOptions(
+            dictionary_enabled=True, encoding=Encoding.PLAIN.value, compression=codec
+        )
     return ParquetColumnOptions(
         dictionary_enabled=False, encoding=layout.encoding.value, compression=codec
     )
