@@ -14,6 +14,7 @@ from sleeper.adjunct.engines.engine import Engine
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.errors import UnavailableError
+from tests.examples import examples
 
 Open = Callable[[], Engine]
 LOW = b"\x01"
@@ -138,7 +139,7 @@ parts = st.tuples(
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

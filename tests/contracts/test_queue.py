@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.queue import MessageQueue, QueueCounts
 from tests.contracts.conftest import Queues
+from tests.examples import examples
 
 
 def bodies(queue: MessageQueue, messages_max: int = 10) -> list[str]:
@@ -282,7 +283,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(
-    max_examples=60,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

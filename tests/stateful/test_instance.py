@@ -1275,7 +1275,7 @@ def test_an_instance_agrees_with_its_model(monkeypatch: pytest.MonkeyPatch) -> N
     run_state_machine_as_test(
         InstanceMachine,
         settings=settings(
-            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", "20")),
+            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", "12")),
             stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", "40")),
             deadline=None,
             print_blob=True,

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sleeper.adjunct.definition import EngineType
 from sleeper.errors import UnavailableError
+from tests.examples import examples
 from tests.fake_log import FakeLog, unavailable
 from tests.unit.adjunct.log_stores import LogStore
 
@@ -147,7 +148,7 @@ class Datasets(_Streams):
             assert int(dataset[1:]) <= self.count
 
 
-SETTINGS = settings(max_examples=25, stateful_step_count=20, deadline=None)
+SETTINGS = settings(max_examples=examples(15), stateful_step_count=20, deadline=None)
 TestChanges = Changes.TestCase
 TestChanges.settings = SETTINGS
 TestDatasets = Datasets.TestCase

@@ -20,6 +20,7 @@ import sleeper
 from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct import store as store_module
 from sleeper.adjunct.open_store import FilledStore
+from sleeper.api import adjunct_store
 from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
@@ -29,6 +30,7 @@ from sleeper.query import row_keys
 from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
 from tests.clock import FakeClock
+from tests.examples import examples
 from tests.tables.opened import compact
 
 KEY = {"name": "key", "type": "LongType"}
@@ -353,8 +355,12 @@ def _memory_folder() -> str | None:
 
 @pytest.fixture(params=["small", "large"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes each transaction a large one: applied to a copy, with keys that are not listed."""
+    """Makes each transaction a large one: applied to a copy, with keys that are not listed.
+
+    Versions of snapshot tables are then built in this process, otherwise in a process of their own.
+    """
     if request.param == "large":
+        monkeypatch.setattr(adjunct_store, "_BUILD", ("/nonexistent",))
         monkeypatch.setattr(store_module, "_ATOMIC_BYTES", 1)
         monkeypatch.setattr(row_keys, "_KEY_REGIONS_MAX", 1)
 
@@ -363,7 +369,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("sizes")
 @settings(
-    max_examples=2,
+    max_examples=examples(2),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

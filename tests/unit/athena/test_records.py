@@ -27,6 +27,7 @@ from sleeper.processing.field_changes import DropField, RenameField
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS, FakeClock
+from tests.examples import examples
 from tests.system.bad_days import run_all
 from tests.unit.athena.protocol import (
     Athena,
@@ -373,7 +374,7 @@ def grown_table() -> Iterator[Athena]:
         instance.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SUMMARIES, st.sampled_from([10**6, 200]), st.integers(1, 4))
 def test_rows_equal_those_of_a_plain_filter(
     grown_table: Athena, summary: Json, inline_bytes: int, leaves_per_split: int

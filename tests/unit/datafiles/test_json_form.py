@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sleeper.datafiles.sources.json_form import FormReader
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+from tests.examples import examples
 
 P = PrimitiveType
 FLAT = Schema(
@@ -115,19 +116,19 @@ def _printable(column: pa.Array) -> str:
     return repr(column.to_pylist())
 
 
-@settings(deadline=None, max_examples=100, print_blob=True)
+@settings(deadline=None, max_examples=examples(50), print_blob=True)
 @given(write_lines(WITH_MAPS))
 def test_blocks_with_maps_are_parsed_as_their_lines(lines: list[str]) -> None:
     check_block(lines, WITH_MAPS)
 
 
-@settings(deadline=None, max_examples=50, print_blob=True)
+@settings(deadline=None, max_examples=examples(30), print_blob=True)
 @given(write_lines(FLAT))
 def test_blocks_without_maps_are_parsed_as_their_lines(lines: list[str]) -> None:
     check_block(lines, FLAT)
 
 
-@settings(deadline=None, max_examples=200, print_blob=True)
+@settings(deadline=None, max_examples=examples(80), print_blob=True)
 @given(st.sampled_from([f.name for f in WITH_MAPS.fields]), WRONG)
 def test_one_unusual_value_is_parsed_as_its_line(name: str, value: str) -> None:
     check_block(['{"id": 1}', f'{{"id": 2, "{name}": {value}}}'], WITH_MAPS)

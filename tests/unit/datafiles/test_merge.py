@@ -33,6 +33,7 @@ from sleeper.partitions.partition import Partition, split_region, tree_from_spli
 from sleeper.partitions.region import Range, Region, key_region, whole_region
 from sleeper.schema.model import Field, LatestRows, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
+from tests.examples import examples
 from tests.seeds import choose_seed
 
 P = PrimitiveType
@@ -53,7 +54,9 @@ rows_strategy = st.lists(
     max_size=40,
 )
 quick = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 
 

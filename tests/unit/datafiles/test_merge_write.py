@@ -40,6 +40,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
+from tests.examples import examples
 from tests.tables.pages import values_by_page
 
 P = PrimitiveType
@@ -120,7 +121,9 @@ def files_below(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("by_engine_only")
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(15),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(
     st.lists(rows_strategy, min_size=1, max_size=4), st.integers(1, 20), st.sampled_from([0, 14])

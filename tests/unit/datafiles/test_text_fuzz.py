@@ -17,6 +17,7 @@ from sleeper.datafiles.sources.files import Rejects, RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+from tests.examples import examples
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -83,7 +84,7 @@ def expect_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*row[:-1], list(row[-1].items()))
 
 
-@settings(deadline=None, max_examples=60, print_blob=True)
+@settings(deadline=None, max_examples=examples(30), print_blob=True)
 @given(ROWS)
 def test_csv_round_trip(rows: list[tuple[Any, ...]]) -> None:
     lines = ["id,text,ratio,price,at,tags,props\n"]
@@ -100,7 +101,7 @@ def test_csv_round_trip(rows: list[tuple[Any, ...]]) -> None:
     assert read("rows.csv", content.encode()) == [expect_row(row) for row in rows]
 
 
-@settings(deadline=None, max_examples=60, print_blob=True)
+@settings(deadline=None, max_examples=examples(30), print_blob=True)
 @given(ROWS, st.booleans())
 def test_json_round_trip(rows: list[tuple[Any, ...]], is_ascii: bool) -> None:
     lines = []
@@ -113,7 +114,7 @@ def test_json_round_trip(rows: list[tuple[Any, ...]], is_ascii: bool) -> None:
     assert read("rows.jsonl", "".join(lines).encode()) == [expect_row(row) for row in rows]
 
 
-@settings(deadline=None, max_examples=200, print_blob=True)
+@settings(deadline=None, max_examples=examples(100), print_blob=True)
 @given(CONTENTS, st.sampled_from(["rows.csv", "rows.jsonl"]), st.booleans())
 def test_any_bytes_are_rows_or_refused(content: bytes, name: str, sets_aside: bool) -> None:
     with contextlib.suppress(InvalidRequestError):

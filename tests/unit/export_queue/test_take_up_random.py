@@ -27,6 +27,7 @@ from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.statestore.store import StateStore
 from tests.clock import FakeClock
+from tests.examples import examples
 from tests.tables.opened import compact
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 
@@ -256,7 +257,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("memory")
 @settings(
-    max_examples=15,
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

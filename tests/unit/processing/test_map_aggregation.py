@@ -11,6 +11,7 @@ from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.merge.processing import merge_maps
 from sleeper.processing.model import AggregationOp
 from sleeper.schema.model import MapType, PrimitiveType
+from tests.examples import examples
 
 P = PrimitiveType
 OPS = [AggregationOp.MAP_SUM, AggregationOp.MAP_MIN, AggregationOp.MAP_MAX]
@@ -35,7 +36,7 @@ def expected(maps: list | None, op: AggregationOp) -> list | None:
     return sorted(results.items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lists, st.sampled_from(OPS), st.integers(0, 6), st.integers(0, 6))
 def test_any_part_of_an_array(data: list, op: AggregationOp, start: int, length: int):
     kind = arrow_type(MapType(P.STRING, P.INT))

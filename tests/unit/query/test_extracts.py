@@ -26,6 +26,7 @@ from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
+from tests.examples import examples
 from tests.tables import data_table as data_tables
 from tests.tables.data_table import DataTable, list_rows
 
@@ -288,7 +289,7 @@ def test_missing_file_restarts_the_query_and_is_then_named(
         ids(table, make_engine(tmp_path, reads_pages), keys(5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
     """Present, absent and repeated keys, ranges, sort keys, several fields, aggregations."""

@@ -15,6 +15,7 @@ from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.key_predicates import find_needed_regions
 from sleeper.query.sql.statement import StatementRun, run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.examples import examples
 from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
@@ -133,7 +134,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_narrowed_statements_return_the_same_rows(
     engine_and_openers: tuple[QueryEngine, dict], statement: str, data: st.DataObject
@@ -168,7 +169,7 @@ def keys() -> SessionContext:
     return session
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(condition=conditions("x"))
 def test_regions_contain_every_row_that_satisfies_the_predicate(
     keys: SessionContext, condition: str

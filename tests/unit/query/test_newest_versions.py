@@ -24,6 +24,7 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
+from tests.examples import examples
 from tests.tables.data_table import make_engine
 from tests.tables.state_table import SCHEMA, StateTable
 
@@ -77,7 +78,7 @@ def _files(leaf: LeafPlan) -> list[tuple[object, ...]]:
     return scans
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.sampled_from([SCHEMA, TWO]), st.data())
 def test_plans_equal_those_of_the_state_after_any_commits(
     schema: Schema, data: st.DataObject

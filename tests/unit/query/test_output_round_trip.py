@@ -28,6 +28,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
+from tests.examples import examples
 
 P = PrimitiveType
 READERS = {"csv": read_csv, "jsonl": read_json_lines, "parquet": read_parquet}
@@ -161,7 +162,7 @@ MAPS = Schema(
     )
 )
 @settings(
-    max_examples=150,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

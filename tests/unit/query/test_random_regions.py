@@ -13,6 +13,7 @@ from sleeper.query.request import Query
 from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.examples import examples
 from tests.tables.data_table import DataTable, Row, list_rows, make_engine
 
 ONE_FIELD = Schema(
@@ -103,7 +104,7 @@ def rows_of_files(table: DataTable, query: Query) -> list[Row] | None:
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(18), deadline=None)
 @given(st.data())
 def test_random_regions_with_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +118,7 @@ def test_random_regions_with_one_key_field(data: st.DataObject):
         assert [r[:2] for r in ordered_rows] == sorted(r[:2] for r in table.expected_rows)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(18), deadline=None)
 @given(st.data())
 def test_random_regions_with_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_messag
 from sleeper.query.messages.query import QueryMessage, make_query
 from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.examples import examples
 from tests.tables.data_table import DataTable, make_engine
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),), values=(Field("v", PrimitiveType.LONG),))
@@ -98,7 +99,9 @@ def test_a_message_lists_only_few_files(table: DataTable):
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.tuples(st.integers(-5, 310), st.integers(0, 90)), max_size=6))
 def test_subqueries_return_each_row_once(table: DataTable, tmp_path: Path, ranges):

@@ -19,6 +19,7 @@ from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.service import SplitStatus
+from tests.examples import examples
 from tests.tables.data_table import DataTable
 from tests.unit.conftest import MakeTable
 
@@ -169,7 +170,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("schema", KEYS, ids=["two", "three"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_splits_and_compactions_keep_all_rows_in_key_order(
     schema: Schema, data: st.DataObject

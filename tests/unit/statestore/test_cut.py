@@ -21,6 +21,7 @@ from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.transaction import Status
+from tests.examples import examples
 from tests.tables.state_table import StateTable, read_tables
 from tests.unit.statestore.test_fold_property import STEPS, History
 
@@ -88,7 +89,7 @@ def cut(table: StateTable, version: int, folder: Path, keeps_ids: bool = False) 
     return open_state_store(path, table.clock)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(st.sampled_from((*STEPS, "delete", "delete", "mark")), st.integers(0, 30)),

@@ -20,6 +20,7 @@ from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, Re
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.restore import RestoreVersion, UndoJob
+from tests.examples import examples
 from tests.tables.state_table import StateTable, data_file, read_tables
 
 KEYS = 1_000
@@ -167,7 +168,7 @@ def picture(state) -> dict[str, list[str]]:
     return files | {"fields": [f"{each.name} {each.id}" for each in state.schema.fields]}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 30)), max_size=40))
 def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_they_were(steps):
     with tempfile.TemporaryDirectory() as folder:

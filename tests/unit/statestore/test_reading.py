@@ -16,6 +16,7 @@ from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from tests.clock import START_MS, FakeClock
+from tests.examples import examples
 
 SCHEMA = Schema((Field("text", PrimitiveType.STRING), Field("raw", PrimitiveType.BYTE_ARRAY)))
 texts = st.text(st.sampled_from("\0aZ~é\uffff\U0001f600"), max_size=3)
@@ -54,7 +55,7 @@ def trees(draw) -> list[Partition]:
 bounds = st.tuples(*(st.tuples(v, v).map(sorted) for v in VALUES))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(trees(), st.lists(regions(), min_size=1, max_size=3), st.lists(bounds, max_size=6))
 def test_descent_and_file_choice_agree_with_brute_force(tree, requested, boxes):
     files = [

@@ -36,6 +36,7 @@ from sleeper.statestore.transactions.snapshot_loads import (
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.tables import TableId
+from tests.examples import examples
 from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file
 
 NEWEST = VersionPolicy()
@@ -489,7 +490,7 @@ STEPS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9)), max_size=30))
 def test_every_version_that_has_not_expired_keeps_its_files(
     steps: list[tuple[Callable[[Model, int], None], int]],
