@@ -90,7 +90,7 @@ def take_plain(
     Arrow has no take kernel for views, and a copy of the whole column takes 50 times as long.
     """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if as_plain(whole.slice(0, 0)).type == whole.type:
+    if not is_view(whole.type):
         return whole.take(pa.array(places))
     _, views, *values = whole.buffers()
     words = np.frombuffer(views, np.uint64).reshape(-1, _VIEW_WORDS)[whole.offset :]
@@ -102,10 +102,14 @@ def take_plain(
     return as_plain(pa.Array.from_buffers(whole.type, len(places), buffers))
 
 
+def is_view(kind: pa.DataType) -> bool:
+    """Whether this is text or bytes as views."""
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
 def has_short_views(column: pa.Array) -> bool:
     """Whether the column is text or bytes as views that contain all of their values."""
-    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type)
-    return is_view and len(column.buffers()) <= _BUFFERS_OF_SHORT_VIEWS
+    return is_view(column.type) and len(column.buffers()) <= _BUFFERS_OF_SHORT_VIEWS
 
 
 def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.write.file import FileSettings
-from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget
 from sleeper.errors import SleeperError
 from sleeper.files import DataFile
 from sleeper.ingest.run import (
@@ -28,7 +28,6 @@ from sleeper.ingest.run import (
     IngestTable,
     commit_new_files,
     make_operations,
-    new_files,
 )
 from sleeper.ingest.service import describe_rows_job, ingest_table
 from sleeper.instance import Instance, OpenTable
@@ -127,8 +126,7 @@ def write_part(
             engine.threads,
             folder,
         )
-        rows = gathered.in_order(replace(engine, spill_folder=folder))
-        return new_files(write_sorted(rows, where, target.strategy))
+        return gathered.write(where, target.strategy, replace(engine, spill_folder=folder))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from sleeper.datafiles.write.partitioned import (
     WrittenFile,
     write_sorted,
 )
+from sleeper.datafiles.write.sorted_file import is_one_file, write_sorted_file
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.processing.enrichment import Lookup, enriched_names
 from sleeper.runs.commit import (
@@ -258,6 +259,20 @@ class GatheredRows:
             return sort(self.unsorted, engine)
         return self._last.keep(sort(self.unsorted, engine, self._last.order))
 
+    def write(
+        self,
+        target: WriteTarget,
+        strategy: FileStrategy,
+        engine: EngineSettings,
+        on_rows: OnRows = _ignore_rows,
+    ) -> tuple[NewFile, ...]:
+        """Sorts the rows and writes them to data files."""
+        if self._last is None and is_one_file(target, strategy):
+            written = write_sorted_file(self.unsorted, engine, target, on_rows)
+            if written is not None:
+                return new_files([written])
+        return new_files(write_sorted(self.in_order(engine), target, strategy, on_rows))
+
 
 def _run(
     table: IngestTable,
@@ -310,9 +325,8 @@ class StagedRows:
             table.engine.threads,
             table.engine.spill_folder,
         )
-        rows = self.gathered.in_order(table.engine)
         on_rows = (progress or _NO_PROGRESS).rows_written
-        return new_files(write_sorted(rows, target, table.strategy, on_rows))
+        return self.gathered.write(target, table.strategy, table.engine, on_rows)
 
 
 @contextmanager

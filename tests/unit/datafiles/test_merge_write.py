@@ -364,7 +364,7 @@ def test_empty_batches_pass_the_tap() -> None:
     tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
     with tap:
         for keys in ([1, 2], [], [3]):
-            output = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
+            output = tap.take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
             assert output.to_pylist() == [True] * len(keys)
     assert tap.facts.bounds() == ((1,), (3,))
 

@@ -13,6 +13,7 @@ import pytest
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.write import sorted_file
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
@@ -68,6 +69,29 @@ def read_rows(table: IngestTable) -> list[tuple[Any, Any]]:
             assert len(mine) == reference.rows
             results += mine
     return sorted(results)
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_many_rows_are_sorted_and_written_in_one_plan(
+    table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_staged: bool
+) -> None:
+    monkeypatch.setattr(sorted_file, "KEPT_BYTES_MAX", 0)
+    rows = [(f"{chr(97 + n % 26)}{n}", n) for n in range(60)]
+    source = write(tmp_path / "rows.parquet", rows)
+    counts: list[int] = []
+    progress = IngestProgress(rows_written=counts.append)
+    if is_staged:
+        batches = pq.read_table(source).to_batches()
+        result = ingest_batches(table, "job", batches, "request", progress)
+    else:
+        result = ingest_files(table, "job", [source], "request", progress=progress)
+    assert (result.rows, result.files, sum(counts)) == (60, 1, 60)
+    assert read_rows(table) == sorted(rows)
+    with table.state.reading() as state:
+        (file,) = state.files.all()
+    metadata = pq.read_metadata(table.root.url_of(file.path))
+    # Arrow writes so few rows otherwise.
+    assert metadata.created_by.startswith("datafusion")
 
 
 @pytest.mark.parametrize("strategy", FileStrategy)

@@ -29,6 +29,10 @@ _S3_FAILURES = (
 _SPILL_FILE = re.compile(r"[/\\]datafusion-\w{6}([/\\]\.tmp|\W|$)")
 
 
+class EngineMemoryError(UnavailableError):
+    """The engine's memory pool is exhausted."""
+
+
 @contextlib.contextmanager
 def engine_errors(memory_property: str | None = None) -> Iterator[None]:
     """Translates exceptions of DataFusion and Arrow.
@@ -72,5 +76,5 @@ def _classify(error: Exception, memory_property: str | None) -> SleeperError:
     if "Resources exhausted" in text:
         limit = f" (see {memory_property})" if memory_property else ""
         needed = text.rpartition("Resources exhausted: ")[2]
-        return UnavailableError(f"out of memory{limit}: {needed}")
+        return EngineMemoryError(f"out of memory{limit}: {needed}")
     return DataError(f"data could not be read: {text}")

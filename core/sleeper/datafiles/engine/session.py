@@ -4,9 +4,10 @@ import contextlib
 import itertools
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 from datafusion.object_store import AmazonS3
@@ -70,11 +71,14 @@ def spill_folder(settings: EngineSettings, prefix: str) -> Iterator[Path]:
 
 
 def open_session(
-    settings: EngineSettings, partitions: int = 1, batch_rows: int = BATCH_ROWS
+    settings: EngineSettings,
+    partitions: int = 1,
+    batch_rows: int = BATCH_ROWS,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> SessionContext:
     """Returns a session that executes plans in `partitions` partitions.
 
-    Batches have up to `batch_rows` rows.
+    Batches have up to `batch_rows` rows. `options` are more options of DataFusion.
     """
     config = (
         SessionConfig()
@@ -85,6 +89,8 @@ def open_session(
         .set("datafusion.execution.parquet.metadata_size_hint", _FOOTER_BYTES)
         .set("datafusion.optimizer.repartition_file_scans", "false")
     )
+    for name, value in options.items():
+        config = config.set(f"datafusion.{name}", value)
     return create_session(config, settings)
 
 

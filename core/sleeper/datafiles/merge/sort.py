@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame
 from datafusion.expr import SortExpr
 
-from sleeper.datafiles.arrow import arrow_schema, has_short_views, view_schema
+from sleeper.datafiles.arrow import arrow_schema, as_light_views, has_short_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, key_order
 from sleeper.datafiles.engine.scan import scan_files, stream_batches
@@ -98,6 +98,13 @@ class UnsortedRows:
         """Returns the number of rows of the engine's batches, many of which fit into memory."""
         return _batch_rows(self.schema, self.rows, self.bytes, memory_bytes)
 
+    def check_sorted(self, rows: int) -> None:
+        """Raises DataError unless this is the number of rows."""
+        if rows != self.rows:
+            raise DataError(
+                f"an input file is damaged or has changed: sorted {rows} rows of {self.rows}"
+            )
+
     def groups(self) -> Sequence[Sequence[str]]:
         """Returns the files grouped by schema."""
         return list(self._groups.values())
@@ -170,10 +177,55 @@ def sort(
     for batch in stream_batches(session, in_order):
         sorted_rows += batch.num_rows
         yield batch
-    if sorted_rows != unsorted.rows:
-        raise DataError(
-            f"an input file is damaged or has changed: sorted {sorted_rows} rows of {unsorted.rows}"
-        )
+    unsorted.check_sorted(sorted_rows)
+
+
+def sort_frame(unsorted: UnsortedRows, settings: EngineSettings) -> DataFrame:
+    """Returns the sorted rows of one group of files as a frame of the table's types.
+
+    Nodes above its merge keep the order, because nothing divides the rows among partitions.
+    """
+    (files,) = unsorted.groups()
+    batch_rows = unsorted.batch_rows(settings.memory_bytes)
+    session = open_session(
+        settings,
+        settings.threads,
+        batch_rows,
+        {"optimizer.enable_round_robin_repartition": "false"},
+    )
+    with engine_errors():
+        kind = scan_files(session, files[:1]).schema()
+        is_nullable = {f.name: f.nullable for f in unsorted.schema.fields}
+        # The rows were checked, or the footers say that there is no null.
+        fields = [f.with_nullable(is_nullable.get(f.name, True)) for f in kind]
+        frame = _as_views(scan_files(session, files, pa.schema(fields)), unsorted.schema)
+        return frame.sort(*key_order(unsorted.schema))
+
+
+_SAMPLED_FILES = 3
+_SAMPLED_ROWS = 32_768
+_SAMPLED_BYTES = 16 * 1024**2
+
+
+def sample_rows(unsorted: UnsortedRows, settings: EngineSettings) -> pa.Table:
+    """Returns up to 100,000 rows in key order, from the starts of some files, in bounded memory.
+
+    Adjacent rows are further apart than those of the sorted file.
+    """
+    (files,) = unsorted.groups()
+    batches = []
+    for file in files[:: -(-len(files) // _SAMPLED_FILES)]:
+        session = open_session(settings)
+        with engine_errors():
+            frame = _as_views(scan_files(session, [file]), unsorted.schema).limit(_SAMPLED_ROWS)
+        size = 0
+        for batch in stream_batches(session, frame):
+            batches.append(as_light_views(batch, view_schema(unsorted.schema)))
+            size += batches[-1].nbytes
+            if size >= _SAMPLED_BYTES:
+                break
+    plain = pa.Table.from_batches(batches).cast(arrow_schema(unsorted.schema))
+    return plain.sort_by([(f.name, "ascending") for f in unsorted.schema.keys])
 
 
 def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:

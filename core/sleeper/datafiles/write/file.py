@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from datafusion.dataframe import ParquetWriterOptions
 
 from sleeper.datafiles.arrow import as_light_views, file_schema
 from sleeper.datafiles.sidecars.checksum import FileChecksum, HashedSink
@@ -71,6 +72,12 @@ class FileSettings:
         """Returns the layouts of the columns of a file with this first row group."""
         keys = [field.name for field in schema.keys]
         return choose_layout(first_rows, keys, self.compression_codec, self.page_rows_max)
+
+    def writer_options(
+        self, first_rows: pa.Table, schema: Schema, group_rows: int
+    ) -> ParquetWriterOptions:
+        """Returns the engine's options for a file that begins with these rows."""
+        return writer_options(self.choose_layout(first_rows, schema), self.pages, group_rows)
 
 
 class DataFileWriter:
@@ -176,8 +183,7 @@ class DataFileWriter:
     def _encode_by_engine(self) -> None:
         group_rows = self._row_group_rows()
         first_rows = pa.Table.from_batches(self._pending).slice(0, group_rows)
-        layouts = self._settings.choose_layout(first_rows, self._schema)
-        options = writer_options(layouts, self._settings.pages, group_rows)
+        options = self._settings.writer_options(first_rows, self._schema, group_rows)
         place = self._root.place_of(self.path, self._folder or Path())
         local = self._stack.enter_context(place)
         batches, self._pending = self._pending, []

@@ -10,11 +10,11 @@ iterators, and those with inputs on S3. A file for S3 is uploaded when it is com
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,6 @@ from sleeper.datafiles.write.engine_file import (
     make_durable,
     with_field_ids,
     write_frame,
-    writer_options,
 )
 from sleeper.datafiles.write.file import ROW_GROUP_BYTES_MAX, FileSettings
 from sleeper.datafiles.write.key_facts import KeyFacts
@@ -50,6 +49,13 @@ _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 
 
+class HashedRows(Protocol):
+    """The consumer of a tap."""
+
+    def add_hashed(self, batches: Sequence[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
+        """Adds keys with their hashes."""
+
+
 class KeyTap:
     """A plan node that passes all rows and adds their keys and hashes to the facts.
 
@@ -57,8 +63,15 @@ class KeyTap:
     when the context ends.
     """
 
-    def __init__(self, schema: Schema, facts: KeyFacts, on_rows: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        facts: HashedRows,
+        on_rows: Callable[[int], None],
+        with_sort_keys: bool = False,
+    ) -> None:
         self._schema = schema
+        self._names = [f.name for f in (schema.keys if with_sort_keys else schema.row_keys)]
         self._on_rows = on_rows
         self._last: KeyValue | None = None
         self._keys: list[pa.RecordBatch] = []
@@ -86,20 +99,19 @@ class KeyTap:
 
         The tap must not be moved below the merge, where it would see each input by itself.
         """
-        names = [f.name for f in self._schema.row_keys]
-        types = [frame.schema().field(name).type for name in names]
-        tap = udf(self._take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
-        columns = [column(name) for name in names]
+        types = [frame.schema().field(name).type for name in self._names]
+        tap = udf(self.take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
+        columns = [column(name) for name in self._names]
         return frame.limit(NO_LIMIT).filter(tap(*columns, hash_expression(columns)))
 
-    def _take(self, *columns: pa.Array) -> pa.Array:
+    def take(self, *columns: pa.Array) -> pa.Array:
+        """Takes a batch's keys and hashes. Returns true for each row."""
         *keys, hashes = columns
         if not len(hashes):
             return pa.array([], pa.bool_())
         try:
             self._check_order(keys[0])
-            names = [f.name for f in self._schema.row_keys]
-            self._keys.append(pa.RecordBatch.from_arrays(keys, names))
+            self._keys.append(pa.RecordBatch.from_arrays(keys, self._names))
             self._hashes.append(hashes.to_numpy().view(np.uint64))
             self._rows += len(hashes)
             if self._rows >= _ROWS_PER_TURN:
@@ -200,21 +212,51 @@ def _write_by_engine(
     first: _FirstRowGroup,
     on_rows: Callable[[int], None],
 ) -> DataFile:
-    root, (leaf,) = target.root, target.leaves
+    (leaf,) = target.leaves
     path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
     facts = target.settings.key_facts(target.schema)
     tap = KeyTap(target.schema, facts, on_rows)
+    rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
+    options = target.settings.writer_options(rows, target.schema, first.rows)
+
+    def check() -> None:
+        check_files_exist([each.url for each in plan.inputs])
+
+    return write_tapped(
+        TappedFrame(tap.above(plan.frame), tap, facts), path, target, options, folder, check
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TappedFrame:
+    """A sorted frame whose tap gives its keys to the facts."""
+
+    frame: DataFrame
+    tap: KeyTap
+    facts: KeyFacts
+
+
+def write_tapped(
+    rows: TappedFrame,
+    path: str,
+    target: WriteTarget,
+    options: ParquetWriterOptions,
+    folder: Path,
+    check: Callable[[], None],
+) -> DataFile:
+    """Writes a frame as a data file with its sidecars, durably. A failure deletes the file.
+
+    A file for S3 is in `folder` first. `check` is called when all rows are written.
+    """
+    root, facts = target.root, rows.facts
     place = contextlib.ExitStack()
     # Outside of `try`, because a file of the same name must not be deleted.
     local = place.enter_context(root.place_of(path, folder))
     try:
         with place:
-            with EarlySync(local), tap:
-                rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
-                layouts = target.settings.choose_layout(rows, target.schema)
-                options = writer_options(layouts, target.settings.pages, first.rows)
-                _write_tapped(plan.frame, target.schema, tap, local, options)
-            check_files_exist([each.url for each in plan.inputs])
+            with EarlySync(local), rows.tap:
+                _write_frame(rows, target.schema, local, options)
+            check()
             with ThreadPoolExecutor(1, "sidecars") as thread:
                 written = thread.submit(facts.write_sidecars, root, path)
                 size, checksum = make_durable(local, facts.rows)
@@ -228,12 +270,12 @@ def _write_by_engine(
     return DataFile(path, facts.rows, size, smallest, largest, version, sidecars)
 
 
-def _write_tapped(
-    frame: DataFrame, schema: Schema, tap: KeyTap, path: Path, options: ParquetWriterOptions
+def _write_frame(
+    rows: TappedFrame, schema: Schema, path: Path, options: ParquetWriterOptions
 ) -> None:
     try:
-        write_frame(with_field_ids(tap.above(frame), schema), path, options)
+        write_frame(with_field_ids(rows.frame, schema), path, options)
     except SleeperError:
-        if tap.error is not None:
-            raise tap.error from None
+        if rows.tap.error is not None:
+            raise rows.tap.error from None
         raise

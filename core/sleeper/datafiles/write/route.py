@@ -71,7 +71,8 @@ class LeafRouter:
 
     def _route_by_masks(self, batch: pa.RecordBatch) -> Iterator[Slice]:
         # Arrow has no filter kernels for views.
-        batch = batch.cast(arrow_schema(self._schema))
+        fields = (arrow_schema(self._schema).field(name) for name in batch.schema.names)
+        batch = batch.cast(pa.schema(fields))
         keys = batch.column(0)
         low, high = keys[0].as_py(), keys[-1].as_py()
         for place, leaf in enumerate(self._leaves):
