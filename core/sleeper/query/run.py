@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +47,8 @@ RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
 
 _BATCH_ROWS = 8_192
+# Of more keys, row groups are fetched.
+_KEYS_MAX = 10_000
 
 Extracts = Mapping[str, Extract]
 """Extracts by data file."""
@@ -227,20 +229,31 @@ def read_rows(
     scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
     # With a limit, rows of later leaves may not be needed, so they are not prefetched.
     ahead = {} if left is None else {"ahead": 0}
-    extracts = engine.extractor.extract_leaves(root, plan.schema, scans, **ahead)
-    with contextlib.closing(extracts):
-        for leaf in plan.leaves:
+    request = MergeRequest(plan.schema, (), query.columns, left, steps, stored, numbered)
+    reads_all = query.limit is None and query.columns is None
+    with contextlib.ExitStack() as reading:
+        filled = reading.enter_context(
+            contextlib.closing(_fill_distant(plan, query, request, root, engine))
+        )
+        extracts: Iterator[Extracts] | None = None
+        for place, leaf in enumerate(plan.leaves):
             if left == 0:
                 return
             try:
-                request = MergeRequest(
-                    plan.schema, (), query.columns, left, steps, stored, numbered
-                )
-                is_only = len(plan.leaves) == 1
-                reads_all = query.limit is None and query.columns is None
-                for batch in _read_leaf(
-                    leaf, request, extracts, root, engine, time_limit, reads_all, is_only
-                ):
+                request = replace(request, limit=left)
+                paged = next(filled, None)
+                if paged is not None:
+                    batches = _merge_filled(replace(paged, limit=left), engine)
+                else:
+                    if extracts is None:
+                        made = engine.extractor.extract_leaves(
+                            root, plan.schema, scans[place:], **ahead
+                        )
+                        extracts = reading.enter_context(contextlib.closing(made))
+                    batches = _read_leaf(
+                        leaf, request, extracts, root, engine, time_limit, reads_all
+                    )
+                for batch in batches:
                     time_limit.check()
                     if batch.num_rows:
                         if left is not None:
@@ -252,6 +265,33 @@ def read_rows(
                 raise find_damage(plan.schema, files, root, settings) or error from error
 
 
+def _fill_distant(
+    plan: QueryPlan, query: Query, request: MergeRequest, root: DataRoot, engine: QueryEngine
+) -> Generator[MergeRequest, None, None]:
+    """Yields the merges of leaves on S3 with rows in memory, up to a leaf for the engine.
+
+    Reads pages of one leaf, or of several if the query is of keys. For ranges over several leaves,
+    and if checksums must be verified, row groups are fetched.
+    """
+    settings = engine.settings
+    reads_pages = bool(root.buckets) and settings.reads_pages and not settings.verifies_checksums
+    is_suitable = len(plan.leaves) == 1 or _has_few_keys(query, plan.schema)
+    leaves = plan.leaves if reads_pages and is_suitable else ()
+
+    def fill(leaf: LeafPlan, parts: int) -> MergeRequest | None:
+        inputs = _inputs(leaf, request.schema, root, engine, {})
+        return _fill(leaf, replace(request, inputs=inputs), root, engine, parts)
+
+    return engine.pages.fill_ahead(leaves, fill, is_ahead=query.limit is None)
+
+
+def _has_few_keys(query: Query, schema: Schema) -> bool:
+    regions = query.regions
+    if regions is None or len(regions) > _KEYS_MAX:
+        return False
+    return all(key_of_region(schema, region) is not None for region in regions)
+
+
 def _read_leaf(
     leaf: LeafPlan,
     request: MergeRequest,
@@ -260,17 +300,8 @@ def _read_leaf(
     engine: QueryEngine,
     time_limit: TimeLimit,
     reads_all: bool,
-    is_only: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a leaf, from few pages of its files if possible."""
-    settings = engine.settings
-    # Row groups of several leaves are fetched ahead, and verified against their checksums.
-    if root.buckets and is_only and not settings.verifies_checksums:
-        inputs = _inputs(leaf, request.schema, root, engine, {})
-        paged = _fill(leaf, replace(request, inputs=inputs), root, engine)
-        if paged is not None:
-            yield from _merge_filled(paged, engine)
-            return
     extracted = next(extracts)
     _verify(leaf, root, engine, extracted, reads_all, time_limit)
     inputs = _inputs(leaf, request.schema, root, engine, extracted)
@@ -279,16 +310,19 @@ def _read_leaf(
     if paged is not None:
         yield from _merge_filled(paged, engine)
     else:
-        yield from merge(request, settings.engine, engine.session)
+        yield from merge(request, engine.settings.engine, engine.session)
 
 
 def _fill(
-    leaf: LeafPlan, request: MergeRequest, root: DataRoot, engine: QueryEngine
+    leaf: LeafPlan, request: MergeRequest, root: DataRoot, engine: QueryEngine, parts: int = 1
 ) -> MergeRequest | None:
-    """Returns the merge of a leaf with rows in memory, None if the engine should read the files."""
+    """Returns the merge of a leaf with rows in memory, None if the engine should read the files.
+
+    So many `parts` of a query are read at once.
+    """
     if not engine.settings.reads_pages:
         return None
-    return engine.pages.fill(root, request, [scan.file for scan in leaf.scans])
+    return engine.pages.fill(root, request, [scan.file for scan in leaf.scans], parts)
 
 
 def _merge_filled(request: MergeRequest, engine: QueryEngine) -> Iterator[pa.RecordBatch]:

@@ -1,10 +1,12 @@
 """Reads rows of few pages of data files, with a cache of the files' page indexes."""
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -36,10 +38,14 @@ _END_BYTES = 64 * 1024
 _END_BYTES_MAX = 8 * 1024**2
 _END_SHARE = 64
 _REQUEST_THREADS = 8
+_LEAVES_AHEAD = 4
 _ENTRY_BYTES = 500
 # Threads take longer to start than to read fewer regions.
 _REGIONS_PER_THREAD = 16
 
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 _Source = LocalFile | RemoteFile
 
@@ -74,17 +80,20 @@ class PageReader:
         self._files = BoundedCache[FilePages | None](cache_bytes, _kept_bytes)
         self._bytes_max = min(_BYTES_MAX, memory_bytes // _MEMORY_SHARE)
         self._threads = ThreadPoolExecutor(threads, "pages") if threads > 1 else None
-        # Reads of files wait for reads of their ranges, so these have threads of their own.
+        # Reads of leaves wait for reads of files, and these for their ranges, so each has threads
+        # of its own.
+        self._leaves = ThreadPoolExecutor(1 + _LEAVES_AHEAD, "pages-leaves")
         self._requests = ThreadPoolExecutor(_REQUEST_THREADS, "pages-files")
         self._ranges = ThreadPoolExecutor(_REQUEST_THREADS, "pages-ranges")
 
     def fill(
-        self, root: DataRoot, request: MergeRequest, files: Sequence[DataFile]
+        self, root: DataRoot, request: MergeRequest, files: Sequence[DataFile], parts: int = 1
     ) -> MergeRequest | None:
         """Returns the merge with the rows of its inputs, which are these files, in memory.
 
-        None if only the engine should read them: there are too many rows, a file has an unknown
-        layout or is damaged. StateMovedOnError if a file is missing.
+        So many `parts` of a query may be in memory at once. None if only the engine should read
+        the files: there are too many rows, or one has an unknown layout or is damaged.
+        StateMovedOnError if a file is missing.
         """
         if request.stored is not None or request.numbered:
             return None
@@ -97,19 +106,57 @@ class PageReader:
         try:
             with ExitStack() as stack:
                 if root.buckets:
-                    opened = list(self._requests.map(lambda each: self._open(root, each), reads))
+                    opened = self._map(lambda each: self._open(root, each), reads)
                 else:
                     opened = [self._open_local(root, each, stack) for each in reads]
-                if not self._fit(opened):
+                if not self._fit(opened, parts):
                     return None
                 if root.buckets:
-                    opened = list(self._requests.map(_fetch, opened))
+                    opened = self._map(_fetch, opened)
                 tables = self._read_all(opened)
         except (UnknownLayoutError, DataError) as error:
             logger.debug("the engine reads files: %s", error)
             return None
         pairs = zip(request.inputs, tables, strict=True)
         return replace(request, inputs=tuple(replace(each, rows=rows) for each, rows in pairs))
+
+    def fill_ahead(
+        self,
+        leaves: Sequence[A],
+        fill: Callable[[A, int], MergeRequest | None],
+        is_ahead: bool,
+    ) -> Generator[MergeRequest, None, None]:
+        """Yields what `fill` returns for each leaf, until it returns None.
+
+        `fill` gets the number of leaves that may be in memory at once. It is called for the next
+        leaves at the same time if `is_ahead`, and only when a leaf is needed otherwise.
+        """
+        parts = min(len(leaves), 1 + _LEAVES_AHEAD) if is_ahead else 1
+        if parts < 2:
+            for leaf in leaves:
+                filled = fill(leaf, 1)
+                if filled is None:
+                    return
+                yield filled
+            return
+        left, pending = deque(leaves), deque[Future[MergeRequest | None]]()
+        try:
+            while left or pending:
+                while left and len(pending) < parts:
+                    pending.append(self._leaves.submit(fill, left.popleft(), parts))
+                filled = pending.popleft().result()
+                if filled is None:
+                    return
+                yield filled
+        finally:
+            for each in pending:
+                each.cancel()
+
+    def _map(self, function: Callable[[A], B], values: Sequence[A]) -> list[B]:
+        # A lone request needs no thread.
+        if len(values) == 1:
+            return [function(values[0])]
+        return list(self._requests.map(function, values))
 
     def _open_local(self, root: DataRoot, each: _Read, stack: ExitStack) -> _Opened:
         path = root.url_of(each.file.path)
@@ -127,15 +174,15 @@ class PageReader:
         selection = select_regions(pages, each.schema.row_keys, regions)
         return _Opened(each, source, pages, selection)
 
-    def _fit(self, opened: Sequence[_Opened]) -> bool:
-        """Returns whether the rows of the pages may be in memory at once."""
+    def _fit(self, opened: Sequence[_Opened], parts: int) -> bool:
+        """Returns whether the rows of the pages may be in memory, beside the other parts."""
         rows = sum(each.selection.rows for each in opened)
         size = sum(each.selection.rows * each.pages.row_bytes for each in opened)
         if any(isinstance(each.source, RemoteFile) for each in opened):
             # Requests read the gaps between pages of a row group too.
             fetched = sum(each.pages.bytes_of_groups(each.selection.pages) for each in opened)
             size = max(size, fetched)
-        return rows <= _ROWS_MAX and size <= self._bytes_max
+        return rows <= _ROWS_MAX and size <= self._bytes_max // parts
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:
         regions = sum(len(each.selection.regions) for each in opened)
