@@ -64,8 +64,11 @@ class KeyFilterCache:
 
     def load(self, root: DataRoot, files: Sequence[DataFile]) -> None:
         """Reads filters in buckets in parallel, before they are needed one by one."""
-        if root.buckets and len(files) > 1:
-            for _ in self._threads.map(lambda file: self.get(root, file), files):
+        if not root.buckets:
+            return
+        missing = [file for file in files if root.url_of(file.path) not in self._entries]
+        if len(missing) > 1:
+            for _ in self._threads.map(lambda file: self.get(root, file), missing):
                 pass
 
 

@@ -96,7 +96,8 @@ def read_together(
 
     Raises the errors of any of them.
     """
-    version = engine.newest_versions.get(table.name, table.store).plan
+    newest = engine.newest_versions.get(table.name, table.store)
+    version = newest.plan
     if table.restriction.iterator is not None or version.processing.iterator is not None:
         return None
     first = queries[0]
@@ -107,7 +108,7 @@ def read_together(
         columns = (*columns, *(name for name in keys if name not in columns))
     shared = replace(first, regions=tuple(regions), columns=columns, limit=None)
     # Nothing is answered before all rows are read, so they need no hold.
-    with run_query(shared, table, engine, limit, is_held=True) as result:
+    with run_query(shared, table, engine, limit, is_held=True, newest=newest) as result:
         rows = _read_few(result)
         if rows is None:
             return None

@@ -60,19 +60,27 @@ def run_query(
     engine: QueryEngine,
     limit: TimeLimit | None = None,
     is_held: bool = False,
+    newest: KnownVersion | None = None,
 ) -> QueryResult:
     """Returns the rows of a query, in key order: row keys, then sort keys.
 
     The first batch is read before this returns. If garbage collection deletes a file before that,
     the query restarts on the newest state. `limit` is by default that of the engine's settings.
-    `is_held` means that the caller holds the version.
+    `is_held` means that the caller holds the version. `newest` is the newest version if the caller
+    has just read its number.
 
     Raises `InvalidRequestError` if the query does not fit the schema, or its version cannot be
     read.
     """
+
+    def start() -> QueryResult:
+        nonlocal newest
+        known, newest = newest, None
+        return _start(query, table, engine, limit, is_held, known)
+
     try:
         return retry(
-            lambda: _start(query, table, engine, limit, is_held),
+            start,
             on=StateMovedOnError,
             backoff=RESTARTS,
             on_retry=lambda error, _: logger.info(
@@ -94,13 +102,18 @@ def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
         return plan_query(query, state.schema, state)
 
 
-def plan_with_filters(query: Query, table: QueryTable, engine: QueryEngine) -> QueryPlan:
-    """Returns the plan of a query without the keys that the key filters of files exclude."""
+def plan_with_filters(
+    query: Query, table: QueryTable, engine: QueryEngine, newest: KnownVersion | None = None
+) -> QueryPlan:
+    """Returns the plan of a query without the keys that the key filters of files exclude.
+
+    `newest` is the newest version if its number was just read.
+    """
     get_filter = partial(engine.key_filters.get, table.root)
     load = partial(engine.key_filters.load, table.root)
     if query.version is None and query.regions is not None:
         try:
-            known = engine.newest_versions.get(table.name, table.store)
+            known = newest or engine.newest_versions.get(table.name, table.store)
             check_query(query, known.plan.schema)
             return _plan_known(query.regions, known, get_filter, load)
         except StateMovedOnError:
@@ -123,10 +136,15 @@ def _plan_known(
 
 
 def _start(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, is_held: bool
+    query: Query,
+    table: QueryTable,
+    engine: QueryEngine,
+    limit: TimeLimit | None,
+    is_held: bool,
+    newest: KnownVersion | None,
 ) -> QueryResult:
     settings = engine.settings
-    plan = plan_with_filters(query, table, engine)
+    plan = plan_with_filters(query, table, engine, newest)
     if settings.bytes_max:
         check_size(total_bytes(plan.files), settings.bytes_max)
     restriction = table.restriction_at(plan.schema)

@@ -81,9 +81,10 @@ class CallSharing:
                 return alone()
             _answer(batch, together)
         finally:
+            # First, because the next run reads while the callers take their answers.
+            self._leave(group, len(batch))
             for each in batch[1:]:
                 each.wakes.set()
-            self._leave(group, len(batch))
         return alone() if call.answer is None else call.answer
 
     def _enter(self, group: Hashable, call: _Call[Q, A]) -> list[_Call[Q, A]] | None:

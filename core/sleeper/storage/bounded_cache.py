@@ -18,6 +18,9 @@ class BoundedCache(Generic[T]):
         self._kept: OrderedDict[str, T] = OrderedDict()
         self.bytes = 0
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._kept
+
     def get(self, name: str, load: Callable[[], T]) -> T:
         """Returns the cached or loaded value. Does not cache failures."""
         with self._lock:

@@ -106,7 +106,7 @@ class PageReader:
         try:
             with ExitStack() as stack:
                 if root.buckets:
-                    opened = self._map(lambda each: self._open(root, each), reads)
+                    opened = self._open_distant(root, reads)
                 else:
                     opened = [self._open_local(root, each, stack) for each in reads]
                 if not self._fit(opened, parts):
@@ -161,6 +161,12 @@ class PageReader:
     def _open_local(self, root: DataRoot, each: _Read, stack: ExitStack) -> _Opened:
         path = root.url_of(each.file.path)
         return self._select(path, each, stack.enter_context(open_local(path)))
+
+    def _open_distant(self, root: DataRoot, reads: Sequence[_Read]) -> list[_Opened]:
+        # Ends of files are read in parallel, and those that are known need no threads.
+        if all(root.url_of(each.file.path) in self._files for each in reads):
+            return [self._open(root, each) for each in reads]
+        return self._map(lambda each: self._open(root, each), reads)
 
     def _open(self, root: DataRoot, each: _Read) -> _Opened:
         source = RemoteFile(root, each.file.path, each.file.bytes, self._ranges.map)
