@@ -17,10 +17,14 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
 from sleeper.query.plan import QueryPlan, StateLeaves, check_has_rows, describe_version
 from sleeper.statestore.reading.delete_queries import Delete
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 
 # A file takes up to a kilobyte.
 _FILES_MAX = 50_000
+# To read more files of a leaf takes longer than to find those of a few keys.
+_FILES_AT_ONCE_MAX = 2_000
+_LOOKUPS_BEFORE_MANY_FILES = 16
 # The state finds the deletes near a key faster than a loop over many.
 _DELETES_PER_LEAF_MAX = 50
 # Leaves whose first field begins below a key, of which at most one contains the key: more than one
@@ -42,19 +46,28 @@ class KnownVersion:
 
     `plan` describes the version and reads no leaf. The first query reads the files near its keys
     from the state, as each would if every version had one query. Later ones, for which `is_used` is
-    set, read each leaf once. Methods raise `StateMovedOnError` if the version is no longer the
-    newest.
+    set, read each leaf once; a leaf of many files after several lookups. Methods raise
+    `StateMovedOnError` if the version is no longer the newest.
     """
 
-    def __init__(self, store: StateStore, plan: QueryPlan, reserve: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        plan: QueryPlan,
+        reserve: Callable[[int], bool],
+        files_max: int = _FILES_MAX,
+    ) -> None:
         self.plan = plan
         self.is_used = False
         self._store = store
         self._reserve = reserve
+        self._files_max = files_max
         self._lock = threading.Lock()
         # Ascending by the first field. Replaced as a whole, so readers need no lock.
         self._ascending: tuple[list[Any], list[KnownLeaf]] = ([], [])
         self._by_id: dict[PartitionId, KnownLeaf] = {}
+        # Leaves of many files, and how often each was looked for.
+        self._large: dict[PartitionId, int] = {}
 
     def leaf_of(self, region: Region) -> KnownLeaf | None:
         """Returns the leaf that contains the region; `None` if no single leaf does."""
@@ -106,6 +119,8 @@ class KnownVersion:
             if len(overlapping) != 1:
                 return None
             (leaf,) = overlapping
+            if not self._is_worth_reading(state, leaf.id):
+                return None
             files = source.leaf_files(leaf.id, leaf.region)
             deletes = source.deletes(leaf.id, leaf.region)
         has_few = len(deletes) <= _DELETES_PER_LEAF_MAX
@@ -113,6 +128,18 @@ class KnownVersion:
         if self._reserve(len(known.files)):
             self._add(known)
         return known
+
+    def _is_worth_reading(self, state: TableState, leaf_id: PartitionId) -> bool:
+        found = self._large.get(leaf_id)
+        if found is None:
+            limit = _FILES_AT_ONCE_MAX + 1
+            if state.files.count_leaf_files(leaf_id, limit) < limit:
+                return True
+            found = 0
+        self._large[leaf_id] = found + 1
+        if found + 1 != _LOOKUPS_BEFORE_MANY_FILES:
+            return False
+        return state.files.count_leaf_files(leaf_id, self._files_max + 1) <= self._files_max
 
     def _add(self, known: KnownLeaf) -> None:
         with self._lock:
@@ -159,7 +186,7 @@ class NewestVersions:
         with store.reading(stale=True) as state:
             check_has_rows(name, state)
             plan = describe_version(state.schema, state)
-        known = KnownVersion(store, plan, self._reserve)
+        known = KnownVersion(store, plan, self._reserve, self._files_max)
         with self._lock:
             self._by_store[store] = known
         return known

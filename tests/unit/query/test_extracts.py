@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.pages import reader, remote_file
+from sleeper.datafiles.pages.reader import PageReader
 from sleeper.datafiles.pages.remote_file import RemoteFile
 from sleeper.datafiles.remote import extracts, file_end
 from sleeper.datafiles.write.file import FileSettings
@@ -23,7 +24,7 @@ from sleeper.processing.text import parse_aggregations
 from sleeper.query.engine import QueryEngine
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, PrimitiveType, Schema, smallest_key_value
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.examples import examples
@@ -134,6 +135,45 @@ def test_leaves_are_prefetched_unless_there_is_a_limit(
     assert requests(table) == 2
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
     assert ids(leaves, engine, requested_keys) == [*range(500, 8000, 1000)]
+
+
+def test_keys_of_several_leaves_are_read_from_pages(table: DataTable, tmp_path: Path) -> None:
+    leaves = DataTable(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
+    leaves.root = table.root
+    for leaf in leaves.leaves():
+        leaves.add_rows([(n, n) for n in range(8000)], leaf.id)
+    engine = make_engine(tmp_path, reads_pages=True)
+    numbers = [*range(500, 8000, 1000)]
+    assert ids(leaves, engine, keys(*numbers)) == numbers
+    requests(table)
+    assert ids(leaves, engine, keys(*numbers)) == numbers
+    assert requests(table) == len(numbers)
+    with run_query(keys(*numbers), leaves.query_table, engine) as result:
+        next(result)
+        assert not list(tmp_path.rglob("extract-*"))
+    assert ids(leaves, engine, Query(keys(*numbers).regions, limit=2)) == [500, 1500]
+
+
+def test_leaves_after_one_for_the_engine_are_fetched_by_row_groups(
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves = DataTable(tmp_path / "split", LONG, [1000, 2000, 3000])
+    leaves.root = table.root
+    leaves.add_rows([(n, n) for n in range(4000)])
+    filled, original = [], PageReader.fill
+
+    def fill(self: PageReader, *arguments: Any) -> Any:
+        filled.append(1)
+        return None if len(filled) == 3 else original(self, *arguments)
+
+    monkeypatch.setattr(PageReader, "fill", fill)
+    engine = make_engine(tmp_path, reads_pages=True)
+    numbers = [*range(500, 4000, 1000)]
+    result = run_query(Query(keys(*numbers).regions, limit=3), leaves.query_table, engine)
+    assert [row[0] for row in list_rows(result.read_all())] == numbers[:3]
+    assert len(filled) == 3
+    filled.clear()
+    assert ids(leaves, engine, keys(*numbers)) == numbers
 
 
 def test_pages_of_many_keys_are_few_requests_in_parallel(
@@ -305,7 +345,10 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
         patch.setattr(extracts, "_GAP_BYTES_MAX", gap)
         patch.setattr(RemoteFile, "gap_bytes_max", gap)
         patch.setattr(remote_file, "_REQUEST_BYTES_MAX", data.draw(st.sampled_from([50, 10**6])))
-        table = DataTable(Path(folder), schema, file_settings=file_settings)
+        values = KINDS[row_keys[0].type]
+        cuts = data.draw(st.lists(values, max_size=2, unique=True).map(sorted))
+        cuts = [cut for cut in cuts if cut != smallest_key_value(row_keys[0])]
+        table = DataTable(Path(folder), schema, cuts, file_settings=file_settings)
         for rows in data.draw(st.lists(st.lists(row, min_size=1, max_size=20), max_size=3)):
             table.add_rows(rows)
         query = data.draw(queries(schema))

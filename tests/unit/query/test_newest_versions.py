@@ -12,6 +12,7 @@ from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.partitions.region import Range, Region, key_region
+from sleeper.query import newest_versions
 from sleeper.query.engine import QueryTable
 from sleeper.query.key_filters import prune_plan
 from sleeper.query.newest_versions import NewestVersions
@@ -153,6 +154,23 @@ def test_files_in_memory_are_limited(tmp_path: Path) -> None:
     assert leaf is not None
     assert len(leaf.files) == 3
     assert versions.get("t", table.store) is not known
+
+
+@pytest.mark.parametrize(("files_max", "is_read"), [(5, True), (2, False)])
+def test_a_leaf_of_many_files_is_read_after_several_lookups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files_max: int, is_read: bool
+) -> None:
+    monkeypatch.setattr(newest_versions, "_FILES_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(newest_versions, "_LOOKUPS_BEFORE_MANY_FILES", 4)
+    table = initialise(tmp_path, SCHEMA)
+    for number in range(3):
+        add_file(table, number, [(0, 9)])
+    versions, region = NewestVersions(files_max), key_region(SCHEMA, (1,))
+    versions.get("t", table.store)
+    known = versions.get("t", table.store)
+    assert [known.leaf_of(region) for _ in range(3)] == [None] * 3
+    assert len(known.leaf_files(known.leaves_overlapping(region)[0].id, region)) == 3
+    assert [known.leaf_of(region) is not None for _ in range(3)] == [is_read] * 3
 
 
 def test_a_leaf_is_not_read_after_a_transaction(tmp_path: Path) -> None:

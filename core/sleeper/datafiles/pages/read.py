@@ -91,6 +91,14 @@ def find_pages(
 ) -> list[tuple[int, int]]:
     """Returns offsets and sizes of all pages that `read_selection` may read."""
     columns = {*(field.name for field in keys), *names} & file.fields.keys()
+    if file.are_aligned(selection.pages, tuple(columns)):
+        return [
+            page
+            for name in columns
+            for leaf in file.fields[name].leaves
+            for group, numbers in selection.pages.items()
+            for page in file.locate(group, leaf, numbers).pages
+        ]
     spans = _Spans.of_pages(file, _one_leaf(file, keys[0].name), selection.pages)
     rows = spans.all_rows()
     pages = []

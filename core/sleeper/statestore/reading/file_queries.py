@@ -75,6 +75,17 @@ class FileQueries(VersionReader):
         )
         return [data_file_from_columns(row) for row in found]
 
+    def count_leaf_files(self, leaf_id: PartitionId, limit: int) -> int:
+        """Returns the number of files that the leaf and its ancestors reference, up to a limit."""
+        (count,) = self.row(
+            f"{_CHAIN} SELECT count(*) FROM (SELECT 1 FROM chain"
+            " CROSS JOIN refs r ON r.partition = chain.key"
+            f" WHERE {current('r')} LIMIT :limit)",
+            id=leaf_id,
+            limit=limit,
+        )
+        return int(count)
+
     def leaf_bytes(self, leaf_id: PartitionId) -> int:
         """Returns an estimate of the leaf's bytes, by the rows of its references.
 
