@@ -32,7 +32,9 @@ from sleeper.schema.model import (
     Schema,
 )
 
-_LINE_FEED = ord("\n")
+_LINE_FEED, _BRACE = ord("\n"), ord("{")
+# NumPy's results for such parts stay in the processor's cache. Those for blocks are new pages.
+_PART_BYTES = 64 * 1024
 _SAMPLE_LINES = 50
 _FORMS_MAX = 8
 _SPACE = r"[ \t]*"
@@ -88,8 +90,20 @@ class FormReader:
 
 def count_lines(block: bytes) -> int:
     """Returns the number of lines of the block, the last of which may have no end."""
-    ends = int(np.count_nonzero(np.frombuffer(block, np.uint8) == _LINE_FEED))
+    content = np.frombuffer(block, np.uint8)
+    parts = (content[start : start + _PART_BYTES] for start in range(0, len(block), _PART_BYTES))
+    ends = sum(int(np.count_nonzero(part == _LINE_FEED)) for part in parts)
     return ends + (not block.endswith(b"\n"))
+
+
+def has_object_lines(block: bytes) -> bool:
+    """Whether each line begins with a brace, so that none is blank or continues another."""
+    content = np.frombuffer(block, np.uint8)
+    for start in range(0, len(block), _PART_BYTES):
+        part = content[start : start + _PART_BYTES + 1]
+        if ((part[:-1] == _LINE_FEED) & (part[1:] != _BRACE)).any():
+            return False
+    return block.startswith(b"{")
 
 
 def make_form(block: bytes, fields: dict[str, Field]) -> str | None:

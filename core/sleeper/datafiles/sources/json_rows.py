@@ -22,7 +22,7 @@ import pyarrow.json as pj
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
-from sleeper.datafiles.sources.json_form import FormReader, count_lines
+from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.schema.model import (
     DecimalType,
@@ -114,20 +114,13 @@ def _parse_whole(
     block: bytes, schema: Schema, kinds: dict[str, pa.DataType], ignores_extra: bool
 ) -> Columns | None:
     """Parses a block without a look at its lines. None if it has values that need one."""
-    if _has_maps(schema) or not _has_object_lines(block):
+    if _has_maps(schema) or not has_object_lines(block):
         return None
     with contextlib.suppress(*NOT_ROWS):
         read = _read(block, kinds, count_lines(block), ignores_extra)
         if not any(infinities(column) for column in read.values()):
             return {f.name: _typed(read[f.name], f.type) for f in schema.fields}
     return None
-
-
-def _has_object_lines(block: bytes) -> bool:
-    """Whether each line begins with a brace, so that none is blank or continues another."""
-    content = np.frombuffer(block, np.uint8)
-    is_other = (content[:-1] == ord("\n")) & (content[1:] != ord("{"))
-    return block.startswith(b"{") and not is_other.any()
 
 
 def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
