@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError
 from sleeper.datafiles.sources.files import SourceFormat, source_format
+from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.parquet import UNREADABLE
 from sleeper.datafiles.sources.text import open_text
 from sleeper.datafiles.text_values import parse_values
@@ -191,6 +192,8 @@ def _read_json_columns(file: SourceFile) -> pa.Schema:
     sample = _read_sample(file)
     if not sample.strip():
         return pa.schema([])
+    check_objects(line for line in sample.split(b"\n") if line.strip())
+    check_depth(sample)
     read_options = pj.ReadOptions(block_size=len(sample) + 1, use_threads=False)
     found = pj.read_json(io.BytesIO(sample), read_options=read_options).schema
     # Arrow takes text for a time if all of it is one.

@@ -22,6 +22,7 @@ import pyarrow.json as pj
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
+from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.schema.model import (
@@ -61,6 +62,7 @@ def parse_lines(
     if any(isinstance(f.type, MapType) for f in fields):
         content = b"".join(_with_maps_as_pairs(row, fields) for row in rows)
     else:
+        check_objects(rows)
         ended = (row if row.endswith(b"\n") else row + b"\n" for row in rows)
         content = _with_bare_constants(b"".join(ended), fields)
     kinds = {f.name: _json_type(f.type) for f in fields}
@@ -148,6 +150,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _read(content: bytes, kinds: dict[str, pa.DataType], rows: int, ignores_extra: bool) -> Columns:
+    check_depth(content)
     table = pj.read_json(
         io.BytesIO(content),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
