@@ -83,3 +83,13 @@ def test_byte_order_marks_may_precede_objects() -> None:
     check_objects([b'\xef\xbb\xbf{"id": 1}', b' \t{"id": 2}'])
     with pytest.raises(ValueError, match="not an object"):
         check_objects([b'{"id": 1}', b'\xef\xbb\xbf"id"'])
+
+
+@pytest.mark.parametrize("number", ["1.5", "1e2", "-0.0", "1e400"])
+@pytest.mark.parametrize("name", ["text", "data", "price", "tags"])
+def test_numbers_are_not_text_in_tables_with_maps(tmp_path: Path, name: str, number: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    value = f"[{number}]" if name == "tags" else number
+    path.write_text(f'{{"id": 1, "{name}": {value}, "props": {{}}}}\n')
+    with pytest.raises(InvalidRequestError, match=f"row 1: field '{name}'"):
+        list(read_json_lines(path, RowChecker(WITH_MAPS, "rows", None)))

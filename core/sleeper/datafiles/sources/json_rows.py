@@ -317,9 +317,12 @@ def _arrow_json(value: Any, kind: FieldType) -> Any:
             return [{"key": k, "value": _arrow_json(v, value_type)} for k, v in value]
         case ListType(element) if isinstance(value, list) and not isinstance(value, _Members):
             return [_arrow_json(each, element) for each in value]
-        case _ if kind in _FLOATS and isinstance(value, Decimal):
+        case DecimalType():
+            return dict(value) if isinstance(value, _Members) else value
+        case _ if isinstance(value, Decimal):
             number = float(value)
-            return value if math.isinf(number) else number
+            # Arrow reads the digits as infinite, but accepts no number as text.
+            return value if kind in _FLOATS and math.isinf(number) else number
         case _ if kind in _FLOATS and isinstance(value, str):
             return _CONSTANTS.get(value, value)
         case _:
