@@ -62,7 +62,7 @@ def test_hazards_have_no_schema(tmp_path: Path, name: str) -> None:
 def test_long_lines_that_are_not_deep_are_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     tags = ['"%s"' % ("[" * 60_000), *['"\\"[{"'] * 30_000]
-    path.write_text('{"id": 1, "tags": [%s]}\n{"id": 2}\n' % ", ".join(tags))
+    path.write_text(f'{{"id": 1, "tags": [{", ".join(tags)}]}}\n{{"id": 2}}\n')
     (batch,) = read_json_lines(path, RowChecker(FLAT, "rows", None))
     assert batch.column("id").to_pylist() == [1, 2]
     assert len(batch.column("tags")[0]) == len(tags)

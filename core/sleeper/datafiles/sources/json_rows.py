@@ -22,8 +22,8 @@ import pyarrow.json as pj
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
-from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
+from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.schema.model import (
     DecimalType,
