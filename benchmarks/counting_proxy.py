@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+# The end of a context waits as long.
+_POLL_SECONDS = 0.02
 _NOT_FORWARDED = ("connection", "transfer-encoding", "content-length")
 
 
@@ -129,7 +131,7 @@ def counting_proxy(server: str, observer: Observer | None = None) -> Iterator[Co
     proxy = CountingProxy(observer=observer)
     server_ = _Server(server, proxy)
     proxy.endpoint = f"http://127.0.0.1:{server_.server_port}"
-    thread = threading.Thread(target=server_.serve_forever, daemon=True)
+    thread = threading.Thread(target=server_.serve_forever, args=(_POLL_SECONDS,), daemon=True)
     thread.start()
     try:
         yield proxy

@@ -146,7 +146,7 @@ def test_the_proxy_forwards_a_request_and_observes_it(tmp_path: Path) -> None:
     observed: list[Exchange] = []
     folder = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with HTTPServer(("127.0.0.1", 0), folder) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with counting_proxy(f"http://127.0.0.1:{server.server_port}", observed.append) as proxy:
             connection = HTTPConnection(urlsplit(proxy.endpoint).netloc)
             connection.request("GET", "/file?a", headers={"X-Amz-Target": "Service.Do"})
