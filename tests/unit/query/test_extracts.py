@@ -1,5 +1,6 @@
 """Reads through extracts return the rows of the files, with few requests."""
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -11,13 +12,14 @@ import obstore
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from obstore.exceptions import GenericError
 
 from sleeper.datafiles.pages import reader, remote_file
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.datafiles.pages.remote_file import RemoteFile
 from sleeper.datafiles.remote import extracts, file_end
 from sleeper.datafiles.write.file import FileSettings
-from sleeper.errors import DataError, SleeperError
+from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.partitions.region import Range, Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
@@ -327,6 +329,59 @@ def test_missing_file_restarts_the_query_and_is_then_named(
     Path(table.root.url_of(file.path)).unlink()
     with pytest.raises(SleeperError, match=file.path):
         ids(table, make_engine(tmp_path, reads_pages), keys(5))
+
+
+@pytest.mark.parametrize("numbers", [(5,), (5, 1500, 2500)], ids=["one leaf", "three leaves"])
+@pytest.mark.parametrize("damage", ["cut", "zeros", "missing"])
+def test_a_file_damaged_after_its_index_was_read_is_named(
+    table: DataTable, tmp_path: Path, damage: str, numbers: tuple[int, ...]
+) -> None:
+    leaves = DataTable(tmp_path / "split", LONG, [1000, 2000])
+    leaves.root = table.root
+    file = leaves.add_rows([(n, n) for n in range(3000)])
+    assert file is not None
+    engine = make_engine(tmp_path, reads_pages=True)
+    assert ids(leaves, engine, keys(*numbers)) == [*numbers]
+    path = Path(table.root.url_of(file.path))
+    size = path.stat().st_size
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"PAR1" + bytes(size - 4 if damage == "zeros" else 100))
+    with pytest.raises(SleeperError, match=file.path):
+        ids(leaves, engine, keys(*numbers))
+
+
+@pytest.mark.parametrize("numbers", [(5,), (5, 1500, 2500)], ids=["one leaf", "three leaves"])
+def test_a_lookup_fails_while_s3_is_unavailable_and_succeeds_later(
+    table: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
+) -> None:
+    leaves = DataTable(tmp_path / "split", LONG, [1000, 2000])
+    leaves.root = table.root
+    leaves.add_rows([(n, n) for n in range(3000)])
+    engine = make_engine(tmp_path, reads_pages=True)
+    read = file_end.obstore.get_range
+    for allowed in range(6):
+        reads = iter(range(allowed))
+
+        def fail_late(*arguments: Any, left: Iterator[int] = reads, **more: Any) -> Any:
+            if next(left, None) is None:
+                raise GenericError("the connection was reset")
+            return read(*arguments, **more)
+
+        monkeypatch.setattr(file_end.obstore, "get_range", fail_late)
+        with contextlib.suppress(UnavailableError):
+            assert ids(leaves, engine, keys(*numbers)) == [*numbers]
+            assert allowed > 0
+    monkeypatch.setattr(file_end.obstore, "get_range", read)
+    assert ids(leaves, engine, keys(*numbers)) == [*numbers]
+
+
+def test_the_first_lookup_of_a_file_takes_three_requests(table: DataTable, tmp_path: Path) -> None:
+    table.add_rows([(n, n) for n in range(5_000)])
+    assert ids(table, make_engine(tmp_path, reads_pages=True), keys(16)) == [16]
+    # The filter, the end, and the pages.
+    assert requests(table) == 3
 
 
 @settings(max_examples=examples(30), deadline=None)
