@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -12,14 +13,23 @@ from pathlib import Path
 
 from tests.folders import VARIABLE as FOLDERS_VARIABLE
 
+# Below the ports that Linux gives to outgoing connections, one of which could otherwise take a port
+# before its server does.
+_PORTS = range(10_000, 32_000)
+_random = random.SystemRandom()
+
 
 def free_ports(count: int) -> list[int]:
     """Returns free ports of the loopback interface."""
+    ports: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
+        while len(ports) < count:
+            port = _random.choice(_PORTS)
+            entry = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                entry.bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
 
 
 def find_program(name: str, folders: Iterable[Path]) -> str | None:

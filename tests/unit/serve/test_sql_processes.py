@@ -40,7 +40,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 @pytest.fixture(scope="module")
 def processes(instance: Instance) -> Iterator[SqlProcesses]:
-    sql_processes = SqlProcesses(instance.where, 700 * _MIB)
+    sql_processes = SqlProcesses(instance.where, 400 * _MIB)
     yield sql_processes
     sql_processes.close()
     assert children() == []
