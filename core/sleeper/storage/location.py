@@ -93,9 +93,13 @@ class DataRoot:
         is reserved, and the caller makes the file durable.
         """
         if not isinstance(self.store, S3Store):
-            with self.sink(path):
-                pass  # reserves the name
-            yield Path(self.url_of(path))
+            target = Path(self.url_of(path))
+            make_folder(target.parent)
+            try:
+                target.open("xb").close()
+            except OSError as error:
+                raise UnavailableError(f"cannot write {target}: {error}") from error
+            yield target
             return
         file = folder / f"upload-{uuid.uuid4().hex}"
         try:
