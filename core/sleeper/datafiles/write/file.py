@@ -27,7 +27,7 @@ from sleeper.storage.location import DataRoot
 ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 _ROW_GROUP_ROWS_MIN = 10_000
 # Fewer rows take Arrow's writer less time than a plan of the engine.
-_ENGINE_ROWS_MIN = 20_000
+_ENGINE_ROWS_MIN = 8_000
 # The rows that the engine writes are in memory. Files of more rows have larger pages, because the
 # time of Arrow's writer follows from the number of pages.
 KEPT_BYTES_MAX = 64 * 1024 * 1024
