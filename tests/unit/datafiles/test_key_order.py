@@ -21,8 +21,19 @@ kinds = st.sampled_from([pa.string_view(), pa.string(), pa.binary_view(), pa.bin
 SCHEMA = Schema((Field("key", PrimitiveType.STRING),), (), ())
 
 
+def make_keys(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Returns an array as the engine makes it: views of short values have no further buffer."""
+    array = pa.array(values, kind)
+    is_view = kind in (pa.string_view(), pa.binary_view())
+    if is_view and all(len(v.encode() if isinstance(v, str) else v) <= 12 for v in values):
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2])
+    return array
+
+
 @example([("a", 1), ("a", 0)], False, pa.string_view(), 0)
 @example([("a", 0), ("a\0", 0)], False, pa.string_view(), 0)
+@example([("zzzza", 0), ("abcdb", 0)], False, pa.string_view(), 0)
+@example([("abcdefghb", 0), ("abcdefgha", 0)], False, pa.string_view(), 0)
 @given(rows_strategy, st.booleans(), kinds, st.integers(0, 2))
 def test_keys_ascend_as_their_sorted_rows(
     rows: list[tuple[str, int]], are_sorted: bool, kind: pa.DataType, skipped: int
@@ -32,7 +43,7 @@ def test_keys_ascend_as_their_sorted_rows(
     by_bytes = sorted(by_bytes) if are_sorted else by_bytes
     is_text = kind in (pa.string_view(), pa.string())
     values = [v.decode() if is_text else v for v, _ in by_bytes]
-    keys = [pa.array(values, kind).slice(skipped), pa.array([n for _, n in by_bytes][skipped:])]
+    keys = [make_keys(values, kind).slice(skipped), pa.array([n for _, n in by_bytes][skipped:])]
     expected = by_bytes[skipped:]
     assert is_ascending(keys) == (expected == sorted(expected))
     assert is_ascending(keys[:1]) == ([v for v, _ in expected] == sorted(v for v, _ in expected))

@@ -289,8 +289,7 @@ def is_ascending(keys: Sequence[pa.Array]) -> bool:
     return True
 
 
-_VIEW_WORDS = 2
-_HALF_WORD = np.uint64(32)
+_VIEW_BYTES = 16
 
 
 def _increases(key: pa.Array) -> bool:
@@ -301,17 +300,22 @@ def _increases(key: pa.Array) -> bool:
     """
     if not has_short_views(key) or key.null_count:
         return False
-    words = np.frombuffer(key.buffers()[1], "<u8").reshape(-1, _VIEW_WORDS)
-    words = words[key.offset : key.offset + len(key)]
     # A view has the length in 4 bytes and then up to 12 bytes of the value, padded with zeros.
-    start = ((words[:, 0] >> _HALF_WORD) | (words[:, 1] << _HALF_WORD)).byteswap()
+    start = _big_endian_words(key, 4)
     exceeds = start[1:] > start[:-1]
     if exceeds.all():
         return True
     ties = np.flatnonzero(~exceeds)
-    end = words[:, 1].byteswap()
+    end = _big_endian_words(key, 8)
     is_tie = start[ties + 1] == start[ties]
     return bool((is_tie & (end[ties + 1] > end[ties])).all())
+
+
+def _big_endian_words(key: pa.Array, place: int) -> np.ndarray:
+    """Returns the 8 bytes at a place of each view as a number."""
+    first = key.offset * _VIEW_BYTES + place
+    words = np.ndarray((len(key),), ">u8", key.buffers()[1], first, (_VIEW_BYTES,))
+    return words.astype("<u8")
 
 
 def _adjacent(key: pa.Array) -> tuple[pa.Array, pa.Array]:
