@@ -18,6 +18,7 @@ NAMES = (
     "ingest",
     "layout",
     "ingest-text",
+    "start-up",
     "compaction",
     "compaction-peers",
     "aggregation",
