@@ -19,7 +19,7 @@ from tests.system.adjunct_processes import STAGES, STORE, check_version
 
 pytestmark = pytest.mark.slow
 
-VERSIONS = 10
+VERSIONS = 6
 
 
 def publish(folder: Path, version: int, rows: int | None = None) -> None:
