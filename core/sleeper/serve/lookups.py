@@ -91,23 +91,30 @@ class LookupRuns:
         return answer
 
     async def _run(self, access: TableAccess, waiting: _Waiting) -> None:
-        while waiting.lookups:
-            answers: Sequence[Answer]
-            try:
-                async with self._slots.acquire():
-                    # Also those that arrived while this run waited for the slot.
-                    batch = self._take(waiting)
-                    work = partial(self._answer, access, [lookup for lookup, _ in batch])
-                    answers = await self._slots.run(work) if batch else ()
-            except UnavailableError as error:
+        try:
+            while waiting.lookups:
+                await self._answer_next(access, waiting)
+        finally:
+            waiting.running -= 1
+            if not waiting.running:
+                self._waiting.pop(access, None)
+
+    async def _answer_next(self, access: TableAccess, waiting: _Waiting) -> None:
+        batch: list[tuple[Lookup, asyncio.Future[Answer]]] = []
+        answers: Sequence[Answer]
+        try:
+            async with self._slots.acquire():
+                # Also those that arrived while this run waited for the slot.
                 batch = self._take(waiting)
-                answers = [error] * len(batch)
-            for (_, answered), answer in zip(batch, answers, strict=True):
-                if not answered.done():
-                    answered.set_result(answer)
-        waiting.running -= 1
-        if not waiting.running:
-            self._waiting.pop(access, None)
+                work = partial(self._answer, access, [lookup for lookup, _ in batch])
+                answers = await self._slots.run(work) if batch else ()
+        except Exception as error:
+            # An error of the batch, or there was no slot for those that wait.
+            batch = batch or self._take(waiting)
+            answers = [error] * len(batch)
+        for (_, answered), answer in zip(batch, answers, strict=True):
+            if not answered.done():
+                answered.set_result(answer)
 
     def _take(self, waiting: _Waiting) -> list[tuple[Lookup, asyncio.Future[Answer]]]:
         batch = waiting.lookups[:_LOOKUPS_PER_RUN_MAX]

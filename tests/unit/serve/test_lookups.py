@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
+from sleeper.errors import UnavailableError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.serve import lookups
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_application, make_server_application
-from sleeper.serve.service import ServerLimits
+from sleeper.serve.service import QuerySlots, ServerLimits
 
 _SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -171,6 +172,30 @@ def test_an_error_of_the_shared_query_is_not_a_response(
     assert [(status, json.loads(body.split(b"\n")[0])["k"]) for status, _, body in answers] == [
         (200, n) for n in range(5)
     ]
+
+
+def test_a_run_that_fails_leaves_no_request_without_response(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = QuerySlots.run
+    failures = iter([UnavailableError("no thread"), RuntimeError("no thread")] * 2)
+
+    async def fail_first(slots: QuerySlots, work: Callable[[], Any]) -> Any:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        return await original(slots, work)
+
+    monkeypatch.setattr(QuerySlots, "run", fail_first)
+
+    async def together(client: httpx.AsyncClient) -> Sequence[Response]:
+        tries = []
+        for _ in range(6):
+            tries += await asyncio.gather(*(post(client, "t", {"keys": [1]}) for _ in range(3)))
+        return tries
+
+    application = make_server_application(instance, ServerLimits())
+    assert {status for status, _, _ in run(application, together)} == {200, 500, 503}
 
 
 def test_too_many_requests_are_refused(instance: Instance) -> None:
