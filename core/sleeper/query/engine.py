@@ -128,7 +128,10 @@ class QueryEngine:
         )
         self.verified = VerifiedFiles()
         self.pages = PageReader(
-            self._footer_cache_bytes, settings.engine.memory_bytes, settings.engine.threads
+            self._footer_cache_bytes,
+            settings.engine.memory_bytes,
+            settings.engine.threads,
+            settings.engine.merge_files_max,
         )
         self.key_files = KeyFileCache(settings.engine.key_cache_bytes)
 

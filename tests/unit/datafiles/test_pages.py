@@ -60,6 +60,26 @@ def read(
     return None if filled is None else merge_rows(filled)
 
 
+def test_many_local_files_are_left_to_the_engine(folder: Path, file: DataFile) -> None:
+    each = MergeInput(str(folder / file.path), (key_region(SCHEMA, (keys_of(1),)),))
+    for count, is_filled in ((3, True), (4, False)):
+        reader = PageReader(10**6, 10**9, 1, files_max=3)
+        request = MergeRequest(SCHEMA, (each,) * count)
+        filled = reader.fill(DataRoot(folder), request, [file] * count)
+        assert (filled is not None) is is_filled
+
+
+@pytest.mark.parametrize("error", [IndexError, ValueError, OverflowError, RecursionError])
+def test_pages_that_cannot_be_decoded_are_left_to_the_engine(
+    folder: Path, file: DataFile, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sleeper.datafiles.pages.read.decode_rows", fail)
+    assert read(folder, file, [key_region(SCHEMA, (keys_of(1),))]) is None
+
+
 def test_a_key_costs_a_page_of_each_column(
     folder: Path, file: DataFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,10 @@ def select_regions(file: FilePages, keys: Sequence[Field], regions: Sequence[Reg
 
     UnknownLayoutError if only the engine can read the file.
     """
-    return select_pages(file, [_one_leaf(file, field.name) for field in keys], regions)
+    leaves = [_one_leaf(file, field.name) for field in keys]
+    if leaves[0] != 0:
+        raise UnknownLayoutError("the first column is not the first row key")
+    return select_pages(file, leaves, regions)
 
 
 def read_selection(

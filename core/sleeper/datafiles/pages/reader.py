@@ -40,6 +40,8 @@ _END_SHARE = 64
 _REQUEST_THREADS = 8
 _LEAVES_AHEAD = 4
 _ENTRY_BYTES = 500
+# What the decoding of damaged pages and footers may raise. The engine then reports the damage.
+_DAMAGE_ERRORS = (ValueError, IndexError, OverflowError, RecursionError)
 # Threads take longer to start than to read fewer regions.
 _REGIONS_PER_THREAD = 16
 
@@ -74,9 +76,15 @@ class _Opened:
 
 
 class PageReader:
-    """Reads rows of data files. Safe for threads; a process keeps one."""
+    """Reads rows of data files. Safe for threads; a process keeps one.
 
-    def __init__(self, cache_bytes: int, memory_bytes: int, threads: int) -> None:
+    A read of local files opens at most `files_max` at once. More are left to the engine.
+    """
+
+    def __init__(
+        self, cache_bytes: int, memory_bytes: int, threads: int, files_max: int = 64
+    ) -> None:
+        self._files_max = files_max
         self._files = BoundedCache[FilePages | None](cache_bytes, _kept_bytes)
         self._bytes_max = min(_BYTES_MAX, memory_bytes // _MEMORY_SHARE)
         self._threads = ThreadPoolExecutor(threads, "pages") if threads > 1 else None
@@ -99,6 +107,8 @@ class PageReader:
             return None
         if sum(map(_rows_min, request.inputs, files)) > _ROWS_MAX:
             return None
+        if not root.buckets and len(files) > self._files_max:
+            return None
         reads = [
             _Read(file, stored_fields(request, each), each.regions, needed_names(request, each))
             for each, file in zip(request.inputs, files, strict=True)
@@ -114,8 +124,8 @@ class PageReader:
                 if root.buckets:
                     opened = self._map(_fetch, opened)
                 tables = self._read_all(opened)
-        except (UnknownLayoutError, DataError) as error:
-            logger.debug("the engine reads files: %s", error)
+        except (UnknownLayoutError, DataError, *_DAMAGE_ERRORS) as error:
+            logger.debug("the engine reads files: %r", error)
             return None
         pairs = zip(request.inputs, tables, strict=True)
         return replace(request, inputs=tuple(replace(each, rows=rows) for each, rows in pairs))
