@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.datafiles.sources.parquet import count_rows
+from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("id", PrimitiveType.LONG),), (), (Field("text", PrimitiveType.STRING),))
 MEMORY_BYTES = 128 * 1024**2
@@ -33,12 +35,27 @@ def stage(folder: Path, rows: int, text: str) -> UnsortedRows:
 def test_batches_have_fewer_rows_if_rows_are_wide(
     tmp_path: Path, text: str, memory_bytes: int, low: int, high: int
 ) -> None:
-    assert low <= stage(tmp_path, 100, text).batch_rows(memory_bytes) <= high
+    settings = EngineSettings(tmp_path, memory_bytes=memory_bytes)
+    assert low <= stage(tmp_path, 100, text).batch_rows(settings) <= high
+
+
+def test_batches_have_fewer_rows_if_rows_are_wide_only_in_memory(tmp_path: Path) -> None:
+    schema = Schema(SCHEMA.row_keys, (), (Field("list", ListType(PrimitiveType.DOUBLE)),))
+    lists = [[float(n % 8) for n in range(100)]] * 2000
+    table = pa.table({"id": list(range(2000)), "list": lists}, arrow_schema(schema))
+    pq.write_table(table, tmp_path / "in.parquet")
+    unsorted = UnsortedRows(schema, tmp_path)
+    rows, size = count_rows(pq.ParquetFile(tmp_path / "in.parquet"))
+    unsorted.add_file(str(tmp_path / "in.parquet"), table.schema, rows, size)
+    assert size < 100 * rows
+    settings = EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)
+    assert 1200 <= unsorted.batch_rows(settings) <= 1310
 
 
 def test_sorted_batches_have_that_many_rows(tmp_path: Path) -> None:
     unsorted = stage(tmp_path, 50_000, "a")
-    batches = list(sort(unsorted, EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)))
-    assert max(batch.num_rows for batch in batches) == unsorted.batch_rows(MEMORY_BYTES)
+    settings = EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)
+    batches = list(sort(unsorted, settings))
+    assert max(batch.num_rows for batch in batches) == unsorted.batch_rows(settings)
     ids = [value for batch in batches for value in batch.column("id").to_pylist()]
     assert ids == list(range(1, 50_001))

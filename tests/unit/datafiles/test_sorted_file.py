@@ -128,6 +128,19 @@ def test_file_has_the_rows_and_facts_of_a_file_written_in_steps(
         assert content[0] == content[1]
 
 
+def test_files_without_rows_are_not_the_sample(tmp_path: Path) -> None:
+    table = make_table([("a", n, n, b"x", None) for n in range(100)])
+    unsorted = UnsortedRows(SCHEMA, tmp_path)
+    for number, rows in enumerate((0, 100, 0)):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table.slice(0, rows), path)
+        unsorted.add_file(str(path), table.schema, rows, table.nbytes)
+    # Every second file is sampled.
+    written = write_sorted_file(unsorted, engine(tmp_path), target(tmp_path / "out"))
+    assert written is not None
+    assert written.file.rows == 100
+
+
 def test_leaves_that_are_cut_on_a_later_field_have_their_rows(tmp_path: Path) -> None:
     (root,) = tree_from_split_points(SCHEMA, [])
     halves = split_region(root.region, 1, 0)

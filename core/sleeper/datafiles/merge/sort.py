@@ -36,6 +36,9 @@ _BATCH_ROWS_MIN = 1024
 _BATCHES_IN_MEMORY = 128
 # A view of text. Encoded files can be smaller than this.
 _FIELD_BYTES_MIN = 16
+_SAMPLED_FILES = 3
+_SAMPLED_ROWS = 32_768
+_SAMPLED_BYTES = 16 * 1024**2
 
 
 @dataclass(slots=True)
@@ -94,9 +97,16 @@ class UnsortedRows:
         except OSError as error:
             raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
 
-    def batch_rows(self, memory_bytes: int) -> int:
+    def batch_rows(self, settings: EngineSettings) -> int:
         """Returns the number of rows of the engine's batches, many of which fit into memory."""
-        return _batch_rows(self.schema, self.rows, self.bytes, memory_bytes)
+        # Encoded rows, such as lists of few different values, may be far smaller than in memory.
+        first = [files[0] for files in self.groups()][:_SAMPLED_FILES]
+        decoded = itertools.chain.from_iterable(
+            _first_rows(file, self.schema, settings, _BATCH_ROWS_MIN) for file in first
+        )
+        row_bytes = max((batch.nbytes / batch.num_rows for batch in decoded), default=0)
+        size = max(self.bytes, int(row_bytes * self.rows))
+        return _batch_rows(self.schema, self.rows, size, settings.memory_bytes)
 
     def check_sorted(self, rows: int) -> None:
         """Raises DataError unless this is the number of rows."""
@@ -159,7 +169,7 @@ def sort(
 
     Spills to disk.
     """
-    batch_rows = unsorted.batch_rows(settings.memory_bytes)
+    batch_rows = unsorted.batch_rows(settings)
     session = open_session(settings, partitions=settings.threads, batch_rows=batch_rows)
     frames = []
     for files in unsorted.groups():
@@ -186,7 +196,7 @@ def sort_frame(unsorted: UnsortedRows, settings: EngineSettings) -> DataFrame:
     Nodes above its merge keep the order, because nothing divides the rows among partitions.
     """
     (files,) = unsorted.groups()
-    batch_rows = unsorted.batch_rows(settings.memory_bytes)
+    batch_rows = unsorted.batch_rows(settings)
     session = open_session(
         settings,
         settings.threads,
@@ -202,30 +212,38 @@ def sort_frame(unsorted: UnsortedRows, settings: EngineSettings) -> DataFrame:
         return frame.sort(*key_order(unsorted.schema))
 
 
-_SAMPLED_FILES = 3
-_SAMPLED_ROWS = 32_768
-_SAMPLED_BYTES = 16 * 1024**2
-
-
 def sample_rows(unsorted: UnsortedRows, settings: EngineSettings) -> pa.Table:
     """Returns up to 100,000 rows in key order, from the starts of some files, in bounded memory.
 
     Adjacent rows are further apart than those of the sorted file.
     """
     (files,) = unsorted.groups()
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for file in files[:: -(-len(files) // _SAMPLED_FILES)]:
-        session = open_session(settings)
-        with engine_errors():
-            frame = _as_views(scan_files(session, [file]), unsorted.schema).limit(_SAMPLED_ROWS)
-        size = 0
-        for batch in stream_batches(session, frame):
-            batches.append(as_light_views(batch, view_schema(unsorted.schema)))
-            size += batches[-1].nbytes
-            if size >= _SAMPLED_BYTES:
-                break
-    plain = pa.Table.from_batches(batches).cast(arrow_schema(unsorted.schema))
+        batches += _first_rows(file, unsorted.schema, settings, _SAMPLED_ROWS)
+    for file in files:
+        # The files above may have no rows.
+        if not batches:
+            batches += _first_rows(file, unsorted.schema, settings, _SAMPLED_ROWS)
+    kind = view_schema(unsorted.schema)
+    plain = pa.Table.from_batches(batches, kind).cast(arrow_schema(unsorted.schema))
     return plain.sort_by([(f.name, "ascending") for f in unsorted.schema.keys])
+
+
+def _first_rows(
+    file: str, schema: Schema, settings: EngineSettings, rows: int
+) -> list[pa.RecordBatch]:
+    session = open_session(settings)
+    with engine_errors():
+        frame = _as_views(scan_files(session, [file]), schema).limit(rows)
+    batches, size = [], 0
+    for batch in stream_batches(session, frame):
+        if batch.num_rows:
+            batches.append(as_light_views(batch, view_schema(schema)))
+            size += batches[-1].nbytes
+        if size >= _SAMPLED_BYTES:
+            break
+    return batches
 
 
 def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:
