@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.lookups import is_lookup, lookup_group, read_together
+from sleeper.query.lookups import SharedRows, is_lookup, lookup_group, read_together
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.service import make_query_table
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 # While one run waits for a store, another one can use the processor.
 _RUNS_MAX = 2
 _LOOKUPS_PER_RUN_MAX = 256
+# Of the rows of all responses of a run, in memory. Their text may be several times as large.
+_RESPONSES_BYTES_MAX = 16 * 1024**2
 
 Answer = bytes | Exception | None
 """The body of a response, or the error of the request; `None` if the request must run alone."""
@@ -173,10 +176,17 @@ def _answer_group(
     if shared is None:
         return [None] * len(queries)
     spans = [shared.spans_of(query) for query in queries]
-    bodies = form.encode_shared(shared, spans)
-    rows_max = engine.settings.rows_max
-    if not rows_max:
-        return bodies
-    # Alone, a query of too many rows fails with the reason.
     rows = [sum(stop - start for start, stop in each) for each in spans]
+    few = _count_few(shared, rows)
+    bodies: list[bytes | None] = [*form.encode_shared(shared, spans[:few])]
+    bodies += [None] * (len(queries) - few)
+    # Alone, a query of too many rows fails with the reason.
+    rows_max = engine.settings.rows_max or max(rows)
     return [body if n <= rows_max else None for body, n in zip(bodies, rows, strict=True)]
+
+
+def _count_few(shared: SharedRows, rows: Sequence[int]) -> int:
+    """Returns how many responses may be in memory together. Others are streamed, each alone."""
+    row_bytes = shared.rows.nbytes / max(shared.rows.num_rows, 1)
+    ends = accumulate(rows)
+    return sum(1 for end in ends if end * row_bytes <= _RESPONSES_BYTES_MAX)

@@ -143,6 +143,22 @@ def test_requests_that_wait_are_one_query(
     assert len(counts) < 25
 
 
+def test_large_responses_are_not_made_together(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    async def together(client: httpx.AsyncClient) -> Sequence[Response]:
+        return await asyncio.gather(*(post(client, "t", {"keys": [2]}) for _ in range(20)))
+
+    expected = run(make_server_application(instance, ServerLimits()), together)
+    monkeypatch.setattr(lookups, "_RESPONSES_BYTES_MAX", 1000)
+    count = lookups._count_few
+    monkeypatch.setattr(lookups, "_count_few", lambda *a: made.append(count(*a)) or made[-1])
+    assert run(make_server_application(instance, ServerLimits()), together) == expected
+    assert 0 < max(made) < 18
+
+
 def test_a_client_that_disconnects_does_not_cancel_others(instance: Instance) -> None:
     async def together(client: httpx.AsyncClient) -> Sequence[Response]:
         tasks = [asyncio.ensure_future(post(client, "t", {"keys": [n]})) for n in range(6)]
