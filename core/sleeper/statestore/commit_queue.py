@@ -22,6 +22,7 @@ import os
 import select
 import socket
 import stat
+import struct
 import tempfile
 import time
 import uuid
@@ -40,6 +41,9 @@ logger = logging.getLogger(__name__)
 # More than a pipe holds. A write of at most PIPE_BUF bytes is atomic.
 _PIPE_BYTES_MAX = 1024**2
 _ANSWER_BYTES_MAX = 256 * 1024
+# The sender's process, user and group.
+_CREDENTIALS = "3i"
+_CREDENTIALS_SPACE = socket.CMSG_SPACE(struct.calcsize(_CREDENTIALS))
 
 Lines = Sequence[str]
 
@@ -94,21 +98,22 @@ class CommitQueue:
 
     def receive(self, letter_id: str, seconds: float) -> Answer | None:
         """Returns the answer to a letter, None if there is none within the time."""
+        if self._socket is None:
+            return None
         end = time.monotonic() + seconds
-        inbox = self._open_socket()
-        while (left := end - time.monotonic()) > 0:
-            inbox.settimeout(left)
+        while True:
+            # With a timeout of 0 it does not wait.
+            self._socket.settimeout(max(end - time.monotonic(), 0))
             try:
-                message = inbox.recv(_ANSWER_BYTES_MAX)
-            except TimeoutError:
+                message, details, _, _ = self._socket.recvmsg(_ANSWER_BYTES_MAX, _CREDENTIALS_SPACE)
+            except (TimeoutError, BlockingIOError):
                 return None
-            answer = _parse_answer(message, letter_id)
+            answer = _parse_answer(message, letter_id) if _is_own_user(details) else None
             if answer is not None:
                 return answer
-        return None
 
     def take(self) -> list[Letter]:
-        """Takes all letters out of the pipe, except for this process's own and overdue ones."""
+        """Takes all letters out of the pipe. Drops this process's own and overdue ones."""
         try:
             content = os.read(self._open_pipe(), _PIPE_BYTES_MAX)
         except OSError:  # empty, or no pipe
@@ -143,10 +148,13 @@ class CommitQueue:
     def close(self) -> None:
         """Closes pipe and socket, and removes the pipe. Later uses open them again."""
         if self._pipe is not None:
+            # Letters of others stay for the next leader.
+            is_empty = not _is_readable(self._pipe)
             os.close(self._pipe)
             self._pipe = None
             with suppress(OSError):  # another process has removed it
-                os.unlink(self._find_path())
+                if is_empty:
+                    os.unlink(self._find_path())
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -163,12 +171,21 @@ class CommitQueue:
         if self._pipe is None:
             path = self._find_path()
             if creates:
-                with suppress(FileExistsError):
-                    os.mkfifo(path, 0o600)
+                self._make_pipe(path)
             elif not os.access(path, os.F_OK):
                 raise FileNotFoundError(path)
             self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
         return self._pipe
+
+    def _make_pipe(self, path: str) -> None:
+        try:
+            os.mkfifo(path, 0o600)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            # The folder was removed, so the next call makes it again.
+            self._path = None
+            raise
 
     def _find_path(self) -> str:
         """Returns the path of the pipe. OSError if the user can have none."""
@@ -183,11 +200,30 @@ class CommitQueue:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 opened.bind(f"\0{self._address}")
+                # The kernel tells who sent a message, because every user may send to the name.
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             except OSError:
                 opened.close()
                 raise
             self._socket = opened
         return self._socket
+
+
+def _is_readable(pipe: int) -> bool:
+    """Returns whether a pipe has content, or its state cannot be known."""
+    try:
+        return bool(select.select([pipe], [], [], 0)[0])
+    except (OSError, ValueError):  # a descriptor of 1024 or more
+        return True
+
+
+def _is_own_user(details: Sequence[tuple[int, int, bytes]]) -> bool:
+    """Returns whether a message comes from a process of this user."""
+    for level, kind, content in details:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            _, user, _ = struct.unpack(_CREDENTIALS, content[: struct.calcsize(_CREDENTIALS)])
+            return bool(user == os.getuid())
+    return False
 
 
 def _make_folder() -> Path:
@@ -207,7 +243,7 @@ def _parse_letter(message: bytes) -> Letter | None:
         sender, letter_id, until, requests = json.loads(message)
         parsed = tuple((bool(together), tuple(lines)) for together, lines in requests)
         return Letter(sender, letter_id, until, parsed)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         logger.warning("commit of another process cannot be read: %r", error)
         return None
 
@@ -221,6 +257,6 @@ def _parse_answer(message: bytes, letter_id: str) -> Answer | None:
         if isinstance(content, str):
             return Returned(content)
         return [[Outcome(Status(s), n, reason) for s, n, reason in each] for each in content]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         logger.warning("answer of another process cannot be read: %r", error)
         return None

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.statestore.commit_queue import CommitQueue, Letter, Returned
+from sleeper.statestore.commit_queue import Answer, CommitQueue, Letter, Returned
 from sleeper.statestore.database import Database
 from sleeper.statestore.entry_commit import CommitRequest, EntryCommitter, fail_rest
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.transactions.codec import EncodedTransaction, decode_line
-from sleeper.statestore.transactions.transaction import Outcome
+from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.statestore.write_lock import LOCK_SECONDS_MAX, locked_too_long
 
 _TRANSACTIONS_PER_ENTRY_MAX = 1_000
@@ -104,25 +104,27 @@ class _LeaderOrSender:
         requests = [(each.together, [t.line for t in each.transactions]) for each in group]
         # A repeated letter has the same id, so that an answer to the first one counts too.
         letter_id = uuid.uuid4().hex
-        is_sent = False
+        is_sent = is_repeated = False
         start = sent = time.monotonic()
         while (now := time.monotonic()) < start + LOCK_SECONDS_MAX:
-            if self._lead_if_free(group):
+            if self._lead_if_free(group, letter_id):
                 return
             if not is_sent or now > sent + _LETTER_SECONDS:
+                is_repeated = sent > start
                 if not self._queue.send(letter_id, requests):
                     break
                 is_sent, sent = True, now
                 # The leader may have stopped before the letter was in the pipe.
                 continue
             answer = self._queue.receive(letter_id, _ANSWER_SECONDS)
-            if answer is Returned.ALONE:
+            if answer is Returned.ALONE or (is_repeated and _is_refused(answer)):
+                # A copy of a refused request could be applied later. Under the lock, the copies
+                # are dropped, and the outcome is final.
                 break
             if answer is Returned.AGAIN:
                 is_sent = False
             elif answer is not None:
-                for request, outcomes in zip(group, answer, strict=True):
-                    request.settle(outcomes)
+                _settle(group, answer)
                 return
         else:
             raise locked_too_long(self._database.path)
@@ -130,10 +132,15 @@ class _LeaderOrSender:
             self._lead(group)
         self._return_letters()
 
-    def _lead_if_free(self, group: Sequence[CommitRequest]) -> bool:
+    def _lead_if_free(self, group: Sequence[CommitRequest], letter_id: str) -> bool:
         with self._database.try_locking() as is_leader:
             if not is_leader:
                 return False
+            # The last leader may have answered before it released the lock.
+            answer = self._queue.receive(letter_id, 0)
+            if isinstance(answer, list) and not _is_refused(answer):
+                _settle(group, answer)
+                group = ()
             self._lead(group)
         self._return_letters()
         return True
@@ -172,6 +179,17 @@ class _LeaderOrSender:
                     self._queue.answer(letter, [request.outcomes for request in sent])
                 else:
                     self._queue.answer(letter, Returned.ALONE)
+
+
+def _settle(group: Sequence[CommitRequest], answer: Sequence[list[Outcome]]) -> None:
+    for request, outcomes in zip(group, answer, strict=True):
+        request.settle(outcomes)
+
+
+def _is_refused(answer: Answer | None) -> bool:
+    return isinstance(answer, list) and any(
+        outcome.status is Status.REFUSED for outcomes in answer for outcome in outcomes
+    )
 
 
 def _decode_letter(letter: Letter) -> list[CommitRequest]:

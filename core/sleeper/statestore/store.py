@@ -126,6 +126,9 @@ class StateStore:
     def newest_number(self) -> int:
         """Returns the number of the newest transaction of the log, to which the copy is brought."""
         head, number = self._log.head(), self._number()
+        if number > head:
+            # A commit came between the two reads.
+            head = self._log.head()
         if number == head:
             return number
         self._with_snapshot_fallback(self._catch_up)

@@ -77,7 +77,7 @@ def locked_too_long(path: Path) -> UnavailableError:
     """Returns the error of a wait that was too long."""
     return UnavailableError(
         f"{path} is locked by another process for more than {LOCK_SECONDS_MAX:.0f} s (expected: "
-        "much less than a second; is the process stopped?)"
+        "much less than a second; is the process stopped, or does it purge the table?)"
     )
 
 

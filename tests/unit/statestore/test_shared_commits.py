@@ -3,9 +3,12 @@
 Stores with databases of their own take turns at the lock as processes do.
 """
 
+import json
 import os
 import select
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,7 +23,7 @@ import pytest
 from sleeper.errors import DataError, UnavailableError
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore import commit_queue, group_commit, write_lock
-from sleeper.statestore.commit_queue import CommitQueue, Returned
+from sleeper.statestore.commit_queue import CommitQueue, Letter, Returned
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -240,6 +243,58 @@ def test_an_answer_to_a_repeated_letter_counts(
         wait_until(lambda: senders._sent > 1)
         observer.answer(letter, [[Outcome(APPLIED, 7)]])
         assert sent.result(30) == [Outcome(APPLIED, 7)]
+
+
+def test_a_refusal_of_a_repeated_letter_is_found_again_under_the_lock(
+    table: StateTable,
+    senders: Senders,
+    observer: CommitQueue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later copy in the pipe could be applied, although the first was refused."""
+    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.05)
+    with leading(table.store):
+        sent = senders.commit(table.ingest_job("sent"))
+        (letter,) = observer.take()
+        wait_until(lambda: senders._sent > 1)
+        observer.answer(letter, [[Outcome(REFUSED, None, "because")]])
+    assert sent.result(30) == [Outcome(APPLIED, 2)]
+    check_numbers(table, 1)
+
+
+def test_an_answer_that_came_before_the_lock_was_free_counts(
+    table: StateTable,
+    senders: Senders,
+    observer: CommitQueue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receive = CommitQueue.receive
+
+    def receive_late(queue: CommitQueue, letter_id: str, seconds: float) -> Any:
+        return None if seconds else receive(queue, letter_id, 0)
+
+    monkeypatch.setattr(CommitQueue, "receive", receive_late)
+    with leading(table.store):
+        sent = senders.commit(table.ingest_job("sent"))
+        (letter,) = observer.take()
+        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+    assert sent.result(30) == [Outcome(APPLIED, 7)]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_answers_of_other_users_are_ignored(observer: CommitQueue) -> None:
+    observer.send("letter", [])
+    answer = ["letter", [[[APPLIED.value, 7, ""]]]]
+    program = (
+        "import os, socket, sys; os.setuid(65534);"
+        "out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
+        "[out.sendto(each.encode(), chr(0) + sys.argv[1]) for each in sys.argv[2:]]"
+    )
+    words = [sys.executable, "-c", program, observer._address, json.dumps(answer), "[" * 100_000]
+    subprocess.run(words, check=True)
+    assert observer.receive("letter", 0) is None
+    observer.answer(Letter(observer._address, "letter", 0, ()), [[Outcome(APPLIED, 7)]])
+    assert observer.receive("letter", 0) == [[Outcome(APPLIED, 7)]]
 
 
 def test_a_sender_commits_itself_when_the_leader_is_gone(
