@@ -14,7 +14,7 @@ import logging
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
@@ -146,7 +146,10 @@ def _commit_tables(
             finally:
                 withdraw()
 
-        return list(chain.from_iterable(_threads().map(commit, requests)))
+        commits = [_threads().submit(commit, table_id) for table_id in requests]
+        # If one fails, the others end before the batch does.
+        wait(commits)
+        return list(chain.from_iterable(each.result() for each in commits))
 
 
 def _commit_table(

@@ -26,7 +26,7 @@ from sleeper.datafiles.sidecars.checksum import (
     verify_bytes,
     verify_end,
 )
-from sleeper.errors import DataError
+from sleeper.errors import DataError, UnavailableError
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
@@ -183,19 +183,23 @@ def fetch_inputs(
 def _verifying(root: DataRoot, paths: Sequence[str]) -> Iterator[None]:
     """Verifies the ends of the files before the context, and the rest in a thread during it.
 
-    If the context fails, a damaged file is the error, because it may be the cause.
+    If the context fails, a damaged file is the error, because it may be the cause, unless a
+    service or the disk failed. Then only the file that is being read is verified.
     """
     late = [path for path in paths if not _is_verified_early(root, path)]
     with ThreadPoolExecutor(1, "verification") as thread:
         pending = [thread.submit(verify_bytes, root, path) for path in late]
         try:
             yield
+        except UnavailableError:
+            thread.shutdown(wait=False, cancel_futures=True)
+            raise
         except Exception as error:
             for each in pending:
                 if isinstance(damage := each.exception(), DataError):
                     raise damage from error
             raise
-        except BaseException:  # an interrupt does not wait
+        except BaseException:  # an interrupt waits for one file at most
             thread.shutdown(wait=False, cancel_futures=True)
             raise
         for each in pending:
