@@ -149,7 +149,7 @@ SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION,
 
 COMPRESSION_CODEC = _inherit("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "The compression of data files. Columns that it makes less than a tenth smaller are not compressed.")
 ROW_GROUP_ROWS_MAX = _inherit("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "The maximum number of rows in a row group.")
-ROW_GROUP_BYTES = _inherit("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "The approximate maximum memory of a row group, which has at least 10,000 rows. Smaller row groups reduce the memory of merges; larger ones reduce the number of requests.")
+ROW_GROUP_BYTES = _inherit("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "The approximate maximum memory of a row group, which has about 10,000 rows at least. Smaller row groups reduce the memory of merges; larger ones reduce the number of requests.")
 PAGE_SIZE_BYTES = _inherit("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "The maximum size of a data page, in bytes.")
 LAYOUT = _inherit("parquet.layout", choice(ParquetLayout), ParquetLayout.LOOKUP, Group.STORAGE, "The size of the pages of data files. lookup: at most 512 rows, so that a lookup reads few rows. scan: about sleeper.table.parquet.page.size, which programs with an Arrow reader read up to twice as fast.")
 KEY_FILTER_BITS_PER_ROW = _inherit("key.filter.bits.per.row", whole_number(0, 64), 14, Group.STORAGE, "The bits per distinct row key in the key filter of a data file. More bits avoid more file reads in lookups: with 10 bits a lookup opens 1.3 % of the files without the key, with 14 bits 0.3 %. 0: no filters.")

@@ -125,8 +125,3 @@ def list_of(kind: int, items: Sequence[bytes]) -> bytes:
     count = len(items)
     head = bytes([min(count, _LONG_LIST) << 4 | kind])
     return b"".join((head, varint(count) if count >= _LONG_LIST else b"", *items))
-
-
-def field(number_after: int, kind: int) -> bytes:
-    """Encodes the head of a field by the difference of its number to that of the field before."""
-    return bytes([number_after << 4 | kind])

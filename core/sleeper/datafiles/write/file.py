@@ -40,8 +40,8 @@ class FileSettings:
     """The layout of data files (`sleeper.table.parquet.*`, `sleeper.table.key.filter.*`).
 
     A row group has at most `row_group_rows_max` rows and about `row_group_bytes` in memory, but
-    at least 10,000 rows. A merge holds row groups of all its inputs. A page has at most
-    `page_rows_max` rows, so that the pages of all columns have the same rows, and about
+    about 10,000 rows at least. A merge holds row groups of all its inputs. A page has at most
+    `page_rows_max` rows, or 4,096 if Arrow writes it, so that the pages of all columns have the same rows, and about
     `page_bytes`. With `filter_bits_per_key` 0 there are no key filters.
     """
 
