@@ -41,8 +41,8 @@ class FileSettings:
 
     A row group has at most `row_group_rows_max` rows and about `row_group_bytes` in memory, but
     about 10,000 rows at least. A merge holds row groups of all its inputs. A page has at most
-    `page_rows_max` rows, or 4,096 if Arrow writes it, so that the pages of all columns have the same rows, and about
-    `page_bytes`. With `filter_bits_per_key` 0 there are no key filters.
+    `page_rows_max` rows, or 4,096 if Arrow writes it, so that the pages of all columns have the
+    same rows, and about `page_bytes`. With `filter_bits_per_key` 0 there are no key filters.
     """
 
     compression_codec: str = "zstd"
