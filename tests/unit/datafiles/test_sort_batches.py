@@ -39,6 +39,13 @@ def test_batches_have_fewer_rows_if_rows_are_wide(
     assert low <= stage(tmp_path, 100, text).batch_rows(settings) <= high
 
 
+def test_rows_beyond_the_memory_are_sorted_in_small_batches(tmp_path: Path) -> None:
+    unsorted = stage(tmp_path, 100, "a")
+    unsorted.rows, unsorted.bytes = 20_000_000, 20_000_000 * 40
+    assert unsorted.batch_rows(EngineSettings(tmp_path, memory_bytes=2**30)) == 8192
+    assert unsorted.batch_rows(EngineSettings(tmp_path, memory_bytes=2**32)) > 100_000
+
+
 def test_batches_have_fewer_rows_if_rows_are_wide_only_in_memory(tmp_path: Path) -> None:
     schema = Schema(SCHEMA.row_keys, (), (Field("list", ListType(PrimitiveType.DOUBLE)),))
     lists = [[float(n % 8) for n in range(100)]] * 2000

@@ -33,6 +33,7 @@ _STAGED_BYTES_MAX = 256 * 1024 * 1024
 # longest: batches of 131,072 rows sort in 0.65 of the time of batches of 8,192.
 _BATCH_ROWS_MAX = 131_072
 _BATCH_ROWS_MIN = 1024
+_SPILLED_BATCH_ROWS_MAX = 8192
 _BATCHES_IN_MEMORY = 128
 # A view of text. Encoded files can be smaller than this.
 _FIELD_BYTES_MIN = 16
@@ -126,7 +127,9 @@ class UnsortedRows:
 def _batch_rows(schema: Schema, rows: int, size: int, memory_bytes: int) -> int:
     row_bytes = max(size / max(rows, 1), _FIELD_BYTES_MIN * len(schema.fields))
     fitting = int(memory_bytes / _BATCHES_IN_MEMORY / row_bytes)
-    return min(max(fitting, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX)
+    # Rows that do not fit into memory are spilled in runs, and the merge holds batches of each.
+    most = _BATCH_ROWS_MAX if size <= memory_bytes // 4 else _SPILLED_BATCH_ROWS_MAX
+    return min(max(fitting, _BATCH_ROWS_MIN), most)
 
 
 def sort_batches(
