@@ -17,7 +17,9 @@ def test_cfn_lint_finds_nothing(
         *platforms.folder.glob("*.template.json"),
         *athena_stack.folder.glob("*Athena*.template.json"),
     ]
-    command = [*program, "--format", "parseable", "--", *templates]
+    # Many parts are the same in each instance.
+    different = {template.read_bytes(): template for template in templates}
+    command = [*program, "--format", "parseable", "--", *different.values()]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.stdout == ""
     assert process.returncode == 0

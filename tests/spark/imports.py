@@ -125,7 +125,7 @@ class Import:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.has_ended and not condition():
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def wait_for_data_files(self) -> None:
         """Waits until the import has written its first file."""

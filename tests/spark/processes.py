@@ -10,15 +10,17 @@ from typing import Self
 
 import psutil
 
+from tests.process_tree import children, descendants
+
 MIB = 1024**2
-_SECONDS_BETWEEN_LOOKS = 0.1
+# The kernel keeps the peak of a process, so that looks can only miss what its last moment adds.
+_SECONDS_BETWEEN_LOOKS = 0.25
 
 
 def family(pid: int) -> list[psutil.Process]:
     """The process and its descendants, as far as they live."""
     try:
-        parent = psutil.Process(pid)
-        return [parent, *parent.children(recursive=True)]
+        return [psutil.Process(pid), *descendants(pid)]
     except psutil.NoSuchProcess:
         return []
 
@@ -44,8 +46,7 @@ def executors(pid: int) -> list[psutil.Process]:
 def python_workers(pid: int) -> list[psutil.Process]:
     """Returns the Python workers of the driver's tasks: children of Spark's Python daemons."""
     daemons = [p for p in family(pid) if "pyspark.daemon" in read_command(p)]
-    ids = {daemon.pid for daemon in daemons}
-    return [daemon for daemon in daemons if _parent_of(daemon) in ids]
+    return [worker for daemon in daemons for worker in children(daemon.pid)]
 
 
 def read_command(process: psutil.Process) -> str:
@@ -88,10 +89,3 @@ def _peaks(process: psutil.Process) -> Iterator[int]:
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 yield int(line.split()[1]) * 1024
-
-
-def _parent_of(process: psutil.Process) -> int | None:
-    try:
-        return process.ppid()
-    except psutil.Error:
-        return None

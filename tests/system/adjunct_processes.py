@@ -7,6 +7,7 @@ stage. `read STORES FILE` checks each version that it sees until the file exists
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from sleeper.api import adjunct_store
 from sleeper.errors import UnavailableError
 
 STORE = "prices"
+# Between two checks of a reader, so that readers leave the processors to what they watch.
+PAUSE_SECONDS = 0.02
 _CALLS_BEFORE = 3
 
 
@@ -63,6 +66,7 @@ def read(stores: str, end: str) -> None:
         while True:
             is_last = Path(end).exists()
             store.refresh()
+            time.sleep(PAUSE_SECONDS)
             try:
                 seen.add(check_version(store))
             except UnavailableError:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from sleeper.instance import Instance
+from tests.process_tree import children
 from tests.wheels import make_wheel
 
 WAIT_SECONDS_MAX = 60.0
@@ -125,8 +126,8 @@ class Run:
 
     def exporters(self) -> list[psutil.Process]:
         """Returns its processes that export: at most one that is alive."""
-        children = psutil.Process(self.process.pid).children()
-        return [each for each in children if "export_worker" in " ".join(_command_line(each))]
+        found = children(self.process.pid)
+        return [each for each in found if "export_worker" in " ".join(_command_line(each))]
 
     def kill_exporter(self) -> None:
         """Kills the process that exports, as soon as there is one."""
@@ -152,7 +153,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = WAIT_SECONDS_MAX)
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not so after {seconds} s"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def _command_line(process: psutil.Process) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from sleeper.adjunct import AdjunctStore
 from sleeper.errors import UnavailableError
-from tests.system.adjunct_processes import STAGES, STORE, check_version
+from tests.system.adjunct_processes import PAUSE_SECONDS, STAGES, STORE, check_version
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_readers_see_one_version_at_a_time(tmp_path: Path) -> None:
 
         def hammer() -> None:
             try:
-                while not is_over.is_set():
+                while not is_over.wait(PAUSE_SECONDS):
                     seen.append(check_version(store))
                     assert store.get(5) is not None
             except BaseException as error:
@@ -76,7 +76,7 @@ def test_readers_see_one_version_at_a_time(tmp_path: Path) -> None:
             store.refresh()
             before = len(seen)
             while len(seen) < before + 3 and not failures:
-                is_over.wait(0.001)
+                is_over.wait(PAUSE_SECONDS)
         end.touch()
         counts = [int(reader.communicate(timeout=60)[0]) for reader in readers]
         is_over.set()

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ def run_killed(code: str, instance: Path, place: Path, is_due: Callable[[], bool
             process.kill()
             process.wait()
             return
+        time.sleep(0.002)
     assert process.returncode == 0
 
 

@@ -52,6 +52,7 @@ ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[3]], sys.argv[2])
 """
 SHAPE = """
 import sys
+import time
 from sleeper.garbage_collection.service import collect_table
 from sleeper.opening import open_instance
 from sleeper.compaction.plan import compact_table
@@ -61,6 +62,7 @@ while True:
     split_table(instance, "rows")
     compact_table(instance, "rows")
     collect_table(instance, "rows")
+    time.sleep(0.05)
 """
 
 

@@ -47,14 +47,17 @@ delete_rows(open_instance(sys.argv[1]), "rows", [Region((Range(low, high),))], s
 """
 PURGE = """
 import sys
+import time
 from sleeper.opening import open_instance
 from sleeper.purging.service import purge_table
 instance = open_instance(sys.argv[1])
 while True:
     purge_table(instance, "rows")
+    time.sleep(0.05)
 """
 SHAPE = """
 import sys
+import time
 from sleeper.compaction.plan import compact_table
 from sleeper.opening import open_instance
 from sleeper.splitting.service import split_table
@@ -62,6 +65,7 @@ instance = open_instance(sys.argv[1])
 while True:
     split_table(instance, "rows")
     compact_table(instance, "rows")
+    time.sleep(0.05)
 """
 
 
