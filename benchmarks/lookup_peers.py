@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -92,7 +93,7 @@ def ours(watch: Watch, folder: str, questions: str, threads: int) -> dict[str, A
 
     def answer(question: Question) -> pa.Table:
         if question.keys is None:
-            regions: tuple[Region, ...] = (make_range_region(SCHEMA, question.low, question.high),)
+            regions: Sequence[Region] = (make_range_region(SCHEMA, question.low, question.high),)
         else:
             regions = make_key_regions(SCHEMA, [(key,) for key in question.keys])
         return run_query(Query(regions), table, engine).read_all()

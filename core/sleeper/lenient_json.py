@@ -38,7 +38,11 @@ def _depth_exceeds(raw: Any, levels: int) -> bool:
 
 def is_unicode(text: str) -> bool:
     """Returns whether the text has no unpaired surrogate, which UTF-8 cannot encode."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def to_text(raw: Any) -> str:

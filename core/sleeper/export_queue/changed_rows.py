@@ -6,7 +6,7 @@ unless the table still has a row of it. If the queue's keys have the row key fie
 such rows is limited to the changed row keys; otherwise it reads the whole table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -111,7 +111,7 @@ def _add_delete(
 def _add_remaining(
     reader: TableReader,
     version: int,
-    regions: tuple[Region, ...] | None,
+    regions: Sequence[Region] | None,
     former: KeySet,
     keys: ChangedKeys,
 ) -> None:

@@ -14,13 +14,15 @@ from sleeper.datafiles.sidecars.key_filter import (
     KeyFilter,
     hash_key,
     hashed_key,
+    hashed_keys,
     key_filter_from_bytes,
 )
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files import FILTER_SUFFIX, DataFile
+from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
-from sleeper.schema.model import Key, Schema
+from sleeper.schema.model import Key, KeyValue, Schema
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
 
@@ -133,7 +135,9 @@ class _RegionHashes:
     def hash_keys(self, regions: Sequence[Region]) -> _RegionKeys:
         """Returns the hashes of the regions that are single keys."""
         known = self._by_regions.get(id(regions))
-        if known is None:
+        if known is None and isinstance(regions, KeyRegions):
+            known = self._by_regions[id(regions)] = (regions, self._slice_keys(regions))
+        elif known is None:
             hashed = [self._hash_once(region) for region in regions]
             are_keys = np.array([each is not None for each in hashed], np.bool_)
             keys = [each[0] for each in hashed if each is not None]
@@ -141,6 +145,14 @@ class _RegionHashes:
             entry = _RegionKeys(are_keys, HashedKeys(self._schema, keys, hashes))
             known = self._by_regions[id(regions)] = (regions, entry)
         return known[1]
+
+    def _slice_keys(self, keys: KeyRegions) -> _RegionKeys:
+        whole = keys.whole
+        if id(whole) not in self._by_regions:
+            self._by_regions[id(whole)] = (whole, _hash_all(self._schema, whole.values))
+        known = self._by_regions[id(whole)][1]
+        within = slice(keys.place, keys.place + len(keys))
+        return _RegionKeys(known.are_keys[within], known.hashed.slice(within))
 
     def has_keys(self, scan: FileScan) -> bool:
         """Returns whether any region of the scan is a single key."""
@@ -160,6 +172,11 @@ class _RegionHashes:
             return None
 
 
+def _hash_all(schema: Schema, values: Sequence[KeyValue]) -> _RegionKeys:
+    keys = [(value,) for value in values]
+    return _RegionKeys(np.ones(len(keys), np.bool_), hashed_keys(schema, keys))
+
+
 def _prune_scan(
     scan: FileScan, hashes: _RegionHashes, get_filter: GetFilter
 ) -> tuple[FileScan, ...]:
@@ -171,7 +188,12 @@ def _prune_scan(
         return (scan,)
     may_hold = np.ones(len(regions), np.bool_)
     may_hold[keys.are_keys] = key_filter.may_hold(keys.hashed)
-    kept = tuple(compress(regions, may_hold.tolist()))
+    selectors = may_hold.tolist()
+    kept: Sequence[Region] = (
+        regions.keep(selectors)
+        if isinstance(regions, KeyRegions)
+        else tuple(compress(regions, selectors))
+    )
     return (replace(scan, regions=kept),) if kept else ()
 
 

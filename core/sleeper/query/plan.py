@@ -2,12 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
+from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import (
     Range,
@@ -40,7 +41,7 @@ class FileScan:
     """
 
     file: DataFile
-    regions: tuple[Region, ...] | None
+    regions: Sequence[Region] | None
     deleted: tuple[Delete, ...] = ()
 
 
@@ -60,7 +61,7 @@ class LeafCut:
     """A leaf, the query's regions within it, and its plan with at least one scan."""
 
     leaf: Partition
-    regions: tuple[Region, ...]
+    regions: Sequence[Region]
     plan: LeafPlan
 
 
@@ -178,16 +179,18 @@ def _is_between(low: Any, value: Any, high: Any) -> bool:
 
 def cut_leaves(regions: Iterable[Region], schema: Schema, source: LeafSource) -> list[LeafCut]:
     """Returns the leaves that may contain rows of the regions, in key order."""
-    plans = [
-        LeafCut(leaf, tuple(cut), _plan_leaf(schema, leaf, cut, source))
-        for leaf, cut in _regions_by_leaf(disjoint_regions(regions), source)
-    ]
+    by_leaf = (
+        _keys_by_leaf(regions, source)
+        if isinstance(regions, KeyRegions)
+        else _regions_by_leaf(disjoint_regions(regions), source)
+    )
+    plans = [LeafCut(leaf, cut, _plan_leaf(schema, leaf, cut, source)) for leaf, cut in by_leaf]
     return [cut for cut in plans if cut.plan.scans]
 
 
 def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
     """Returns a region with all rows of the regions, by the key bounds of the leaf's files."""
-    within = hull(cut)
+    within = _hull(cut)
     return within.intersect(hull([bounds_region(schema, s.file) for s in plan.scans])) or within
 
 
@@ -213,9 +216,25 @@ def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
     return FileScan(file, None if is_whole else tuple(regions), deleted)
 
 
+def _hull(regions: Sequence[Region]) -> Region:
+    return regions.hull if isinstance(regions, KeyRegions) else hull(regions)
+
+
+def _keys_by_leaf(
+    keys: KeyRegions, source: LeafSource
+) -> Iterator[tuple[Partition, Sequence[Region]]]:
+    """Yields the leaves that contain the keys, in key order, with the keys within each."""
+    start = 0
+    while start < len(keys):
+        (leaf,) = source.leaves_overlapping(keys[start])
+        stop = keys.before(leaf.region.ranges[0].max)
+        yield leaf, keys[start:stop]
+        start = stop
+
+
 def _regions_by_leaf(
     regions: Sequence[Region], source: LeafSource
-) -> list[tuple[Partition, list[Region]]]:
+) -> list[tuple[Partition, tuple[Region, ...]]]:
     """Returns the leaves that the regions overlap, in key order, with the regions within each."""
     by_leaf: dict[PartitionId, tuple[Partition, list[Region]]] = {}
     last: Partition | None = None
@@ -229,13 +248,15 @@ def _regions_by_leaf(
             both = last.region.intersect(region)
             if both is not None:
                 by_leaf.setdefault(last.id, (last, []))[1].append(both)
-    return sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
+    ascending = sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
+    return [(leaf, tuple(cut)) for leaf, cut in ascending]
 
 
-def _plan_leaf(schema: Schema, leaf: Partition, cut: list[Region], source: LeafSource) -> LeafPlan:
+def _plan_leaf(
+    schema: Schema, leaf: Partition, regions: Sequence[Region], source: LeafSource
+) -> LeafPlan:
     scans = []
-    regions = tuple(cut)
-    within = hull(cut)
+    within = _hull(regions)
     deletes = _Deletes(source.deletes(leaf.id, within))
     for file in source.leaf_files(leaf.id, within):
         overlapping = _overlapping(regions, file)
@@ -291,7 +312,7 @@ def _without_deleted(schema: Schema, scan: FileScan, deletes: _Deletes) -> list[
     return [replace(scan, deleted=deletes.after(deleted[0]))]
 
 
-def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:
+def _overlapping(regions: Sequence[Region], file: DataFile) -> Sequence[Region]:
     """Returns the regions that overlap the file's key bounds; the same tuple if all do."""
     low, high = file.smallest_key, file.largest_key
     if len(low) > 1:

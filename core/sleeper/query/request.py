@@ -6,6 +6,7 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import make_range, region_from_json
+from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing, check_processing
 from sleeper.schema.model import (
@@ -22,14 +23,14 @@ from sleeper.statestore.version import Version
 class Query:
     """The rows in any of the regions, each once.
 
-    `regions` is `None` for the whole table; an empty tuple selects no rows. `columns` are field
+    `regions` is `None` for the whole table; none of them select no rows. `columns` are field
     names in output order, `None` for all. `version` is `None` for the newest. `processing` is
     applied after the table's own, before columns and limit. `now_ms` is the current time for
     filters; `None` is the start of the query, or the version's time if a version is given. `raw`
     omits the table's own processing.
     """
 
-    regions: tuple[Region, ...] | None = None
+    regions: Sequence[Region] | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     version: Version | None = None
@@ -40,8 +41,9 @@ class Query:
 
 def check_query(query: Query, schema: Schema) -> None:
     """Raises `InvalidRequestError` if the query does not fit the schema."""
-    for region in query.regions or ():
-        _check_region(region, schema)
+    if not _are_checked(query.regions, schema):
+        for region in query.regions or ():
+            _check_region(region, schema)
     for name in query.columns or ():
         schema.field(name)
     if query.columns is not None:
@@ -54,9 +56,15 @@ def check_query(query: Query, schema: Schema) -> None:
         raise InvalidRequestError(f"limit {query.limit} is negative")
 
 
-def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> tuple[Region, ...]:
-    """Returns a region per row key. A key is a sequence with a value per row key field."""
-    return tuple(key_region(schema, _checked_key(schema, key)) for key in keys)
+def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> Sequence[Region]:
+    """Returns a region per row key. A key is a sequence with a value per row key field.
+
+    Keys of one field are in ascending order, each once.
+    """
+    checked = (_checked_key(schema, key) for key in keys)
+    if len(schema.row_keys) == 1:
+        return KeyRegions.of(schema.row_keys[0], (value for (value,) in checked))
+    return tuple(key_region(schema, key) for key in checked)
 
 
 def make_range_region(schema: Schema, minimum: object | None, maximum: object | None) -> Region:
@@ -73,17 +81,18 @@ def select_regions(
     keys: Iterable[Sequence[object]],
     ranges: Iterable[tuple[object | None, object | None]],
     regions: Iterable[Mapping[str, Any]],
-) -> tuple[Region, ...]:
+) -> Sequence[Region]:
     """Returns the regions of keys, of ranges of the first field, and of regions as objects.
 
     Strings in an object are plain text, unless it says that they are encoded.
     """
     plain = {"stringsBase64Encoded": False}
-    return (
-        *make_key_regions(schema, keys),
+    of_keys = make_key_regions(schema, keys)
+    others = (
         *(make_range_region(schema, low, high) for low, high in ranges),
         *(region_from_json(schema, {**plain, **region}) for region in regions),
     )
+    return (*of_keys, *others) if others else of_keys
 
 
 def select_columns(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
@@ -111,6 +120,11 @@ def _checked_key(schema: Schema, key: Sequence[object]) -> tuple[KeyValue, ...]:
             f"key {key!r} has {len(key)} values (expected one per row key field: {names})"
         )
     return tuple(check_key_value(f, v) for f, v in zip(schema.row_keys, key, strict=True))
+
+
+def _are_checked(regions: Sequence[Region] | None, schema: Schema) -> bool:
+    """Returns whether the regions were made for keys of the schema."""
+    return isinstance(regions, KeyRegions) and (regions.field,) == schema.row_keys
 
 
 def _check_region(region: Region, schema: Schema) -> None:

@@ -76,7 +76,7 @@ class RowKeys:
                 self._keys, self.are_listed = {}, False
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> Sequence[Region]:
         if not self.are_listed:
             return tuple(self._bounds)
         return make_key_regions(self._schema, self._keys)

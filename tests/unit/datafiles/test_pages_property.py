@@ -22,6 +22,7 @@ from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.files import DataFile
+from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Range, Region, disjoint_regions, key_region
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
 from sleeper.schema.model import (
@@ -86,7 +87,12 @@ def value_of(field: Field) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def regions(draw: st.DrawFn, schema: Schema) -> tuple[Region, ...]:
+def regions(draw: st.DrawFn, schema: Schema) -> Sequence[Region]:
+    if len(schema.row_keys) == 1 and draw(st.booleans()):
+        field = schema.row_keys[0]
+        values = st.lists(VALUES[field.type], min_size=1, max_size=12)
+        return KeyRegions.of(field, draw(values))
+
     def one_range(field: Field) -> Range:
         values = VALUES[field.type]
         if draw(st.integers(0, 3)) == 0:

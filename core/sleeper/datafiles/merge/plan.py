@@ -75,7 +75,7 @@ class MergeInput:
     """
 
     url: str
-    regions: tuple[Region, ...] | None = None
+    regions: Sequence[Region] | None = None
     bytes: int | None = None
     deleted: DeletedRows | None = None
     schema_version: int | None = None

@@ -15,7 +15,7 @@ from sleeper.datafiles.pages.file_pages import (
     UnknownLayoutError,
 )
 from sleeper.datafiles.pages.page_bytes import StoredPage, check_size
-from sleeper.datafiles.pages.selection import Selection, find_rows, select_pages
+from sleeper.datafiles.pages.selection import Selection, find_keys, find_rows, select_pages
 from sleeper.datafiles.pages.synthetic_file import (
     StoredChunk,
     StoredRows,
@@ -74,10 +74,13 @@ def read_selection(
         table = reader.read_pages(columns, selection.pages)
     else:
         table = reader.read_rows(key_names, spans.all_rows())
-    limits = spans.places(np.array([span for _, span in selection.regions]))
-    regions = [region for region, _ in selection.regions]
     key_columns = [_whole(table.column(name)) for name in key_names]
-    found = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
+    if selection.keys:
+        found = find_keys(key_columns[0], selection.keys)
+    else:
+        limits = spans.places(np.array([span for _, span in selection.regions]))
+        regions = [region for region, _ in selection.regions]
+        found = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
     if not len(found):
         return None
     others = [name for name in names if name not in table.schema.names]

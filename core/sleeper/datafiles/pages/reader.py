@@ -201,7 +201,7 @@ class PageReader:
         return rows <= _ROWS_MAX and size <= self._bytes_max // parts
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:
-        regions = sum(len(each.selection.regions) for each in opened)
+        regions = sum(each.selection.parts for each in opened)
         if self._threads is None or len(opened) < 2 or regions < _REGIONS_PER_THREAD:
             return [_read(each) for each in opened]
         return list(self._threads.map(_read, opened))

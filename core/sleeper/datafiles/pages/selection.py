@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.pages.file_pages import FilePages
+from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Range, Region, holds_one_value
 from sleeper.schema.model import Field, KeyValue
 
@@ -29,18 +30,27 @@ _Indexes = npt.NDArray[np.int64]
 class Selection:
     """The pages of the first key field to read by row group, ascending, and each region's rows.
 
-    The pages have `rows` rows.
+    The pages have `rows` rows. Of keys of one field, `keys` are those that the pages may hold,
+    ascending, in place of regions.
     """
 
     pages: Mapping[int, _Indexes]
     regions: Sequence[tuple[Region, Span]]
     rows: int
+    keys: Sequence[KeyValue] = ()
+
+    @property
+    def parts(self) -> int:
+        """The number of regions or keys."""
+        return len(self.regions) + len(self.keys)
 
 
 def select_pages(
-    file: FilePages, key_leaves: Sequence[int], regions: Iterable[Region]
+    file: FilePages, key_leaves: Sequence[int], regions: Sequence[Region]
 ) -> Selection:
     """Returns the pages that may hold rows of the regions. `key_leaves` are those of the keys."""
+    if isinstance(regions, KeyRegions):
+        return _select_pages_of_keys(file, key_leaves[0], regions.values)
     pages: dict[int, set[int]] = defaultdict(set)
     rows: list[tuple[Region, Span]] = []
     for region in regions:
@@ -54,11 +64,43 @@ def select_pages(
         stop = file.pages(last_group, key_leaves[0]).first_rows[last[-1] + 1]
         rows.append((region, (int(start), int(stop))))
     ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
-    firsts = (
-        (file.pages(group, key_leaves[0]).first_rows, each) for group, each in ascending.items()
-    )
-    count = sum(int((first[each + 1] - first[each]).sum()) for first, each in firsts)
-    return Selection(ascending, rows, count)
+    return Selection(ascending, rows, _count_rows(file, key_leaves[0], ascending))
+
+
+def _count_rows(file: FilePages, leaf: int, pages: Mapping[int, _Indexes]) -> int:
+    firsts = ((file.pages(group, leaf).first_rows, each) for group, each in pages.items())
+    return sum(int((first[each + 1] - first[each]).sum()) for first, each in firsts)
+
+
+def _select_pages_of_keys(file: FilePages, leaf: int, keys: Sequence[KeyValue]) -> Selection:
+    """Returns the pages that may hold keys, which ascend."""
+    values = [stored_value(key) for key in keys]
+    pages: dict[int, _Indexes] = {}
+    for group, (first, end) in _keys_of_groups(file.smallest_of_groups, values).items():
+        smallest = file.smallest(group, leaf)
+        numbers: set[int] = set()
+        for value in values[first:end]:
+            numbers.update(range(*_places_of_value(smallest, value)))
+        if numbers:
+            pages[group] = np.array(sorted(numbers))
+    return Selection(pages, (), _count_rows(file, leaf, pages), keys)
+
+
+def _keys_of_groups(smallest: Sequence[Any], values: Sequence[Any]) -> dict[int, Span]:
+    """Returns the row groups that may hold values, ascending, and the places of their values."""
+    found: dict[int, Span] = {}
+    for place, value in enumerate(values):
+        for group in range(*_places_of_value(smallest, value)):
+            found[group] = (found.get(group, (place, 0))[0], place + 1)
+    return found
+
+
+def _places_of_value(smallest: Sequence[Any], value: Any) -> Span:
+    """Returns the places whose values may include one."""
+    start = stop = bisect_left(smallest, value)
+    while stop < len(smallest) and smallest[stop] == value:
+        stop += 1
+    return _first_place(smallest, value, start), stop
 
 
 def _pages_of(
@@ -80,12 +122,18 @@ def _pages_of(
 
 def _places(smallest: Sequence[Any], low: Any, high: Any) -> Span:
     """Returns the places whose values may lie between `low` and `high`, None for no end."""
-    start = bisect_left(smallest, low) - 1
-    if isinstance(low, bytes):
+    start = _first_place(smallest, low, bisect_left(smallest, low))
+    return start, len(smallest) if high is None else bisect_left(smallest, high)
+
+
+def _first_place(smallest: Sequence[Any], value: Any, at: int) -> int:
+    """Returns the first place that may have the value, which sorts to the place `at`."""
+    start = at - 1
+    if isinstance(value, bytes):
         # A prefix of the value may be a truncated bound, of a page that begins after the value.
-        while start > 0 and low.startswith(smallest[start]):
+        while start > 0 and value.startswith(smallest[start]):
             start -= 1
-    return max(start, 0), len(smallest) if high is None else bisect_left(smallest, high)
+    return max(start, 0)
 
 
 def _narrow(
@@ -114,6 +162,20 @@ def _narrow(
 def stored_value(value: KeyValue) -> int | bytes:
     """Returns the value as bounds of pages have it."""
     return value.encode() if isinstance(value, str) else value
+
+
+def find_keys(column: pa.Array, keys: Sequence[KeyValue]) -> _Indexes:
+    """Returns the places of the rows with one of the keys, ascending. Rows and keys ascend."""
+    values = pa.array(keys, column.type)
+    starts = pc.search_sorted(column, values, side="left").to_numpy().astype(np.int64)
+    stops = pc.search_sorted(column, values, side="right").to_numpy().astype(np.int64)
+    sizes = stops - starts
+    if (sizes <= 1).all():
+        single: _Indexes = starts[sizes > 0]
+        return single
+    ends = np.cumsum(sizes)
+    found: _Indexes = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return found
 
 
 def find_rows(

@@ -159,6 +159,10 @@ class HashedKeys:
         """The `encode_key` of each key."""
         return [encode_key(self.schema, key) for key in self.keys]
 
+    def slice(self, within: slice) -> "HashedKeys":
+        """Returns the keys at these places."""
+        return HashedKeys(self.schema, self.keys[within], self.hashes[within])
+
 
 def hashed_keys(schema: Schema, keys: Sequence[Key]) -> HashedKeys:
     """Returns keys for `KeyFilter.may_hold`. UnicodeEncodeError as of `hash_key`."""

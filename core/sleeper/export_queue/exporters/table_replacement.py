@@ -122,4 +122,4 @@ def _regions(schema: Schema, rows: pa.Table) -> tuple[Region, ...]:
     names = [field.name for field in schema.row_keys]
     distinct = rows.select(names).group_by(names).aggregate([])
     columns = [distinct.column(name).to_pylist() for name in names]
-    return make_key_regions(schema, list(zip(*columns, strict=True)))
+    return tuple(make_key_regions(schema, list(zip(*columns, strict=True))))

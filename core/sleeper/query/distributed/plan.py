@@ -84,7 +84,7 @@ def _is_lookup(leaf: LeafPlan) -> bool:
     return any(len(scan.regions or ()) > _REGIONS_MAX for scan in leaf.scans)
 
 
-def _regions(schema: Schema, scan: FileScan) -> tuple[Region, ...]:
+def _regions(schema: Schema, scan: FileScan) -> Sequence[Region]:
     return (bounds_region(schema, scan.file),) if scan.regions is None else scan.regions
 
 
