@@ -17,6 +17,7 @@ from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.turns import Turns
 from sleeper.tables import TableId
 from tests.servers.dynoxide import dynoxide
 
@@ -37,11 +38,13 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
 
         appends = SharedAppends(DynamoItems(tables.client, log_table, "transaction log"))
 
+        turns = Turns()
+
         @functools.cache
         def state(table_id: TableId) -> StateStore:
             objects = local.storage.root.store
             log = DynamoTransactionLog(tables.client, log_table, table_id, objects, appends)
-            database = Database(copies / f"{table_id}.db", durable=False)
+            database = Database(copies / f"{table_id}.db", durable=False, turns=turns)
             return StateStore(database, log, local.clock, SnapshotStore(objects, table_id))
 
         tracker = DynamoJobTracker(tables.client, tables.name(JOB_TRACKER_TABLE), _TRACKER_DAYS)

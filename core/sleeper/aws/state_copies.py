@@ -24,6 +24,7 @@ from sleeper.statestore.database import Database
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.snapshots import SNAPSHOT_FOLDER_PREFIX, SnapshotStore
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.turns import Turns
 from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class StateCopies:
         self._objects = objects
         self._limits = limits
         self._clock = clock
+        self._turns = Turns()
         self._lock = threading.Lock()
         self._open: OrderedDict[TableId, _Copy] = OrderedDict()
         self._evicted_at = 0.0
@@ -110,7 +112,7 @@ class StateCopies:
         except OSError as error:
             raise UnavailableError(f"{folder}: {error}") from error
         # A crash may lose the last changes of a copy, which the log restores.
-        database = Database(folder / _STATE_FILE, durable=False)
+        database = Database(folder / _STATE_FILE, durable=False, turns=self._turns)
         snapshots = SnapshotStore(self._objects, table_id)
         try:
             log = self._open_log(table_id)

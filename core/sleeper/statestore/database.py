@@ -5,13 +5,14 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sleeper.errors import DataError, UnavailableError
+from sleeper.statestore.turns import Turns
 from sleeper.statestore.write_lock import WriteLock
 
 _BUSY_TIMEOUT_SECONDS = 60.0
@@ -94,11 +95,13 @@ class Database:
 
     Writers queue on a lock file beside the database, because SQLite's busy handler polls.
     `durable` transactions survive a power failure; others survive only a crash of the process.
+    Write transactions of databases with the same `turns` take turns.
     """
 
-    def __init__(self, path: Path, durable: bool = True) -> None:
+    def __init__(self, path: Path, durable: bool = True, turns: Turns | None = None) -> None:
         self.path = path
         self._durable = durable
+        self._turns = turns
         self._writer_lock = threading.RLock()
         self._writer: sqlite3.Connection | None = None
         self.lock_path = path.with_name(f"{path.name}.lock")
@@ -118,7 +121,7 @@ class Database:
                 assert self._writer is not None
                 yield self._writer
                 return
-            with translated_errors(self.path), self.locked():
+            with translated_errors(self.path), self.locked(), self._turn():
                 connection = self._open_writer()
                 connection.execute("BEGIN IMMEDIATE")
                 self._writing_thread = threading.get_ident()
@@ -130,6 +133,10 @@ class Database:
                     if connection.in_transaction:
                         with suppress(sqlite3.Error):
                             connection.execute("ROLLBACK")
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Lets databases with the same turns be written during a wait within `writing`."""
+        return nullcontext() if self._turns is None else self._turns.paused()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -233,6 +240,9 @@ class Database:
         finally:
             self._is_locked = False
             self._lock.release()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._turns is None else self._turns.turn()
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:

@@ -112,7 +112,7 @@ class EntryCommitter:
             fold = Fold(connection)
             if catches_up:
                 number = fold.number
-                catch_up(fold, self._log)
+                catch_up(self._database, fold, self._log)
                 self._is_alone = fold.number == number
             first = fold.next_number
             fold.time_ms = self._entry_time(fold, transactions, catches_up)
@@ -171,7 +171,8 @@ class EntryCommitter:
     def _append(self, entry: LogEntry) -> None:
         """Appends the entry. A put whose response was lost may have succeeded."""
         try:
-            retry(lambda: self._log.append(entry), on=UnavailableError, backoff=_APPEND_BACKOFF)
+            with self._database.paused():
+                retry(lambda: self._log.append(entry), on=UnavailableError, backoff=_APPEND_BACKOFF)
         except ConflictError:
             if not self._landed(entry):
                 raise
@@ -194,14 +195,19 @@ def fail_rest(group: Sequence[CommitRequest], error: Exception) -> None:
 _ENTRIES_PER_READ = 100
 
 
-def catch_up(fold: Fold, log: TransactionLog) -> None:
-    """Applies every entry after the fold's number.
+def catch_up(database: Database, fold: Fold, log: TransactionLog) -> None:
+    """Applies every entry after the number of the fold of the database.
 
     NotFoundError if some were trimmed, or if the fold is of another history than the log.
     """
-    while entries := log.read(fold.number, _ENTRIES_PER_READ):
+    while entries := _read_after(database, fold.number, log):
         for entry in entries:
             apply_entry(fold, entry)
+
+
+def _read_after(database: Database, number: int, log: TransactionLog) -> Sequence[LogEntry]:
+    with database.paused():
+        return log.read(number, _ENTRIES_PER_READ)
 
 
 def apply_entry(fold: Fold, entry: LogEntry) -> None:

@@ -240,7 +240,7 @@ class StateStore:
 
     def _catch_up(self) -> None:
         with self._database.writing() as connection:
-            catch_up(Fold(connection), self._log)
+            catch_up(self._database, Fold(connection), self._log)
 
     def _with_snapshot_fallback(self, action: Callable[[], R]) -> R:
         """Runs the action. If the copy cannot follow the log, retries it from the newest snapshot.
