@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ from sleeper.statestore.reading.table_state import TableState
 # More pieces cost every row more comparisons than the filter of deleted rows.
 _DELETED_PIECES_MAX = 8
 _SUBTRACTIONS_MAX = 10_000
+_LEAVES_READ_ALONE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +157,41 @@ class StateLeaves:
         return self.state.deletes.overlapping(within)
 
 
+class _LeavesOfRegion:
+    """Implements `LeafSource` for plans of one region: reads the files of many leaves together."""
+
+    def __init__(self, state: TableState, region: Region) -> None:
+        self._state = state
+        self._files: Mapping[PartitionId, Sequence[DataFile]] | None = None
+        self._has_deletes = True
+        self._leaves = StateLeaves(state).leaves_overlapping(region)
+        if len(self._leaves) > _LEAVES_READ_ALONE_MAX:
+            ids = [leaf.id for leaf in self._leaves]
+            self._files = state.files.files_by_leaf(ids, region)
+            self._has_deletes = state.deletes.count() > 0
+
+    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:  # noqa: ARG002
+        """See the protocol."""
+        return self._leaves
+
+    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
+        """See the protocol."""
+        if self._files is None:
+            return StateLeaves(self._state).leaf_files(leaf_id, within)
+        return self._files.get(leaf_id, ())
+
+    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
+        """See the protocol."""
+        return StateLeaves(self._state).deletes(leaf_id, within) if self._has_deletes else ()
+
+
 def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
     """Returns the leaves that may contain rows of the query, in key order."""
     regions = (whole_region(schema),) if query.regions is None else query.regions
-    return cut_leaves(regions, schema, StateLeaves(state))
+    source: LeafSource = StateLeaves(state)
+    if len(regions) == 1 and not isinstance(regions, KeyRegions):
+        source = _LeavesOfRegion(state, regions[0])
+    return cut_leaves(regions, schema, source)
 
 
 def plan_key(region: Region, leaf_id: PartitionId, files: Sequence[DataFile]) -> LeafPlan:
@@ -217,7 +249,9 @@ def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
 
 
 def _hull(regions: Sequence[Region]) -> Region:
-    return regions.hull if isinstance(regions, KeyRegions) else hull(regions)
+    if isinstance(regions, KeyRegions):
+        return regions.hull
+    return regions[0] if len(regions) == 1 else hull(regions)
 
 
 def _keys_by_leaf(

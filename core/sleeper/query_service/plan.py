@@ -13,7 +13,7 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import Region
 from sleeper.processing.restriction import Restriction
 from sleeper.query.messages.destination import DestinationKind
-from sleeper.query.messages.leaf import LeafQueryMessage, leaf_query_body
+from sleeper.query.messages.leaf import LeafQueryBodies, LeafQueryMessage, leaf_query_body
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query.plan import LeafCut, check_size, plan_leaves, total_bytes
 from sleeper.query.request import Query
@@ -56,8 +56,9 @@ def plan_subqueries(
     subqueries: list[Subquery] = []
     cuts = plan_leaves(planned.query, schema, state)
     check_size(total_bytes(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
+    bodies = LeafQueryBodies()
     for cut in cuts:
-        leaf = _LeafSubqueries(planned, schema, cut, bytes_max)
+        leaf = _LeafSubqueries(planned, schema, cut, bodies, bytes_max)
         leaf.add(cut.regions)
         subqueries += leaf.subqueries
     if not subqueries and planned.message.results.kind is DestinationKind.SQS:
@@ -73,14 +74,16 @@ class _LeafSubqueries:
     planned: PlannedQuery
     schema: Schema
     cut: LeafCut
+    bodies: LeafQueryBodies
     bytes_max: int
     subqueries: list[Subquery] = field(default_factory=list)
 
     def add(self, regions: Sequence[Region]) -> None:
         part = len(self.subqueries)
-        subquery = _subquery(self.planned, self.schema, self.cut, regions, part)
-        if len(subquery.body.encode()) <= self.bytes_max:
-            self.subqueries.append(subquery)
+        message = _leaf_message(self.planned, self.schema, self.cut, regions, part)
+        body = self.bodies.write(message)
+        if len(body.encode()) <= self.bytes_max:
+            self.subqueries.append(Subquery(message, body))
             return
         middle = len(regions) // 2
         halves = regions[:middle], regions[middle:]
@@ -93,12 +96,12 @@ class _LeafSubqueries:
             self.add(half)
 
 
-def _subquery(
+def _leaf_message(
     planned: PlannedQuery, schema: Schema, cut: LeafCut, regions: Sequence[Region], part: int
-) -> Subquery:
+) -> LeafQueryMessage:
     query, pin = planned.message, planned.pin
     files = tuple(scan.file.path for scan in cut.plan.scans)
-    message = LeafQueryMessage(
+    return LeafQueryMessage(
         query=replace(
             query,
             table_id=pin.table_id,
@@ -114,7 +117,6 @@ def _subquery(
         now_ms=pin.now_ms,
         restriction=planned.restriction,
     )
-    return Subquery(message, leaf_query_body(message))
 
 
 def _empty(planned: PlannedQuery) -> Subquery:

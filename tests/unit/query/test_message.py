@@ -15,6 +15,7 @@ from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.leaf import (
+    LeafQueryBodies,
     LeafQueryMessage,
     leaf_query_body,
     make_leaf_query,
@@ -345,6 +346,22 @@ def test_query_message_round_trip(message):
 @given(LEAVES)
 def test_leaf_message_round_trip(message):
     assert parse_leaf_query_message(leaf_query_body(message)) == message
+
+
+@given(st.lists(LEAVES, min_size=2, max_size=2))
+def test_messages_of_one_query_differ_in_their_leaves(messages):
+    first, other = messages
+    same_query = replace(
+        other,
+        query=replace(first.query, regions=other.query.regions),
+        version=first.version,
+        now_ms=first.now_ms,
+        partition_region={},
+        restriction=first.restriction,
+    )
+    bodies = LeafQueryBodies()
+    for message in (first, same_query):
+        assert parse_leaf_query_message(bodies.write(message)) == message
 
 
 def test_subquery_reads_the_intersection_of_regions_and_leaf():

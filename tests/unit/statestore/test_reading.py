@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId, split_region
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json
+from sleeper.statestore.reading import file_queries
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from tests.clock import START_MS, FakeClock
@@ -81,6 +83,12 @@ def test_descent_and_file_choice_agree_with_brute_force(tree, requested, boxes):
                 assert [f.path for f in state.files.leaf_files(leaf.id, region)] == [
                     f.path for f in files if region.overlaps_bounds(f.smallest_key, f.largest_key)
                 ]
+                ids = [p.id for p in tree if p.is_leaf]
+                by_leaf = {i: state.files.leaf_files(i, region) for i in ids}
+                with mock.patch.object(file_queries, "_LEAVES_PER_QUERY", 2):
+                    assert state.files.files_by_leaf(ids, region) == {
+                        i: found for i, found in by_leaf.items() if found
+                    }
         store.close()
 
 

@@ -1,6 +1,7 @@
 """Messages of subqueries: the part of a query in one leaf, at a version and a time."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -15,7 +16,8 @@ from sleeper.schema.model import Schema
 
 LEAF_QUERY_TYPE = "LeafPartitionQuery"
 # SQS accepts the characters of XML 1.0. JSON escapes the other excluded characters.
-_NOT_IN_SQS = "\ufffe\uffff"
+_ESCAPED_FOR_SQS = {character: json.dumps(character)[1:-1] for character in "\ufffe\uffff"}
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _NUMBER_MAX = 2**63 - 1
 
 
@@ -61,10 +63,39 @@ def parse_leaf_query_message(body: str) -> LeafQueryMessage:
 
 def leaf_query_body(message: LeafQueryMessage) -> str:
     """Returns the body that `parse_leaf_query_message` parses."""
-    raw = {"type": LEAF_QUERY_TYPE, **_CODEC.to_json(message)}
-    text = json.dumps(raw, separators=(",", ":"), ensure_ascii=False)
-    for character in _NOT_IN_SQS:
-        text = text.replace(character, json.dumps(character)[1:-1])
+    return _body(_CODEC.to_json(message))
+
+
+class LeafQueryBodies:
+    """Writes bodies of messages of one query, which differ only in their leaves and regions.
+
+    It converts the other members once, because they take most of the time of a body.
+    """
+
+    def __init__(self) -> None:
+        self._shared: dict[str, Any] = {}
+
+    def write(self, message: LeafQueryMessage) -> str:
+        """Returns the body that `parse_leaf_query_message` parses."""
+        if not self._shared:
+            self._shared = _CODEC.to_json(message)
+        return _body({**self._shared, **_leaf_members(message)})
+
+
+def _leaf_members(message: LeafQueryMessage) -> dict[str, Any]:
+    return {
+        "regions": message.query.regions,
+        "subQueryId": message.sub_query_id,
+        "leafPartitionId": message.leaf_id,
+        "partitionRegion": message.partition_region,
+        "files": message.files,
+    }
+
+
+def _body(raw: Mapping[str, Any]) -> str:
+    text = _ENCODER.encode({"type": LEAF_QUERY_TYPE, **raw})
+    for character, escaped in _ESCAPED_FOR_SQS.items():
+        text = text.replace(character, escaped)
     return text
 
 

