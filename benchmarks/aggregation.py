@@ -21,7 +21,7 @@ from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.run import CompactionSettings, run_compaction
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.state_store import open_state_store
 from sleeper.local.trackers import LocalJobTracker

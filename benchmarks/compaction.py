@@ -14,8 +14,8 @@ from benchmarks.rows import check_rows, describe, sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.remote.extracts import fetch_inputs
 from sleeper.datafiles.write.merged import write_merge
 from sleeper.datafiles.write.partitioned import WriteTarget

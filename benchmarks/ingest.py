@@ -11,7 +11,7 @@ from benchmarks.rows import check_rows, even_leaves, unsorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.ingest.run import IngestTable, ingest_files
 from sleeper.local.state_store import open_state_store

@@ -18,7 +18,7 @@ from benchmarks.settings import Settings
 from benchmarks.text_files import CASES, FILES, Sums, make_text, sum_batch
 from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.ingest.run import IngestTable, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.properties.instance import SORT_MEMORY_BYTES

@@ -26,7 +26,7 @@ from benchmarks.questions import (
 from benchmarks.result import OURS, Aim, Result, comparison, figure, of_the_best
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable

@@ -17,7 +17,7 @@ from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, make_key_regions, make_range_region

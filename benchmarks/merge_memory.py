@@ -10,8 +10,9 @@ from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.rows import sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.storage.location import DataRoot
 
 ROWS = 1_000_000

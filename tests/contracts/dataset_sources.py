@@ -18,7 +18,7 @@ from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.files import FileInput
 from sleeper.adjunct.inputs.stash import StashInput
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.stash.layout import SUCCESS, StashFormat
 from sleeper.stash.place import open_place_to_read
 from sleeper.stash.run import run_stash

@@ -22,7 +22,8 @@ from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
 from sleeper.opening import open_instance
 from sleeper.partitions.region import Range, Region
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, open_sql
+from sleeper.query.service import open_query
+from sleeper.query.sql.service import open_sql
 from sleeper.splitting.service import split_table
 from sleeper.workers.worker import Worker
 

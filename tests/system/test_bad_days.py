@@ -45,7 +45,8 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import key_region
 from sleeper.purging.service import purge_table
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, open_sql
+from sleeper.query.service import open_query
+from sleeper.query.sql.service import open_sql
 from sleeper.runs.engine import file_settings
 from sleeper.schedule import make_schedule
 from sleeper.splitting.service import split_table

@@ -6,7 +6,8 @@ from sleeper.compaction.plan import compact_table
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, open_sql
+from sleeper.query.service import open_query
+from sleeper.query.sql.service import open_sql
 from sleeper.statestore.fold import DAY_MS
 from tests.clock import FakeClock
 from tests.system.bad_days import assert_nothing_stays, count_rows, make_table, run_all, write

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import (

@@ -25,7 +25,8 @@ from sleeper.partitions.region import whole_region
 from sleeper.processing.field_changes import AddField
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, open_sql, read_schema
+from sleeper.query.service import open_query, read_schema
+from sleeper.query.sql.service import open_sql
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.schema.model import Field, PrimitiveType

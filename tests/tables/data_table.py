@@ -18,8 +18,9 @@ from sleeper.compaction.job import CompactionJob, parse_compaction_job
 from sleeper.compaction.plan import CreationReport, create_compaction_jobs
 from sleeper.compaction.run import CompactionResult, CompactionSettings, run_compaction
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import SleeperError

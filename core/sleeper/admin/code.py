@@ -99,7 +99,7 @@ def check_iterator(instance: Instance, table: str, schema: Schema, call: Iterato
     if find_spec("pyarrow") is None:
         return
     # Arrow takes a second to load, and most tables have no iterator.
-    from sleeper.datafiles.merge.processing import TableIterators
+    from sleeper.datafiles.merge.steps import TableIterators
 
     bound = TableIterators(table, instance.code).bind(call)
     if bound is not None:

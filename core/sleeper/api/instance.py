@@ -27,8 +27,8 @@ from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
-from sleeper.query.service import explain_statement, open_sql
 from sleeper.query.sql.explain import SqlExplanation
+from sleeper.query.sql.service import explain_statement, open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 from sleeper.stash.layout import parse_format

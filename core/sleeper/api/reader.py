@@ -10,7 +10,7 @@ from sleeper.query.changes.plan import find_changes
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_has_rows
 from sleeper.query.run import RESTARTS
-from sleeper.query.service import open_sql
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.retries import retry
 

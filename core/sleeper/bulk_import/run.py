@@ -18,7 +18,7 @@ from sleeper.bulk_import.splits import (
     plan_splits,
 )
 from sleeper.clock import Clock
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quantiles
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import UnavailableError

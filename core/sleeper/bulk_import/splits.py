@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.casts import cast_column
-from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,

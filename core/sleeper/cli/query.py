@@ -166,7 +166,7 @@ def sql(
         _explain(context, statement, as_of or (), row_format, output)
         return
     with use_instance(context) as instance:
-        from sleeper.query.service import open_sql
+        from sleeper.query.sql.service import open_sql
         from sleeper.query.sql.tables import parse_as_of_options
 
         start = time.monotonic()
@@ -188,7 +188,7 @@ def _explain(
             raise typer.BadParameter("--explain requires --output text or --output json")
         kind = kinds[str(output)]
     with use_instance(context) as instance:
-        from sleeper.query.service import explain_statement
+        from sleeper.query.sql.service import explain_statement
         from sleeper.query.sql.tables import parse_as_of_options
         from sleeper.reports.queries import list_reads
 

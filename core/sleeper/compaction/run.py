@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob, Lease
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped, open_deleted
-from sleeper.datafiles.merge.latest import Stored, with_hidden
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
-from sleeper.datafiles.merge.processing import ProcessingStep, TableIterators, format_key
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.steps import ProcessingStep, TableIterators, format_key
+from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
 from sleeper.datafiles.verification import find_damage
 from sleeper.datafiles.write.file import FileSettings

@@ -2,7 +2,7 @@
 
 from sleeper.compaction.job import parse_compaction_job
 from sleeper.compaction.run import CompactionSettings, run_compaction
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX

@@ -6,8 +6,7 @@ them in a cache of limited size.
 """
 
 import io
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,9 +16,7 @@ import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.engine.parquet_footer import MAGIC
-from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.key_sets import KeyRun, SortedKeys
-from sleeper.datafiles.merge.sort import UnsortedRows, run_starts, sort
 from sleeper.datafiles.remote.file_end import (
     FileEnd,
     read_file_end,
@@ -27,7 +24,6 @@ from sleeper.datafiles.remote.file_end import (
     select_row_groups,
 )
 from sleeper.datafiles.sidecars.checksum import compute_digest, damage_error
-from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, classify_error
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.region import Range, Region
@@ -35,7 +31,6 @@ from sleeper.schema.model import Key, Schema, next_key_value, smallest_key_value
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
 
-_ROW_GROUP_KEYS = 20_000
 # Adjacent row groups that one request reads, if the one before was read last.
 _GROUPS_AHEAD = 8
 
@@ -43,56 +38,6 @@ _GROUPS_AHEAD = 8
 def keys_schema(schema: Schema) -> Schema:
     """Returns the schema with only the row key fields."""
     return replace(schema, sort_keys=(), values=(), latest=None)
-
-
-def write_key_file(
-    root: DataRoot,
-    path: str,
-    keys: UnsortedRows,
-    engine: EngineSettings,
-    settings: FileSettings,
-    on_keys: Callable[[int], object] = lambda _: None,
-) -> KeyFile | None:
-    """Sorts the keys and writes each once, durably. None if there is none.
-
-    `keys` have the schema of `keys_schema`. `on_keys` receives numbers of written keys.
-    """
-    settings = replace(settings, row_group_rows_max=_ROW_GROUP_KEYS, filter_bits_per_key=0)
-    batches = _distinct(sort(keys, engine), keys.schema)
-    first = next(batches, None)
-    if first is None:
-        return None
-    writer = DataFileWriter(root, path, keys.schema, settings)
-    try:
-        for batch in itertools.chain((first,), batches):
-            writer.write([batch])
-            on_keys(batch.num_rows)
-        file = writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
-    bounds = zip(keys.schema.row_keys, file.smallest_key, file.largest_key, strict=True)
-    region = Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
-    return KeyFile(path, file.rows, file.bytes, region, file.sidecars)
-
-
-def _distinct(batches: Iterator[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the first row of each key of sorted batches."""
-    names = [field.name for field in schema.row_keys]
-    last: list[pa.Array] | None = None
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        columns = [as_plain(batch.column(name)) for name in names]
-        starts = run_starts(columns)
-        if last is not None and all(
-            end[0].as_py() == column[0].as_py() for end, column in zip(last, columns, strict=True)
-        ):
-            starts = starts[1:]
-        last = [column.slice(len(column) - 1) for column in columns]
-        if len(starts):
-            taken = [column.take(pa.array(starts)) for column in columns]
-            yield pa.RecordBatch.from_arrays(taken, names)
 
 
 class KeyFileCache:

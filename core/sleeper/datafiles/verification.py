@@ -13,12 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.sort import is_ascending
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.key_runs import is_ascending
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.sidecars.checksum import check_bytes, checksum_from_bytes, find_fault
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, hash_rows, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, key_filter_from_bytes
 from sleeper.datafiles.sidecars.key_order import encode_row
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined
 from sleeper.datafiles.write.route import rows_in_region

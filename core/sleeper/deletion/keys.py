@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import spill_folder
-from sleeper.datafiles.key_files import keys_schema, write_key_file
+from sleeper.datafiles.engine.settings import spill_folder
+from sleeper.datafiles.key_files import keys_schema
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.datafiles.sources.files import (
     RowChecker,
@@ -23,6 +23,7 @@ from sleeper.datafiles.sources.files import (
 )
 from sleeper.datafiles.sources.parquet import read_parquet
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.datafiles.write.key_file import write_key_file
 from sleeper.deletion.service import (
     DeleteResult,
     check_delete_id,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.merge.sort import run_starts
+from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.rows import decode_rows
 

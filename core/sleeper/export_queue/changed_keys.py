@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.engine.session import EngineSettings, make_spill_folder
-from sleeper.datafiles.sidecars.key_filter import hash_rows
+from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.errors import UnavailableError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.rows import rows_schema

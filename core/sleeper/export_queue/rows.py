@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sidecars.key_filter import hash_rows
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.errors import DataError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.schema.model import Schema

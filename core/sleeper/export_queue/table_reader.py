@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge.latest import Stored, with_hidden
+from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.export_queue.columns import QueueColumns
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
-from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
+from sleeper.datafiles.merge.first_of_key import tie_error
 from sleeper.datafiles.merge.iterate import align_to_groups
-from sleeper.datafiles.merge.latest import tie_error
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.write.file import FileSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sleeper.clock import Clock
-from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
 from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema

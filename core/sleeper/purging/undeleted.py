@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import open_deleted
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.processing import format_key
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.steps import format_key
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
 from sleeper.instance import OpenTable

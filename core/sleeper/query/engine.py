@@ -4,20 +4,23 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from datafusion import SessionContext
+import pyarrow as pa
 
 from sleeper.clock import Clock, system_clock
-from sleeper.datafiles.engine.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.request import MergeRequest
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.checksum import VerifiedFiles
-from sleeper.errors import UnavailableError
+from sleeper.errors import DataError, UnavailableError
+from sleeper.files import DataFile
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restrict_version
 from sleeper.properties import instance as engine_properties
 from sleeper.properties.values import InstanceProperties
@@ -28,6 +31,9 @@ from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,9 @@ class QueryEngine:
     It caches the newest versions of tables, the footers and key filters of files, and deleted keys,
     so that a lookup does not read them again.
     All queries share one memory pool.
+
+    Modules that import DataFusion are imported by the first query that needs them: importing
+    it takes longer than most lookups.
     """
 
     settings: QuerySettings
@@ -116,7 +125,7 @@ class QueryEngine:
     verified: VerifiedFiles = field(init=False)
     key_files: KeyFileCache = field(init=False)
     pages: PageReader = field(init=False)
-    _session: SessionContext | None = None
+    _session: "SessionContext | None" = None
     _marker: Path = field(default_factory=Path)
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
@@ -136,8 +145,10 @@ class QueryEngine:
         self.key_files = KeyFileCache(settings.engine.key_cache_bytes)
 
     @property
-    def session(self) -> SessionContext:
+    def session(self) -> "SessionContext":
         """The session of key queries. A new one replaces it if its spill folder was deleted."""
+        from sleeper.datafiles.engine.session import limit_footer_cache, open_session
+
         with self._opening:
             if self._session is None or not self._marker.exists():
                 session = open_session(self.settings.engine)
@@ -146,6 +157,20 @@ class QueryEngine:
                 weakref.finalize(session, marker.unlink, missing_ok=True)
                 self._session, self._marker = session, marker
             return self._session
+
+    def merge(self, request: MergeRequest) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a merge by DataFusion, in key order, in batches of its types."""
+        from sleeper.datafiles.merge.plan import merge
+
+        yield from merge(request, self.settings.engine, self.session)
+
+    def find_damage(
+        self, schema: Schema, files: Sequence[DataFile], root: DataRoot
+    ) -> DataError | None:
+        """Returns the error of the first file that is missing or damaged, None if none is."""
+        from sleeper.datafiles.verification import find_damage
+
+        return find_damage(schema, files, root, self.settings.engine)
 
     def _new_marker(self) -> Path:
         """Creates an empty file in the spill folder, which disappears with the folder.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sleeper.datafiles.merge.sort import run_starts
+from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.partitions.region import Range
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.request import Query

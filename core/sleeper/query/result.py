@@ -14,14 +14,16 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-from datafusion import RecordBatch, RecordBatchStream
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 from sleeper.query.hold import VersionHold
+
+if TYPE_CHECKING:
+    import datafusion
 
 _SECONDS_UNTIL_HOLD = 2.0
 
@@ -162,13 +164,17 @@ class TimeLimit:
         return f"the query takes more than {self.seconds} s, the maximum of {self.property_name}"
 
 
-def read_stream(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
+def read_stream(
+    stream: "datafusion.RecordBatchStream", limit: TimeLimit
+) -> Iterator[pa.RecordBatch]:
     """Yields the batches of a stream. InvalidRequestError if the limit is exceeded."""
     while (batch := _next(stream, limit)) is not None:
         yield batch.to_pyarrow()
 
 
-def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
+def _next(
+    stream: "datafusion.RecordBatchStream", limit: TimeLimit
+) -> "datafusion.RecordBatch | None":
     limit.check()
     waiting = asyncio.run_coroutine_threadsafe(_next_or_none(stream), _event_loop())
     try:
@@ -182,7 +188,7 @@ def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
         raise
 
 
-async def _next_or_none(stream: RecordBatchStream) -> RecordBatch | None:
+async def _next_or_none(stream: "datafusion.RecordBatchStream") -> "datafusion.RecordBatch | None":
     try:
         return await anext(stream)
     except StopAsyncIteration:

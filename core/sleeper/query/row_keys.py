@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sleeper.datafiles.sidecars.key_filter import hash_rows
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.partitions.region import Region
 from sleeper.query.request import make_key_regions
 from sleeper.schema.model import Field, Schema

@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
-from sleeper.datafiles.merge.latest import Stored
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.processing import BoundIterator, ProcessingStep, TableIterators
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows
+from sleeper.datafiles.merge.steps import BoundIterator, ProcessingStep, TableIterators
+from sleeper.datafiles.merge.stored import Stored
 from sleeper.datafiles.remote.extracts import Extract
-from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.processing.model import NO_PROCESSING, Processing
@@ -90,8 +89,7 @@ def run_query(
     except StateMovedOnError as error:
         # Collection is not that frequent, so the file is missing or damaged.
         plan = plan_table_query(query, table)
-        settings = engine.settings.engine
-        raise find_damage(plan.schema, plan.files, table.root, settings) or error from error
+        raise engine.find_damage(plan.schema, plan.files, table.root) or error from error
 
 
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
@@ -279,8 +277,7 @@ def read_rows(
                         yield batch.cast(target)
             except DataError as error:
                 files = [scan.file for scan in leaf.scans]
-                settings = engine.settings.engine
-                raise find_damage(plan.schema, files, root, settings) or error from error
+                raise engine.find_damage(plan.schema, files, root) or error from error
 
 
 def _fill_distant(
@@ -328,7 +325,7 @@ def _read_leaf(
     if paged is not None:
         yield from _merge_filled(paged, engine)
     else:
-        yield from merge(request, engine.settings.engine, engine.session)
+        yield from engine.merge(request)
 
 
 def _fill(
@@ -345,7 +342,7 @@ def _fill(
 
 def _merge_filled(request: MergeRequest, engine: QueryEngine) -> Iterator[pa.RecordBatch]:
     if request.steps:
-        yield from merge(request, engine.settings.engine, engine.session)
+        yield from engine.merge(request)
     else:
         yield from merge_rows(request).to_batches(_BATCH_ROWS)
 

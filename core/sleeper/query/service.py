@@ -1,8 +1,8 @@
-"""Queries by key and SQL statements over the tables of an instance."""
+"""Queries by key over the tables of an instance."""
 
 from functools import partial
 
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, find_restriction
 from sleeper.properties.table import (
@@ -15,9 +15,6 @@ from sleeper.query.lookups import is_lookup, open_lookup
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult, TimeLimit
 from sleeper.query.run import run_query
-from sleeper.query.sql.explain import SqlExplanation, explain_sql
-from sleeper.query.sql.statement import TableOpeners, run_sql
-from sleeper.query.sql.tables import NEWEST, AsOf
 from sleeper.schema.model import Schema
 from sleeper.statestore.version import Version
 
@@ -42,26 +39,6 @@ def open_query(
 
 def _open_table(instance: Instance, table_name: str, caller: str | None) -> QueryTable:
     return make_query_table(instance.table(table_name), caller)
-
-
-def open_sql(
-    instance: Instance,
-    statement: str,
-    limit: TimeLimit | None = None,
-    caller: str | None = None,
-    as_of: AsOf = NEWEST,
-) -> QueryResult:
-    """Starts a SQL statement over all tables, each at its newest version or as of another.
-
-    `caller` is `None` for the owner of the instance; the tables' properties restrict others.
-    """
-    engine = instance.queries.engine()
-    return run_sql(statement, _table_openers(instance, caller), engine, limit=limit, as_of=as_of)
-
-
-def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
-    """Runs a SQL statement, discards its rows, and returns the amounts that it read."""
-    return explain_sql(statement, _table_openers(instance), instance.queries.engine(), as_of)
 
 
 def read_schema(instance: Instance, table_name: str, version: Version | None = None) -> Schema:
@@ -100,10 +77,3 @@ def table_iterators(table: OpenTable) -> TableIterators:
         # A function, because only queries with an iterator need the table's properties.
         lambda: table.properties().get(ITERATOR_GROUP_ROWS_MAX),
     )
-
-
-def _table_openers(instance: Instance, caller: str | None = None) -> TableOpeners:
-    return {
-        ref.name: partial(make_query_table, OpenTable(instance, ref), caller)
-        for ref in instance.tables.index.list()
-    }

@@ -2,7 +2,7 @@
 
 import os
 
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.instance import Instance
 from sleeper.properties.declaration import Property

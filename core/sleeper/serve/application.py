@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.query.result import TimeLimit
-from sleeper.query.service import open_sql
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.live import LiveConnection

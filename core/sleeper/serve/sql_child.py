@@ -28,7 +28,7 @@ from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.query.result import TimeLimit
-from sleeper.query.service import open_sql
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 
 logger = logging.getLogger(__name__)

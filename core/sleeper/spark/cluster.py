@@ -26,7 +26,7 @@ from sleeper.bulk_import.exchange import (
 from sleeper.bulk_import.run import Exchange
 from sleeper.bulk_import.slots import slot_of_task, task_count
 from sleeper.bulk_import.splits import InputSplit, SplitSample, sample_split
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
 from sleeper.spark.session import mark_errors, raise_task_errors

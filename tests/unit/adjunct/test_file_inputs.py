@@ -14,7 +14,7 @@ from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct.contents.rows import KeyedRows
 from sleeper.adjunct.inputs.file_listing import FilePlace
 from sleeper.adjunct.inputs.files import FileInput
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
 
 DAY_SECONDS = 86_400

@@ -128,7 +128,7 @@ def test_a_table_with_an_iterator_is_created_without_arrow(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "sleeper.datafiles.merge.processing", raising=False)
+    monkeypatch.delitem(sys.modules, "sleeper.datafiles.merge.steps", raising=False)
     monkeypatch.delitem(sys.modules, "sleeper.datafiles.arrow", raising=False)
     iterator = {ITERATOR_CLASS_NAME.name: "AgeOffByField", ITERATOR_CONFIG.name: "time,1000"}
     define_table(instance, replace(TABLE, settings=iterator), None)

@@ -21,10 +21,11 @@ from sleeper.api import Instance
 from sleeper.backup.place import open_place_to_read
 from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.key_files import keys_schema, write_key_file
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.key_files import keys_schema
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.key_file import write_key_file
 from sleeper.errors import (
     ConflictError,
     DataError,

@@ -24,7 +24,7 @@ from sleeper.bulk_import.run import (
 )
 from sleeper.bulk_import.splits import InputSplit, KeySample, SplitSample, plan_splits, read_split
 from sleeper.clock import system_clock
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.local.state_store import open_state_store

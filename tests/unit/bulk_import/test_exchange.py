@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sleeper.bulk_import.exchange import SlotTarget, count_not_after, distribute, write_slot
 from sleeper.bulk_import.slots import Slot
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.model import Field, PrimitiveType, Schema

@@ -15,7 +15,7 @@ from sleeper.compaction.run import MergeJob
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.plan import merge_frame
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.errors import (
     DataError,
     InvalidRequestError,

@@ -6,7 +6,7 @@ It prints a line for each file: its name and its rows, or the error that refused
 import sys
 from pathlib import Path
 
-from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet

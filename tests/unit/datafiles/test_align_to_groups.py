@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.merge.iterate import Key, align_to_groups
-from sleeper.datafiles.merge.sort import first_descent
+from sleeper.datafiles.merge.key_runs import first_descent
 
 KEYS = ("a", "b")
 rows_in_order = st.lists(

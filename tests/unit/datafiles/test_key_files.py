@@ -11,12 +11,15 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles import key_files
 from sleeper.datafiles.arrow import arrow_schema, view_schema
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.key_files import KeyFileCache, keys_schema, write_key_file
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.key_files import KeyFileCache, keys_schema
 from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.key_sets import key_columns, listed_keys
 from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge.undeleted import undeleted_predicate
+from sleeper.datafiles.write import key_file
 from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.key_file import write_key_file
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files import KeyFile
 from sleeper.partitions.region import key_region
@@ -39,7 +42,7 @@ Key = tuple[Any, ...]
 
 @pytest.fixture(autouse=True)
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_files, "_ROW_GROUP_KEYS", 7)
+    monkeypatch.setattr(key_file, "_ROW_GROUP_KEYS", 7)
 
 
 def make_schema(kinds: Sequence[PrimitiveType]) -> Schema:
@@ -175,7 +178,7 @@ def test_the_number_of_dropped_rows_is_counted(tmp_path: Path) -> None:
     ]
     rows = open_deleted(schema, deleted, root, KeyFileCache(10**6))
     frame = session_of(schema, [(k,) for k in (*range(8), 101, 103)]).filter(
-        rows.predicate(dropped.append)
+        undeleted_predicate(rows, dropped.append)
     )
     kept = pa.Table.from_batches(frame.collect())["k0"].to_pylist()
     assert kept == [1, 5, 7, 101, 103]

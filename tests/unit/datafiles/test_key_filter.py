@@ -16,13 +16,13 @@ from sleeper.datafiles.sidecars.key_filter import (
     KeyFilter,
     hash_key,
     hash_keys,
-    hash_rows,
     hashed_key,
     hashed_keys,
     key_filter_from_bytes,
 )
 from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
 from sleeper.datafiles.sidecars.key_order import encode_key, encode_row, shortest_start
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
 from sleeper.files import FILTER_SUFFIX, DataFile

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.merge.sort import is_ascending
+from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.write.key_facts import KeyFacts
 from sleeper.errors import DataError
 from sleeper.schema.model import Field, PrimitiveType, Schema

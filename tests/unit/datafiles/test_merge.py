@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.scan import count_scans
-from sleeper.datafiles.engine.session import EngineSettings, open_session
-from sleeper.datafiles.merge.latest import Stored, with_hidden
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge, merge_frame
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.partitioned import (

@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_plan
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge, merge_plan
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.datafiles.sidecars import key_filter_builder
 from sleeper.datafiles.sidecars.key_filter import hashed_keys, key_filter_from_bytes
 from sleeper.datafiles.verification import ExpectedFile, verify_file

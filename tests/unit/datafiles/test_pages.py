@@ -11,7 +11,7 @@ import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.thrift import read_structure
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.pages.local_file import LocalFile, open_local
 from sleeper.datafiles.pages.reader import PageReader

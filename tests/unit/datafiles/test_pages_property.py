@@ -14,12 +14,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings, open_session
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import DeletedRows
-from sleeper.datafiles.merge.latest import with_hidden
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows
+from sleeper.datafiles.merge.steps import ProcessingStep
+from sleeper.datafiles.merge.stored import with_hidden
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.files import DataFile
 from sleeper.partitions.key_regions import KeyRegions

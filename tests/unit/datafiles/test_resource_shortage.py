@@ -15,9 +15,10 @@ import pytest
 from sleeper.admin.tables import create_table_from_files, read_split_points, read_text
 from sleeper.bulk_import.splits import InputSplit, sample_split
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.leaf_keys import sample_keys
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.datafiles.sources.files import RowChecker, find_source_files
 from sleeper.datafiles.sources.parquet import read_parquet

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.schema.model import Field, PrimitiveType, Schema
 

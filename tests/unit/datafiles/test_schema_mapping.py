@@ -9,8 +9,10 @@ import pytest
 from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings, open_session
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge, merge_frame
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows, needed_names
 from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings

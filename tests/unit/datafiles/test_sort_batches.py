@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.parquet import count_rows
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema

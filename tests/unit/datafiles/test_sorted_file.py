@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows, sort, sort_frame
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write import sorted_file

@@ -10,7 +10,8 @@ import pytest
 from datafusion import SessionContext, col
 
 from sleeper.datafiles.engine.scan import stream_batches
-from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
 from sleeper.errors import UnavailableError
 from sleeper.query.engine import QueryEngine, QuerySettings
 from sleeper.query.sql.session import open_sql_session

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet

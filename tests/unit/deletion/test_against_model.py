@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.datafiles import key_files
+from sleeper.datafiles.write import key_file
 from sleeper.deletion import keys as deleted_keys
 from sleeper.deletion.keys import delete_rows
 from sleeper.partitions.region import Range, Region
@@ -68,7 +68,7 @@ def test_any_deletes_leave_the_rows_of_the_model(
 ) -> None:
     # Some deletes of many keys are key files, of several row groups.
     monkeypatch.setattr(deleted_keys, "REGION_BYTES_MAX", 300)
-    monkeypatch.setattr(key_files, "_ROW_GROUP_KEYS", 3)
+    monkeypatch.setattr(key_file, "_ROW_GROUP_KEYS", 3)
     chosen = random.Random(f"{choose_seed()} {kinds}")
     names = [f"k{i}" for i in range(len(kinds))]
     schema = {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.datafiles.write import sorted_file
 from sleeper.datafiles.write.partitioned import FileStrategy

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.user_code.wheel import CodeKind
 
 Batches = Iterator[pa.RecordBatch]

@@ -8,7 +8,7 @@ import pytest
 
 from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.run import CompactionResult, CompactionSettings, run_compaction
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.errors import StateMovedOnError, UserCodeError
 from sleeper.jobs.status import JobState
 from sleeper.processing.model import IteratorCall, Processing

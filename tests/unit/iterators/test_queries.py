@@ -9,7 +9,7 @@ import pyarrow.compute
 import pytest
 
 from sleeper.datafiles.merge.plan import merge
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.errors import DataError, InvalidRequestError, UserCodeError
 from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
@@ -326,7 +326,7 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
         return inner(request, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sleeper.query.run.merge", spy)
+        patch.setattr("sleeper.datafiles.merge.plan.merge", spy)
         assert len(read(table, regions=(make_range_region(SCHEMA, 3, 5),))) == 2
         assert sql(table, "SELECT count(*) FROM t WHERE key = 7") == [(1,)]
     assert len(scanned) == 2

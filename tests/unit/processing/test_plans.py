@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings, open_session
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge, merge_frame
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.partitions.region import key_region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.model import Processing

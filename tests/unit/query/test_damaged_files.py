@@ -10,7 +10,7 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.compaction.run import MergeJob, write_output
-from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError

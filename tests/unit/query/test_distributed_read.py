@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.processing.model import Aggregation, AggregationOp, Processing

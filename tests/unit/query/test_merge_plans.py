@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.datafiles.engine.session import EngineSettings, open_session
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge_frame
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.plan import merge_frame
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.partitions.region import key_region
 from sleeper.query.request import Query, make_range_region

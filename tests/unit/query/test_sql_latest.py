@@ -11,8 +11,9 @@ import pytest
 import sleeper
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.service import make_query_table, open_sql
+from sleeper.query.service import make_query_table
 from sleeper.query.sql import statement as statement_module
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.statement import StatementRun
 from tests.tables.data_table import list_rows
 

@@ -19,7 +19,8 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query, make_key_regions
-from sleeper.query.service import open_query, open_sql
+from sleeper.query.service import open_query
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import AsOf
 from sleeper.schema.model import Field, PrimitiveType, schema_from_json
 

@@ -23,7 +23,7 @@ from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.service import open_sql
+from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.text import check_statement
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application

@@ -12,7 +12,7 @@ from sleeper.adjunct.contents.values import ValueCodec
 from sleeper.adjunct.contents.writes import DeletedRange, Writes
 from sleeper.adjunct.definition import Partition
 from sleeper.adjunct.store_state import Layout, StoredField
-from sleeper.datafiles.sidecars.key_filter import hash_rows
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
 

@@ -11,7 +11,7 @@ from sleeper.adjunct.inputs.dataset import Dataset
 from sleeper.adjunct.inputs.file_listing import FileListing, FilePlace
 from sleeper.adjunct.inputs.key_order import sort_rows
 from sleeper.adjunct.store_state import Layout
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
 from sleeper.datafiles.sources.inference import infer_schema
 from sleeper.datafiles.sources.parquet import read_parquet

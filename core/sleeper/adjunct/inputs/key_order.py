@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings, make_spill_folder
+from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.schema.model import Field, PrimitiveType, Schema
 

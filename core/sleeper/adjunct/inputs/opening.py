@@ -12,7 +12,7 @@ from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.files import FileInput
 from sleeper.adjunct.inputs.stash import StashInput
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 

@@ -12,7 +12,7 @@ from sleeper.adjunct.contents.rows import MakeRowWriter
 from sleeper.adjunct.inputs.dataset import Dataset
 from sleeper.adjunct.inputs.key_order import sort_rows
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.schema.model import Schema
 from sleeper.stash.documents import document_name

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
 
-from sleeper.datafiles.engine.scan import encode_varint
+from sleeper.datafiles.engine.thrift import varint
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8
@@ -52,11 +52,11 @@ class FooterParts:
         """Returns the footer, length and magic of a file of only these row groups."""
         count = len(chosen)
         short = bytes([min(count, 15) << 4 | _STRUCT])
-        list_head = short if count < 15 else short + encode_varint(count)
+        list_head = short if count < 15 else short + varint(count)
         footer = b"".join(
             (
                 self.before_rows,
-                encode_varint(rows << 1),  # zigzag; never negative
+                varint(rows << 1),  # zigzag; never negative
                 bytes([1 << 4 | _LISTS[0]]),  # the field that follows the number of rows
                 list_head,
                 *(self.row_groups[i] for i in chosen),

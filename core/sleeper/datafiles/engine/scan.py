@@ -18,6 +18,7 @@ from datafusion.plan import LogicalPlan
 
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import engine_url, new_table_name
+from sleeper.datafiles.engine.thrift import varint
 from sleeper.errors import DataError, SleeperError, StateMovedOnError
 from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import s3_file
@@ -51,18 +52,9 @@ def add_paths(plan: bytes, urls: Sequence[str]) -> bytes:
     if plan[:1] != _SCAN_TAG or start + length != len(plan):
         raise AssertionError("unknown serialisation of a file scan")
     scan = plan[start:] + b"".join(
-        _PATH_TAG + encode_varint(len(url)) + url for url in (u.encode() for u in urls)
+        _PATH_TAG + varint(len(url)) + url for url in (u.encode() for u in urls)
     )
-    return _SCAN_TAG + encode_varint(len(scan)) + scan
-
-
-def encode_varint(number: int) -> bytes:
-    """Encodes a number as protobuf and Thrift do: 7 bits per byte, lowest first."""
-    digits = []
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*digits, number])
+    return _SCAN_TAG + varint(len(scan)) + scan
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

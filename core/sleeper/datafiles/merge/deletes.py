@@ -1,29 +1,23 @@
-"""The filter that leaves out deleted rows, above the scan of a file.
+"""Finds the deleted rows of a file, batch by batch.
 
 Deletes of single keys are sets of keys, in memory or in key files. Other regions are *boxes*: the
 smallest and largest values of a batch select the few that it can overlap. Those that divide the
 batch by one field only are searched, others are compared by whole columns. So the cost does not
 grow with the number of deletes elsewhere.
-
-The function that the engine calls is declared as volatile. Otherwise it would be evaluated inside
-the scan, which takes longer, and perhaps more than once for a row.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
-from itertools import accumulate, count
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import udf
-from datafusion.expr import Expr
 
-from sleeper.datafiles.arrow import arrow_schema, as_plain, view_schema
-from sleeper.datafiles.engine.expression import column
+from sleeper.datafiles.arrow import arrow_schema, as_plain
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.key_sets import KeySource, Mask, key_columns, listed_keys
 from sleeper.files import KeyFile
@@ -31,7 +25,6 @@ from sleeper.partitions.region import Range, Region, holds_one_value, key_of_reg
 from sleeper.schema.model import Key, KeyValue, Schema, smallest_key_value
 from sleeper.storage.location import DataRoot
 
-_numbers = count()
 _SEARCHED_MIN = 4
 _NEAR_MAX = 16
 _HALVED_ROWS_MIN = 64
@@ -71,7 +64,7 @@ class DeletedRows:
         sources: Sequence[KeySource] = (),
         are_in_order: bool = True,
     ) -> None:
-        self._schema = schema
+        self.schema = schema
         self._are_in_order = are_in_order
         self._sources = list(sources)
         keys, boxes = [], []
@@ -88,23 +81,11 @@ class DeletedRows:
         self._boxes = DeletedBoxes(schema, boxes) if boxes else None
         self._all_kept = pa.array(np.ones(0, np.bool_))
 
-    def predicate(self, on_dropped: OnDropped = lambda _: None) -> Expr:
-        """Returns the predicate for the rows to keep.
+    def keep(self, *columns: pa.Array, on_dropped: OnDropped = lambda _: None) -> pa.Array:
+        """Returns whether each row is kept, from its row key columns.
 
-        `on_dropped` receives the number of deleted rows of batches, from several threads.
+        `on_dropped` receives the number of the others.
         """
-        names = [field.name for field in self._schema.row_keys]
-        types = [view_schema(self._schema).field(name).type for name in names]
-        # The name identifies the function in a plan.
-        name = f"keep_undeleted_{next(_numbers)}"
-        keeps = udf(partial(self._keep, on_dropped), types, pa.bool_(), "volatile", name)
-        return keeps(*(column(name) for name in names))
-
-    def keep(self, *columns: pa.Array) -> pa.Array:
-        """Returns whether each row is kept, from its row key columns."""
-        return self._keep(lambda _: None, *columns)
-
-    def _keep(self, on_dropped: OnDropped, *columns: pa.Array) -> pa.Array:
         rows = len(columns[0])
         found = self._find(columns) if rows else None
         if found is None:

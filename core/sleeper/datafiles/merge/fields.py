@@ -15,14 +15,6 @@ from sleeper.schema.defaults import default_value
 from sleeper.schema.model import Field, Schema
 
 
-def stored_schema(schema: Schema, version: int | None) -> Schema:
-    """Returns the schema of a file of that version, None for the version of `schema`.
-
-    `schema` may have fewer fields than its version: then the engine reads only these.
-    """
-    return schema if version is None or version == schema.version else schema.at(version)
-
-
 def map_fields(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:
     """Returns the rows of a file of the `stored` schema as rows of the schema."""
     if stored.version == schema.version:

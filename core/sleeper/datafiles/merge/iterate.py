@@ -18,13 +18,9 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import key_order
 from sleeper.datafiles.engine.session import new_table_name
-from sleeper.datafiles.merge.processing import (
-    BoundIterator,
-    ProcessingStep,
-    apply_steps,
-    format_key,
-)
-from sleeper.datafiles.merge.sort import first_descent, run_starts
+from sleeper.datafiles.merge.key_runs import first_descent, run_starts
+from sleeper.datafiles.merge.processing import apply_steps
+from sleeper.datafiles.merge.steps import BoundIterator, ProcessingStep, format_key
 from sleeper.errors import UserCodeError
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.schema.model import Schema

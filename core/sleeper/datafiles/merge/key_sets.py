@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
-from sleeper.datafiles.merge.sort import is_ascending
+from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.schema.model import Key, KeyValue
 
 Mask = npt.NDArray[np.bool_]

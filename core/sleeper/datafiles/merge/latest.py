@@ -10,54 +10,27 @@ of several numbers, which compactions write, have the column `__number`; files w
 `__deleted`, which is null in rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, lit, udf
 from datafusion.expr import Expr, SortExpr
 
-from sleeper.datafiles.arrow import arrow_schema, as_plain
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.expression import column, key_order
 from sleeper.datafiles.merge.deletes import OnDropped
-from sleeper.datafiles.merge.processing import ProcessingStep
-from sleeper.errors import InvalidRequestError
+from sleeper.datafiles.merge.first_of_key import FirstOfKey, keep_first, refuse_ties
+from sleeper.datafiles.merge.steps import ProcessingStep
+from sleeper.datafiles.merge.stored import NUMBER_FIELD, Stored, with_hidden
 from sleeper.processing.model import Aggregation, AggregationOp, Processing
-from sleeper.schema.model import (
-    DELETED_COLUMN,
-    NUMBER_COLUMN,
-    Field,
-    PrimitiveType,
-    Schema,
-)
+from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN, Schema
 
 # DataFusion moves filters below sorts and merges, and joins neighbouring filters, but never across
 # a limit. This one has no other effect.
 NO_LIMIT = 2**62
-# Ids of the fields of a table are small.
-_NUMBER_FIELD = Field(NUMBER_COLUMN, PrimitiveType.LONG, id=2_000_000_001)
-_DELETED_FIELD = Field(DELETED_COLUMN, PrimitiveType.BOOLEAN, nullable=True, id=2_000_000_002)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a merge of latest rows writes for later merges: hidden columns and tombstones.
-
-    Tombstones with a number of at most `hiding_from` hide nothing and are dropped.
-    """
-
-    has_numbers: bool = True
-    has_tombstones: bool = True
-    hiding_from: int = 0
-
-
-def with_hidden(schema: Schema, has_numbers: bool, has_tombstones: bool) -> Schema:
-    """Returns the fields of a data file of the table, with the hidden columns that it has."""
-    hidden = [_NUMBER_FIELD] * has_numbers + [_DELETED_FIELD] * has_tombstones
-    return replace(schema, values=(*schema.values, *hidden), latest=None)
 
 
 def rank_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
@@ -142,53 +115,6 @@ def number_groups(steps: Sequence[ProcessingStep]) -> tuple[ProcessingStep, ...]
     return tuple(replace(step, processing=number(step.processing)) for step in steps)
 
 
-class FirstOfKey:
-    """Finds the first row of each key in rows in key order, batch by batch, once.
-
-    `on_dropped` receives numbers of other rows, and `dropped` is their sum.
-    """
-
-    def __init__(self, on_dropped: OnDropped = lambda _: None) -> None:
-        self._last: tuple[object, ...] | None = None
-        self._on_dropped = on_dropped
-        self.dropped = 0
-
-    def find_rows(self, deleted: pa.Array, *keys: pa.Array) -> pa.Array:
-        """Returns whether each row is the first of its key, and no tombstone."""
-        is_first = self.find(*keys)
-        if deleted.null_count == len(deleted):
-            return is_first
-        return pc.and_not(is_first, pc.fill_null(deleted, False))
-
-    def find(self, *keys: pa.Array) -> pa.Array:
-        """Returns whether each row is the first of its key, from its key columns."""
-        rows = len(keys[0])
-        if not rows:
-            return pa.array([], pa.bool_())
-        is_first = np.zeros(rows, np.bool_)
-        for values in map(as_plain, keys):
-            if rows > 1:
-                is_first[1:] |= _differences(values.slice(1), values.slice(0, rows - 1))
-        is_first[0] = self._last is None or self._last != _key_at(keys, 0)
-        self._last = _key_at(keys, rows - 1)
-        dropped = rows - int(np.count_nonzero(is_first))
-        self.dropped += dropped
-        self._on_dropped(dropped)
-        return pa.array(is_first)
-
-
-def _differences(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
-    differs = pc.not_equal(left, right)
-    if differs.null_count:
-        differs = pc.fill_null(differs, pc.xor(pc.is_null(left), pc.is_null(right)))
-    found: npt.NDArray[np.bool_] = differs.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _key_at(keys: Sequence[pa.Array], row: int) -> tuple[object, ...]:
-    return tuple(values[row].as_py() for values in keys)
-
-
 class LastRows:
     """Keeps the last row of each key of an ingest: the newest by its field, or by its place.
 
@@ -204,7 +130,7 @@ class LastRows:
         self._has_tombstones = False
         deleted = with_hidden(schema, has_numbers=False, has_tombstones=True)
         # No later file has this column, so it may have the name of the number.
-        self.staged = replace(deleted, values=(*deleted.values, _NUMBER_FIELD))
+        self.staged = replace(deleted, values=(*deleted.values, NUMBER_FIELD))
 
     @property
     def order(self) -> list[SortExpr]:
@@ -236,45 +162,3 @@ class LastRows:
         if not self._has_order:
             in_order = refuse_ties(in_order, self._schema)
         yield from keep_first(in_order, self._schema, columns)
-
-
-def keep_first(
-    in_order: Iterable[pa.RecordBatch], schema: Schema, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the columns of the first row of each key, of rows in key order."""
-    first = FirstOfKey()
-    for batch in in_order:
-        dropped = first.dropped
-        is_first = first.find(*(batch.column(field.name) for field in schema.keys))
-        kept = batch.select(columns)
-        yield kept if first.dropped == dropped else _filter(kept, is_first)
-
-
-def refuse_ties(in_order: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Yields rows in the order of keys and rank. InvalidRequestError if two have the same rank."""
-    by = None if schema.latest is None else schema.latest.by
-    names = [*(field.name for field in schema.keys), *([] if by is None else [by])]
-    first = FirstOfKey()
-    for batch in in_order:
-        ranks = batch.select(names)
-        is_first = first.find(*ranks.columns)
-        if first.dropped:
-            row = ranks.slice(pc.index(is_first, False).as_py(), 1).to_pylist()[0]
-            raise tie_error(row)
-        yield batch
-
-
-def tie_error(row: Mapping[str, object]) -> InvalidRequestError:
-    """Returns the error of a key that several rows have, in an order that is not known."""
-    text = ", ".join(f"{name} {value!r}" for name, value in row.items())
-    return InvalidRequestError(
-        f"several rows with {text}: none is the newest, because the rows of this job have no order "
-        "(expected one row of each key, or a table with the property sleeper.table.latest.by and "
-        "different values of that field)"
-    )
-
-
-def _filter(batch: pa.RecordBatch, is_kept: pa.Array) -> pa.RecordBatch:
-    """Filters a batch, of which Arrow has no kernels for views."""
-    columns = [as_plain(each).filter(is_kept) for each in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)

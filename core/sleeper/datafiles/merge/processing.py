@@ -1,14 +1,12 @@
-"""Filters and aggregations as part of a plan, and iterators bound to a table's rows.
+"""Filters and aggregations as part of a plan.
 
 On sorted input the plan streams, because a group is complete at the next key. In addition to
 DataFusion's functions, sums wrap in their field's type, extremes of floats do not depend on row
 order, and maps are aggregated.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,92 +16,12 @@ from datafusion import functions as f
 from datafusion.expr import Expr
 from datafusion.user_defined import ScalarUDF
 
-from sleeper.datafiles.arrow import arrow_schema, arrow_type
+from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.expression import column, extreme_parts, extreme_value
-from sleeper.datafiles.merge.sort import run_starts
-from sleeper.errors import InvalidRequestError, UserCodeError
-from sleeper.iterators.protocol import RowIterator
-from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, IteratorCall, Processing
+from sleeper.datafiles.merge.key_runs import run_starts
+from sleeper.datafiles.merge.steps import ProcessingStep
+from sleeper.processing.model import AgeOff, Aggregation, AggregationOp
 from sleeper.schema.model import Field, MapType, PrimitiveType, Schema
-from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
-from sleeper.user_code.wheel import CodeKind
-
-_GROUP_ROWS_MAX = 1_000_000
-_SHOWN_CHARACTERS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class BoundIterator:
-    """An iterator call with its class and table. `rows_max` limits a group."""
-
-    call: IteratorCall
-    make: Callable[[Any, Sequence[str], Sequence[str], str], RowIterator]
-    table: str
-    rows_max: int
-
-    def start(self, schema: Schema, now_ms: int) -> RowIterator:
-        """Creates the iterator. InvalidRequestError if it refuses its config or the fields."""
-        row_key, sort_key = ([f.name for f in keys] for keys in (schema.row_keys, schema.sort_keys))
-        try:
-            iterator = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
-            start_at = getattr(iterator, "start_at", None)
-            if start_at is not None:
-                start_at(now_ms)
-        except ValueError as error:
-            raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise self.failure(f"{type(error).__name__}: {error}") from error
-        return iterator
-
-    def required_fields(self, schema: Schema) -> tuple[str, ...] | None:
-        """Returns the value fields that it needs in addition to a query's, None for all."""
-        required_fields = getattr(self.make, "required_fields", None)
-        if required_fields is None:
-            return None
-        try:
-            names = tuple(required_fields(self.call.config))
-        except ValueError as error:
-            raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise self.failure(f"{type(error).__name__}: {error}") from error
-        for name in names:
-            schema.field(name)
-        return names
-
-    def check(self, schema: Schema) -> None:
-        """Raises InvalidRequestError if it refuses its config or needs an unknown field."""
-        self.start(schema, 0)
-        self.required_fields(schema)
-
-    def failure(self, reason: str, key: Sequence[object] | None = None) -> UserCodeError:
-        """Returns the error of a failed run, with the key if known."""
-        where = "" if key is None else f" at key {format_key(key)}"
-        return UserCodeError(
-            f"iterator {self.call.name!r} on table {self.table!r}{where}: {reason}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TableIterators:
-    """Binds iterators to the rows of a table."""
-
-    table: str = ""
-    code: UserCode = BUILT_IN_CODE
-    group_rows_max: Callable[[], int] = lambda: _GROUP_ROWS_MAX
-
-    def bind(self, call: IteratorCall | None) -> BoundIterator | None:
-        """Returns the bound iterator of a call. InvalidRequestError if it is not registered."""
-        if call is None:
-            return None
-        make = self.code.load(CodeKind.ITERATOR, call.name)
-        return BoundIterator(call, make, self.table, self.group_rows_max())
-
-
-def format_key(key: Sequence[object]) -> str:
-    """Returns the values of a key as text of limited length."""
-    text = ", ".join(repr(value) for value in key)
-    return f"({text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '...'})"
-
 
 _MAP_FUNCTIONS: dict[AggregationOp, np.ufunc] = {
     AggregationOp.MAP_SUM: np.add,
@@ -200,18 +118,6 @@ _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
 _INT_VALUES = 2**32
 _INT_HALF = 2**31
 _TIME_MIN = -(2**63)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessingStep:
-    """A processing, the current time for its filters, and its bound iterator.
-
-    The plan does not run the iterator. It follows the step's aggregations.
-    """
-
-    processing: Processing
-    now_ms: int
-    iterator: BoundIterator | None = None
 
 
 def apply_steps(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep]) -> DataFrame:

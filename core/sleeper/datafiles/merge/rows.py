@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, default_column
-from sleeper.datafiles.merge.fields import stored_schema
-from sleeper.datafiles.merge.latest import FirstOfKey, with_hidden
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.merge.first_of_key import FirstOfKey
 from sleeper.datafiles.merge.ranks import sorted_places
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.stored import stored_schema, with_hidden
 from sleeper.schema.model import DELETED_COLUMN, HIDDEN_COLUMNS, NUMBER_COLUMN, Schema
 
 

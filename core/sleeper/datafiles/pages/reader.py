@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.parquet_footer import TAIL_BYTES, footer_length
-from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import needed_names, stored_fields
 from sleeper.datafiles.pages.file_pages import FilePages, UnknownLayoutError, read_file_pages
 from sleeper.datafiles.pages.local_file import LocalFile, open_local

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
 from sleeper.datafiles.casts import cast_column, is_castable
-from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.text_values import parse_column

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain, take_plain
-from sleeper.datafiles.merge.sort import is_ascending
-from sleeper.datafiles.sidecars.key_filter import Hashes, hash_rows
+from sleeper.datafiles.merge.key_runs import is_ascending
+from sleeper.datafiles.sidecars.key_filter import Hashes
 from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
 from sleeper.datafiles.sidecars.key_order import encode_row
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
 from sleeper.errors import DataError
 from sleeper.files import FILTER_SUFFIX, SKETCHES_SUFFIX

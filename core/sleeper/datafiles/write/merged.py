@@ -26,11 +26,13 @@ from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.latest import NO_LIMIT
-from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
-from sleeper.datafiles.sidecars.key_filter import Hashes, hash_expression
+from sleeper.datafiles.merge.plan import MergePlan, merge_plan
+from sleeper.datafiles.merge.request import MergeRequest
+from sleeper.datafiles.sidecars.key_filter import Hashes
+from sleeper.datafiles.sidecars.row_hashes import hash_expression
 from sleeper.datafiles.write.engine_file import (
     EarlySync,
     make_durable,

@@ -18,9 +18,10 @@ from datafusion import DataFrame, functions, lit, udf
 from sleeper.datafiles.arrow import as_light_views, is_view, view_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.expression import column
-from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows, sample_rows, sort_frame
-from sleeper.datafiles.sidecars.key_filter import Hashes, hash_expression
+from sleeper.datafiles.sidecars.key_filter import Hashes
+from sleeper.datafiles.sidecars.row_hashes import hash_expression
 from sleeper.datafiles.write.file import KEPT_BYTES_MAX, ROW_GROUP_BYTES_MAX
 from sleeper.datafiles.write.key_facts import KeyFacts
 from sleeper.datafiles.write.merged import KeyTap, TappedFrame, write_tapped

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge.latest import Stored, with_hidden
+from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.json import region_to_json

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sleeper.datafiles.merge.processing import TableIterators
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.errors import StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SPLITTING_FILES_MAX

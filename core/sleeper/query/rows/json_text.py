@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import functions
 
-from sleeper.datafiles.engine.columns import map_column
 from sleeper.datafiles.times import time_text
 from sleeper.errors import InvalidRequestError
 
@@ -120,6 +118,11 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _base64(column: pa.Array) -> pa.Array:
+    # Few results have bytes, and importing DataFusion takes longer than a lookup.
+    from datafusion import functions
+
+    from sleeper.datafiles.engine.columns import map_column
+
     return map_column(column, lambda value: functions.encode(value, "base64pad"), pa.string())
 
 

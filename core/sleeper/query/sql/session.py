@@ -6,7 +6,8 @@ from collections.abc import Set as AbstractSet
 
 from datafusion import SessionConfig, SessionContext
 
-from sleeper.datafiles.engine.session import EngineSettings, create_session
+from sleeper.datafiles.engine.session import create_session
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.query.sql.plan import TablePlan
 from sleeper.schema.model import PrimitiveType
 

@@ -22,8 +22,11 @@ from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import open_deleted
-from sleeper.datafiles.merge.fields import map_fields, stored_schema
-from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
+from sleeper.datafiles.merge.fields import map_fields
+from sleeper.datafiles.merge.processing import apply_steps
+from sleeper.datafiles.merge.steps import ProcessingStep
+from sleeper.datafiles.merge.stored import stored_schema
+from sleeper.datafiles.merge.undeleted import undeleted_predicate
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -79,7 +82,7 @@ def _group_frame(
     if group.deleted:
         deleted = [(each.region, each.keys) for each in group.deleted]
         rows = open_deleted(plan.schema, deleted, table.root, key_files, are_in_order=False)
-        frame = frame.filter(rows.predicate())
+        frame = frame.filter(undeleted_predicate(rows))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)

@@ -1,0 +1,87 @@
+"""What a merge reads, processes and returns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sleeper.datafiles.merge.deletes import DeletedRows
+from sleeper.datafiles.merge.steps import ProcessingStep
+from sleeper.datafiles.merge.stored import Stored
+from sleeper.partitions.region import Region, key_of_region
+from sleeper.schema.model import Schema
+
+_MIB = 1024**2
+# Memory per open input, measured by the benchmark `merge-memory` (docs/design/0002-merge.md).
+# Batches and pages:
+_OPEN_INPUT_BYTES = 4 * _MIB
+# Each input has a reading thread, whose allocator reuses memory that other threads freed only at
+# every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
+_ROW_GROUP_BYTES = _MIB
+_ROW_GROUPS_KEPT = 35
+# A page of each column.
+_BYTES_READ_PER_KEY = _MIB // 2
+# Over several passes there are about twice as many threads as inputs, and they read more files.
+_THREADS_OVER_PASSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInput:
+    """A sorted file and the regions of its rows to read, None for every row.
+
+    `bytes` is the file's size, which determines its memory while open; None if unknown. The
+    `deleted` rows are left out. `schema_version` is that of the file, None for the version of the
+    merge. `number` is the transaction number of all rows, None if the file has a column of them;
+    only a table of latest rows and a numbered merge need it. `rows` are used instead of the file:
+    those of the regions, in file order, with the fields of the file's schema.
+    """
+
+    url: str
+    regions: Sequence[Region] | None = None
+    bytes: int | None = None
+    deleted: DeletedRows | None = None
+    schema_version: int | None = None
+    number: int | None = None
+    rows: pa.Table | None = None
+
+    def open_bytes(self, schema: Schema) -> int:
+        """Returns the estimated memory of the input in a merge of all inputs."""
+        if self.rows is not None:
+            return int(self.rows.nbytes)
+        most = _ROW_GROUPS_KEPT * _ROW_GROUP_BYTES
+        size = most if self.bytes is None else self.bytes
+        if self.regions is not None and all(
+            key_of_region(schema, r) is not None for r in self.regions
+        ):
+            size = min(size, len(self.regions) * _BYTES_READ_PER_KEY)
+        return _OPEN_INPUT_BYTES + min(size, most)
+
+    def pass_bytes(self) -> int:
+        """Returns the estimated memory of the input in a merge in passes."""
+        size = _ROW_GROUP_BYTES if self.bytes is None else min(self.bytes, _ROW_GROUP_BYTES)
+        return _OPEN_INPUT_BYTES + _THREADS_OVER_PASSES * _ROW_GROUPS_KEPT * size
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """A merge. `columns` are field names in result order, None for all.
+
+    Rows pass through `steps` in order. With steps, the inputs must hold all rows of each key.
+    Regions are of row keys, so they may be applied first. `stored` is set if a merge of latest
+    rows is written to a file for later merges. A `numbered` merge of all rows adds the column
+    `__number`, the number of each row's input, and of a group of rows the largest; it has neither
+    columns nor iterators.
+    """
+
+    schema: Schema
+    inputs: tuple[MergeInput, ...]
+    columns: tuple[str, ...] | None = None
+    limit: int | None = None
+    steps: tuple[ProcessingStep, ...] = ()
+    stored: Stored | None = None
+    numbered: bool = False
+
+    @property
+    def is_iterated(self) -> bool:
+        """Whether one of the steps has an iterator."""
+        return any(step.iterator is not None for step in self.steps)
