@@ -15,18 +15,19 @@ from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
+from sleeper.query.known_deletes import KnownDeletes
 from sleeper.query.plan import QueryPlan, StateLeaves, check_has_rows, describe_version
 from sleeper.statestore.reading.delete_queries import Delete
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 
-# A file takes up to a kilobyte.
+# A file or a delete takes up to a kilobyte.
 _FILES_MAX = 50_000
 # To read more files of a leaf takes longer than to find those of a few keys.
 _FILES_AT_ONCE_MAX = 2_000
 _LOOKUPS_BEFORE_MANY_FILES = 16
-# The state finds the deletes near a key faster than a loop over many.
-_DELETES_PER_LEAF_MAX = 50
+# To read more deletes takes longer than to find those of a few keys, by a loop over all of them.
+_DELETES_AT_ONCE_MAX = 5_000
 # Leaves whose first field begins below a key, of which at most one contains the key: more than one
 # only if leaves were cut on a later field.
 _LEAVES_TO_TRY = 16
@@ -38,7 +39,7 @@ class KnownLeaf:
 
     leaf: Partition
     files: tuple[DataFile, ...]
-    deletes: tuple[Delete, ...] | None
+    deletes: KnownDeletes | None
 
 
 class KnownVersion:
@@ -95,7 +96,7 @@ class KnownVersion:
         """See the protocol."""
         known = self._by_id.get(leaf_id)
         if known is not None and known.deletes is not None:
-            return [each for each in known.deletes if each.region.overlaps(within)]
+            return known.deletes.overlapping(within)
         with self._store.reading(stale=True) as state:
             self._check_is_newest(state.version)
             return StateLeaves(state).deletes(leaf_id, within)
@@ -122,10 +123,11 @@ class KnownVersion:
             if not self._is_worth_reading(state, leaf.id):
                 return None
             files = source.leaf_files(leaf.id, leaf.region)
-            deletes = source.deletes(leaf.id, leaf.region)
-        has_few = len(deletes) <= _DELETES_PER_LEAF_MAX
-        known = KnownLeaf(leaf, tuple(files), tuple(deletes) if has_few else None)
-        if self._reserve(len(known.files)):
+            deletes = None
+            if state.deletes.count() <= _DELETES_AT_ONCE_MAX:
+                deletes = KnownDeletes(source.deletes(leaf.id, leaf.region))
+        known = KnownLeaf(leaf, tuple(files), deletes)
+        if self._reserve(len(known.files) + len(deletes or ())):
             self._add(known)
         return known
 
@@ -192,7 +194,7 @@ class NewestVersions:
         return known
 
     def _reserve(self, files: int) -> bool:
-        """Counts the files of a leaf. Returns whether they may be kept.
+        """Counts the files and deletes of a leaf. Returns whether they may be kept.
 
         If there is no room, all versions are forgotten.
         """

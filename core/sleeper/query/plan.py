@@ -194,14 +194,23 @@ def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut
     return cut_leaves(regions, schema, source)
 
 
-def plan_key(region: Region, leaf_id: PartitionId, files: Sequence[DataFile]) -> LeafPlan:
-    """Returns the plan of a region of one key in a leaf without deletes. It may have no scans."""
+def plan_key(
+    schema: Schema,
+    region: Region,
+    leaf_id: PartitionId,
+    files: Sequence[DataFile],
+    deletes: Sequence[Delete],
+) -> LeafPlan:
+    """Returns the plan of a region of one key, which the deletes overlap. It may have no scans."""
     key, regions = [within.min for within in region.ranges], (region,)
     scans = [
         FileScan(file, regions)
         for file in files
         if all(map(_is_between, file.smallest_key, key, file.largest_key))
     ]
+    if deletes:
+        later = _Deletes(deletes)
+        scans = [left for scan in scans for left in _without_deleted(schema, scan, later)]
     return LeafPlan((leaf_id,), tuple(scans))
 
 

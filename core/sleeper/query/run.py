@@ -125,8 +125,9 @@ def _plan_known(
     version = known.plan
     if len(regions) == 1:
         key, leaf = key_of_region(version.schema, regions[0]), known.leaf_of(regions[0])
-        if key is not None and leaf is not None and leaf.deletes == ():
-            plan = plan_key(regions[0], leaf.leaf.id, leaf.files)
+        if key is not None and leaf is not None and leaf.deletes is not None:
+            deletes = leaf.deletes.overlapping(regions[0])
+            plan = plan_key(version.schema, regions[0], leaf.leaf.id, leaf.files, deletes)
             plan = prune_key(version.schema, key, plan, get_filter, load)
             return replace(version, leaves=(plan,)) if plan.scans else version
     cuts = cut_leaves(regions, version.schema, known)

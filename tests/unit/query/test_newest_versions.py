@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -98,13 +99,40 @@ def test_plans_equal_those_of_the_state_after_any_commits(
             elif step == "split":
                 split_leaf(table, data.draw(keys), data.draw(st.integers(0, fields - 1)))
             elif step == "delete":
+                box = data.draw(st.none() | st.tuples(*[bounds] * fields))
                 region = key_region(schema, data.draw(keys))
+                if box is not None:
+                    region = Region(tuple(Range(low, high + 1) for low, high in box))
                 table.store.commit_or_raise(DeleteRows((region,), id=f"delete-{number}"))
             for _ in range(3):
                 query = Query(make_regions(schema, data))
                 expected = prune_plan(plan_table_query(query, query_table), lambda _: None)
                 plan = plan_with_filters(query, query_table, engine)
                 assert comparable(plan) == comparable(expected)
+
+
+@settings(deadline=None, max_examples=examples(20))
+@given(st.sampled_from([SCHEMA, TWO]), st.sampled_from([2, 5_000]), st.data())
+def test_each_key_near_deletes_is_planned_as_by_the_state(
+    schema: Schema, deletes_max: int, data: st.DataObject
+) -> None:
+    fields = len(schema.row_keys)
+    boxes = st.tuples(*[bounds] * fields)
+    patched = mock.patch.object(newest_versions, "_DELETES_AT_ONCE_MAX", deletes_max)
+    with patched, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        table = initialise(folder, schema)
+        add_file(table, 1, [(-6, 6)] * fields)
+        for number, box in enumerate(data.draw(st.lists(boxes, min_size=1, max_size=5))):
+            region = Region(tuple(Range(low, high + 1) for low, high in box))
+            table.store.commit_or_raise(DeleteRows((region,), id=f"delete-{number}"))
+        add_file(table, 2, [(-6, 6)] * fields)
+        query_table, engine = QueryTable("t", table.store, DataRoot(folder)), make_engine(folder)
+        for key in range(-6, 7):
+            query = Query((key_region(schema, (key, data.draw(values))[:fields]),))
+            plan = plan_with_filters(query, query_table, engine)
+            expected = prune_plan(plan_table_query(query, query_table), lambda _: None)
+            assert comparable(plan) == comparable(expected)
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
