@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema, as_plain
+from sleeper.datafiles.conversions import boolean_array
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.key_sets import KeySource, Mask, key_columns, listed_keys
 from sleeper.files import KeyFile
@@ -79,7 +80,7 @@ class DeletedRows:
             types = [kinds.field(field.name).type for field in schema.row_keys]
             self._sources.append(listed_keys(keys, types))
         self._boxes = DeletedBoxes(schema, boxes) if boxes else None
-        self._all_kept = pa.array(np.ones(0, np.bool_))
+        self._all_kept = boolean_array(np.ones(0, np.bool_))
 
     def keep(self, *columns: pa.Array, on_dropped: OnDropped = lambda _: None) -> pa.Array:
         """Returns whether each row is kept, from its row key columns.
@@ -90,10 +91,10 @@ class DeletedRows:
         found = self._find(columns) if rows else None
         if found is None:
             if rows > len(self._all_kept):
-                self._all_kept = pa.array(np.ones(rows, np.bool_))
+                self._all_kept = boolean_array(np.ones(rows, np.bool_))
             return self._all_kept.slice(0, rows)
         on_dropped(int(found.sum()))
-        return pa.array(~found)
+        return boolean_array(~found)
 
     def _find(self, columns: Sequence[pa.Array]) -> Mask | None:
         """Returns whether each row is deleted, None if none is."""

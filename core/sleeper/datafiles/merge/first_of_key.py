@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.conversions import as_booleans, boolean_array
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Schema
@@ -35,7 +36,7 @@ class FirstOfKey:
         """Returns whether each row is the first of its key, from its key columns."""
         rows = len(keys[0])
         if not rows:
-            return pa.array([], pa.bool_())
+            return boolean_array(np.zeros(0, np.bool_))
         is_first = np.zeros(rows, np.bool_)
         for values in map(as_plain, keys):
             if rows > 1:
@@ -45,15 +46,14 @@ class FirstOfKey:
         dropped = rows - int(np.count_nonzero(is_first))
         self.dropped += dropped
         self._on_dropped(dropped)
-        return pa.array(is_first)
+        return boolean_array(is_first)
 
 
 def _differences(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     differs = pc.not_equal(left, right)
     if differs.null_count:
         differs = pc.fill_null(differs, pc.xor(pc.is_null(left), pc.is_null(right)))
-    found: npt.NDArray[np.bool_] = differs.to_numpy(zero_copy_only=False)
-    return found
+    return as_booleans(differs)
 
 
 def _key_at(keys: Sequence[pa.Array], row: int) -> tuple[object, ...]:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.conversions import as_numbers, integer_array
+
 _RANKED_ROWS_MIN = 5_000
 _RANK_BYTES = 8
 # With more rows of equal numbers, Arrow sorts all rows.
@@ -21,7 +23,7 @@ _Numbers = npt.NDArray[np.int64]
 _Ranks = npt.NDArray[np.uint64]
 
 
-def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array | _Numbers:
+def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array:
     """Returns the places of the rows in this order of columns and directions; a stable sort.
 
     The first column has keys, ascending.
@@ -36,13 +38,13 @@ def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array 
         return pc.sort_indices(rows, sort_keys=list(order))
     if len(tied):
         groups = np.cumsum(np.append(True, ~is_same))[tied]
-        some = rows.select([name for name, _ in order]).take(pa.array(places[tied]))
+        some = rows.select([name for name, _ in order]).take(integer_array(places[tied]))
         names = [str(place) for place in range(len(order))]
-        some = some.rename_columns(names).append_column("group", pa.array(groups))
+        some = some.rename_columns(names).append_column("group", integer_array(groups))
         directions = [(name, way) for name, (_, way) in zip(names, order, strict=True)]
         within = pc.sort_indices(some, sort_keys=[("group", "ascending"), *directions])
-        places[tied] = places[tied][within.to_numpy()]
-    return places
+        places[tied] = places[tied][as_numbers(within)]
+    return integer_array(places)
 
 
 def _place(ranks: _Ranks) -> tuple[_Numbers, npt.NDArray[np.bool_], _Numbers]:
@@ -59,7 +61,7 @@ def _ranks(keys: pa.Array, shared: int) -> _Ranks:
     A smaller number has a smaller key. Equal numbers may have different keys.
     """
     if pa.types.is_integer(keys.type):
-        signed: _Ranks = keys.to_numpy().astype(np.int64).view(np.uint64)
+        signed: _Ranks = as_numbers(keys).astype(np.int64).view(np.uint64)
         return signed ^ np.uint64(2**63)
     _, offsets, content = keys.buffers()
     ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]

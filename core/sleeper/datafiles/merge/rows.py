@@ -5,9 +5,11 @@ It returns the rows that a merge of the same inputs by the engine returns.
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, default_column
+from sleeper.datafiles.conversions import empty_table, integer_array
 from sleeper.datafiles.merge.first_of_key import FirstOfKey
 from sleeper.datafiles.merge.ranks import sorted_places
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
@@ -44,11 +46,11 @@ def merge_rows(request: MergeRequest) -> pa.Table:
     tables = [_mapped(request, each, names) for each in request.inputs]
     tables = [table for table in tables if table.num_rows]
     if not tables:
-        return pa.schema([arrow_schema(schema).field(name) for name in names]).empty_table()
+        return empty_table(pa.schema([arrow_schema(schema).field(name) for name in names]))
     whole = tables[0]
     if len(tables) > 1:
         whole = pa.concat_tables(tables)
-        whole = whole.take(pa.array(sorted_places(whole, _order(schema))))
+        whole = whole.take(sorted_places(whole, _order(schema)))
     if schema.latest is not None:
         whole = _keep_latest(whole.combine_chunks(), schema)
     return whole.select(list(names)).slice(0, request.limit)
@@ -91,11 +93,12 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
         else:
             columns.append(default_column(field, rows.num_rows))
     if schema.latest is not None:
-        number = pa.scalar(each.number, pa.int64())
         fields += [pa.field(DELETED_COLUMN, pa.bool_()), pa.field(NUMBER_COLUMN, pa.int64())]
         columns.append(rows.column(DELETED_COLUMN))
         columns.append(
-            rows.column(NUMBER_COLUMN) if each.number is None else pa.repeat(number, rows.num_rows)
+            rows.column(NUMBER_COLUMN)
+            if each.number is None
+            else integer_array(np.full(rows.num_rows, each.number, np.int64))
         )
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 

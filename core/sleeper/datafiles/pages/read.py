@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from sleeper.datafiles.conversions import integer_array
 from sleeper.datafiles.pages.file_pages import (
     FilePages,
     Rows,
@@ -143,7 +144,7 @@ def _take(table: pa.Table, places: Rows) -> pa.Table:
     first, last = int(places[0]), int(places[-1])
     if last - first + 1 == len(places):
         return table.slice(first, len(places))
-    return table.take(pa.array(places))
+    return table.take(integer_array(places))
 
 
 @dataclass(frozen=True, slots=True)

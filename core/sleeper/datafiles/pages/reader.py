@@ -11,6 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.conversions import empty_table
 from sleeper.datafiles.engine.parquet_footer import TAIL_BYTES, footer_length
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import needed_names, stored_fields
@@ -262,7 +263,7 @@ def _typed(each: _Read, found: pa.Table | None) -> pa.Table:
     """Returns the rows with the schema's types, and nulls in columns that the file lacks."""
     kinds = {field.name: arrow_type(field.type) for field in each.schema.fields}
     if found is None:
-        return pa.schema([(name, kinds[name]) for name in each.names]).empty_table()
+        return empty_table(pa.schema([(name, kinds[name]) for name in each.names]))
     columns = []
     for name in each.names:
         if name in found.schema.names:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.conversions import as_booleans, as_numbers, key_array
 from sleeper.datafiles.pages.file_pages import FilePages
 from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Range, Region, holds_one_value
@@ -166,9 +167,9 @@ def stored_value(value: KeyValue) -> int | bytes:
 
 def find_keys(column: pa.Array, keys: Sequence[KeyValue]) -> _Indexes:
     """Returns the places of the rows with one of the keys, ascending. Rows and keys ascend."""
-    values = pa.array(keys, column.type)
-    starts = pc.search_sorted(column, values, side="left").to_numpy().astype(np.int64)
-    stops = pc.search_sorted(column, values, side="right").to_numpy().astype(np.int64)
+    values = key_array(keys, column.type)
+    starts = as_numbers(pc.search_sorted(column, values, side="left")).astype(np.int64)
+    stops = as_numbers(pc.search_sorted(column, values, side="right")).astype(np.int64)
     sizes = stops - starts
     if (sizes <= 1).all():
         single: _Indexes = starts[sizes > 0]
@@ -225,15 +226,10 @@ def _filter(columns: Sequence[pa.Array], ranges: Sequence[Range], span: Span) ->
     is_inside = np.ones(stop - start, np.bool_)
     for column, within in zip(columns, ranges, strict=True):
         values = column.slice(start, stop - start)
-        is_inside &= _mask(pc.greater_equal(values, pa.scalar(within.min, values.type)))
+        is_inside &= as_booleans(pc.greater_equal(values, key_array([within.min], values.type)[0]))
         if within.max is not None:
-            is_inside &= _mask(pc.less(values, pa.scalar(within.max, values.type)))
+            is_inside &= as_booleans(pc.less(values, key_array([within.max], values.type)[0]))
     return np.flatnonzero(is_inside) + start
-
-
-def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
@@ -254,7 +250,7 @@ def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
 def _reader(column: pa.Array) -> Callable[[int], Any]:
     """Returns a function of a row's value, as bounds of pages have it."""
     if pa.types.is_integer(column.type):
-        numbers: Callable[[int], Any] = column.to_numpy().__getitem__
+        numbers: Callable[[int], Any] = as_numbers(column).__getitem__
         return numbers
     _, offsets, content = column.buffers()
     ends = memoryview(offsets).cast("i")[column.offset : column.offset + len(column) + 1]
