@@ -97,13 +97,13 @@ def test_a_compaction_that_loses_a_row_besides_the_deleted_ones_fails(
     table = instance.create_table("whole", KEY_AND_VALUE)
     ingest(table, range(rows), "first")
     table.delete(ranges=[(0, 10), (20, 21)])
-    keep = DeletedRows._keep
+    keep = DeletedRows.keep
 
-    def lose_the_last_row(deleted: DeletedRows, *arguments: Any) -> pa.Array:
-        kept = keep(deleted, *arguments)
+    def lose_the_last_row(deleted: DeletedRows, *columns: pa.Array, **on_dropped: Any) -> pa.Array:
+        kept = keep(deleted, *columns, **on_dropped)
         return pa.concat_arrays([kept.slice(0, len(kept) - 1), pa.array([False])])
 
-    monkeypatch.setattr(DeletedRows, "_keep", lose_the_last_row)
+    monkeypatch.setattr(DeletedRows, "keep", lose_the_last_row)
     with pytest.raises(DataError, match=rf"rows and 11 deleted or replaced \(expected {rows}\)"):
         compact(instance, "whole")
 

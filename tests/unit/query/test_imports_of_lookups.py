@@ -27,8 +27,8 @@ from sleeper.query.service import open_query, read_schema
 instance = open_local_instance(Path(sys.argv[1]))
 for name, keys in json.loads(sys.argv[2]):
     regions = make_key_regions(read_schema(instance, name), [(key,) for key in keys])
-    for output in ("csv", "json"):
-        with open_query(instance, name, Query(regions)) as rows:
+    for output, each in (("csv", regions), ("json", tuple(regions))):
+        with open_query(instance, name, Query(each)) as rows:
             print(name, ROW_OUTPUTS[output](rows.schema, rows, io.BytesIO()))
 print(*{"datafusion", "pandas", "boto3", "pyspark", "deltalake"} & set(sys.modules))
 """
