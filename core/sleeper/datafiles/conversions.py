@@ -5,6 +5,7 @@ Arrow's own conversions import pandas, if it is installed, with the first value 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -54,6 +55,12 @@ def key_array(values: Sequence[KeyValue], kind: pa.DataType) -> pa.Array:
     ends = np.fromiter(accumulate(map(len, encoded), initial=0), np.int32, len(encoded) + 1)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(kind, len(encoded), buffers)
+
+
+@lru_cache(maxsize=100)
+def text_scalar(value: str) -> pa.StringScalar:
+    """Returns a text as an Arrow scalar."""
+    return key_array([value], pa.string())[0]
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

@@ -15,6 +15,7 @@ from sleeper.datafiles.conversions import (
     empty_table,
     integer_array,
     key_array,
+    text_scalar,
 )
 
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -53,6 +54,10 @@ def test_booleans(values: list[bool], start: int, length: int) -> None:
     assert column.equals(pa.array(values, pa.bool_()))
     part = column.slice(min(start, len(column)), length)
     assert as_booleans(part).tolist() == part.to_pylist()
+
+
+def test_text() -> None:
+    assert text_scalar("é").equals(pa.scalar("é"))
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])

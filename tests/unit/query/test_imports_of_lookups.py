@@ -13,6 +13,7 @@ from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.local.instance import create_local_instance, open_local_instance
 
+CORE = Path(__file__).parents[3] / "core"
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"%s"}],
  "valueFields":[{"name":"v","type":"LongType"}]}"""
 KINDS = {"IntType": pa.int32(), "StringType": pa.string()}
@@ -57,7 +58,12 @@ def test_keys_are_found_without_the_engine(folder: Path) -> None:
     ]
     arguments = [str(folder), json.dumps(questions)]
     command = [sys.executable, "-c", PROGRAM, *arguments]
-    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    # Not the tests' own start-up, which hides pandas.
+    environment = {"PYTHONPATH": str(CORE)}
+    process = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    answer = process.stdout
     *found, loaded = answer.split("\n")[:-1]
     rows = [n for n in (1, 0, 4, 40) for _ in range(2)]
     assert found == [f"{name} {n}" for name in KINDS for n in rows]

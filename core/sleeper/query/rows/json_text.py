@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.conversions import integer_array, text_scalar
 from sleeper.datafiles.times import time_text
 from sleeper.errors import InvalidRequestError
 
@@ -27,7 +28,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
         parts += [json_values(batch.column(place))]
     if not parts:
         return pa.array(["{}"] * batch.num_rows)
-    return pc.binary_join_element_wise(*parts, "}", "")
+    return _concatenate(*parts, "}")
 
 
 def json_values(column: pa.Array) -> pa.Array:
@@ -43,7 +44,7 @@ def json_values(column: pa.Array) -> pa.Array:
         text = column.cast(pa.string())
     else:
         text = _json_strings(plain_text(column))
-    return pc.fill_null(text, "null")
+    return pc.fill_null(text, text_scalar("null"))
 
 
 def plain_text(column: pa.Array) -> pa.Array:
@@ -59,7 +60,7 @@ def plain_text(column: pa.Array) -> pa.Array:
         # Removes the time zone, because a cast with a zone would need a zone database.
         text = time_text(column.cast(pa.timestamp(kind.unit)))
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
-        return text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")
+        return text if kind.tz is None else _concatenate(text, "Z")
     if pa.types.is_date32(kind):
         return time_text(column)
     if pa.types.is_nested(kind):
@@ -89,7 +90,7 @@ def _nested_json(column: pa.Array) -> pa.Array:
 
 def _join_elements(before: str, elements: pa.Array, offsets: pa.Array, after: str) -> pa.Array:
     lists = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements)
-    return pc.binary_join_element_wise(before, pc.binary_join(lists, ","), after, "")
+    return _concatenate(before, pc.binary_join(lists, text_scalar(",")), after)
 
 
 def _json_strings(text: pa.Array) -> pa.Array:
@@ -99,7 +100,13 @@ def _json_strings(text: pa.Array) -> pa.Array:
         if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f\x{FFFE}\x{FFFF}]")).as_py():
             for character in _ESCAPED_CHARACTERS:
                 text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
-    return pc.binary_join_element_wise('"', text, '"', "")
+    return _concatenate('"', text, '"')
+
+
+def _concatenate(*parts: pa.Array | str) -> pa.Array:
+    """Returns the texts of each row one after another, null if one is."""
+    arguments = [text_scalar(each) if isinstance(each, str) else each for each in parts]
+    return pc.binary_join_element_wise(*arguments, text_scalar(""))
 
 
 def _float_json(column: pa.Array) -> pa.Array:
@@ -157,7 +164,7 @@ def json_pages(
                 ends, at, bytes_max - _OPENING_BRACKET - size, rows_max and rows_max - rows
             )
             if stop > at:
-                kept.append(_join_lines(lines.slice(at, stop - at)))
+                kept.append(join_lines(lines.slice(at, stop - at), ",").as_py())
                 size += int(ends[stop - 1] - (ends[at - 1] if at else 0))
                 rows += stop - at
                 at = stop
@@ -180,6 +187,7 @@ def _stop(ends: np.ndarray, at: int, room: int, rows: int | None) -> int:
     return min(stop, len(ends) if rows is None else at + rows)
 
 
-def _join_lines(lines: pa.Array) -> str:
-    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    return str(pc.binary_join(whole, ",")[0].as_py())
+def join_lines(lines: pa.Array, separator: str) -> pa.StringScalar:
+    """Returns all lines as one text."""
+    ends = integer_array(np.array([0, len(lines)], np.int32))
+    return pc.binary_join(pa.ListArray.from_arrays(ends, lines), text_scalar(separator))[0]

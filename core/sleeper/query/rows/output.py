@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 from rich.cells import cell_len
 
 from sleeper.query.printable import format_cell
-from sleeper.query.rows.json_text import json_lines, plain_text
+from sleeper.query.rows.json_text import join_lines, json_lines, plain_text
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
 """Writes all rows and returns their number."""
@@ -70,8 +69,7 @@ def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     rows = 0
     for batch in batches:
         if batch.num_rows:
-            lines = pa.ListArray.from_arrays([0, batch.num_rows], json_lines(batch))
-            sink.write(pc.binary_join(lines, "\n")[0].as_buffer())
+            sink.write(join_lines(json_lines(batch), "\n").as_buffer())
             sink.write(b"\n")
             rows += batch.num_rows
     return rows
