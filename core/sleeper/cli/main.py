@@ -1,6 +1,7 @@
 """The `sleeper` command."""
 
 import atexit
+import gc
 import io
 import os
 import sys
@@ -27,6 +28,7 @@ class _Source:
     summary: str
 
 
+_COLLECTED_OBJECTS = 20_000
 # Those of a first use come first, as in the help.
 _COMMANDS = {
     "instance": _Source("instance", "commands", "Create and configure instances."),
@@ -176,13 +178,17 @@ def options(
 
 def main() -> None:
     """Runs the command line."""
+    # Sleeper has no linear algebra, for which NumPy would start threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Imports create many objects that stay, which the collector would visit again and again.
+    gc.set_threshold(_COLLECTED_OBJECTS)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of tables and bars.
         sys.stdout.reconfigure(errors="replace")
     try:
         app(prog_name="sleeper")
     except SystemExit as end:
-        if "datafusion" in sys.modules and isinstance(end.code, int | None):
+        if isinstance(end.code, int | None):
             _end_process(end.code or 0)
         raise
 
@@ -190,7 +196,8 @@ def main() -> None:
 def _end_process(status: int) -> NoReturn:
     """Ends the process as the interpreter does, but without its finalization.
 
-    A thread of the engine that still ends a cancelled plan would abort the process then.
+    A thread of the engine that still ends a cancelled plan would abort the process then, and to
+    free all objects takes longer than some commands.
     """
     threading._shutdown()  # type: ignore[attr-defined] # waits for the threads that are no daemons
     atexit._run_exitfuncs()

@@ -1,29 +1,17 @@
-"""The rows of a query as a stream, its time limit, and interruptible reading of its batches.
+"""The rows of a query as a stream, and its time limit."""
 
-The engine's own stream blocks in native code, which neither Ctrl-C nor a time limit can
-interrupt. So an event loop in another thread awaits the batches, and the caller waits for that
-thread. A cancelled plan and its memory are freed when the engine next yields, which is every few
-batches.
-"""
-
-import asyncio
-import concurrent.futures
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pyarrow as pa
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 from sleeper.query.hold import VersionHold
-
-if TYPE_CHECKING:
-    import datafusion
 
 _SECONDS_UNTIL_HOLD = 2.0
 
@@ -162,43 +150,3 @@ class TimeLimit:
     def reason(self) -> str:
         """Returns the error message of a query that exceeds the limit."""
         return f"the query takes more than {self.seconds} s, the maximum of {self.property_name}"
-
-
-def read_stream(
-    stream: "datafusion.RecordBatchStream", limit: TimeLimit
-) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of a stream. InvalidRequestError if the limit is exceeded."""
-    while (batch := _next(stream, limit)) is not None:
-        yield batch.to_pyarrow()
-
-
-def _next(
-    stream: "datafusion.RecordBatchStream", limit: TimeLimit
-) -> "datafusion.RecordBatch | None":
-    limit.check()
-    waiting = asyncio.run_coroutine_threadsafe(_next_or_none(stream), _event_loop())
-    try:
-        while True:
-            done, _ = concurrent.futures.wait([waiting], limit.seconds_until_check)
-            if done:
-                return waiting.result()
-            limit.check()
-    except BaseException:
-        waiting.cancel()
-        raise
-
-
-async def _next_or_none(stream: "datafusion.RecordBatchStream") -> "datafusion.RecordBatch | None":
-    try:
-        return await anext(stream)
-    except StopAsyncIteration:
-        # A future cannot raise StopAsyncIteration.
-        return None
-
-
-@cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the process's loop, which never ends, because cancelled plans end on it."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="query-batches", daemon=True).start()
-    return loop

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from sleeper.errors import InvalidRequestError, NotFoundError, classify_error
 from sleeper.user_code.wheel import BUILT_IN, CodeKind, EntryPoint, Wheel, read_wheel
 
@@ -138,6 +135,8 @@ class Registry:
 
     def get(self, name: str) -> Wheel:
         """Returns the wheel of that file or project name, or NotFoundError."""
+        from packaging.utils import canonicalize_name
+
         wheels = self.wheels()
         for wheel in wheels:
             if name == wheel.file_name or canonicalize_name(name) == wheel.project:
@@ -201,6 +200,8 @@ def unpacked_on_path() -> list[str]:
 
 
 def _missing(need: str) -> str | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = Requirement(need)
     except InvalidRequirement as error:

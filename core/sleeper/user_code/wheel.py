@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from packaging.tags import Tag, sys_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.value_kind import CLASS_NAME
 
@@ -111,6 +108,9 @@ class Wheel:
 
 def read_wheel(file_name: str, content: bytes) -> Wheel:
     """Parses a wheel. InvalidRequestError if it is invalid."""
+    # Most processes read no wheel, so the functions that need `packaging` import it.
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
     try:
         project, version, _, tags = parse_wheel_filename(file_name)
     except InvalidWheelFilename as error:
@@ -145,7 +145,9 @@ def hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _check_platform(file_name: str, tags: Iterable[Tag]) -> None:
+def _check_platform(file_name: str, tags: Iterable[object]) -> None:
+    from packaging.tags import sys_tags
+
     if frozenset(tags).isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(str(tag) for tag in tags))
         raise InvalidRequestError(
@@ -181,6 +183,8 @@ def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
 
 
 def _info_folder(file_name: str, project: str, names: Iterable[str]) -> str:
+    from packaging.utils import canonicalize_name
+
     known = set(names)
     for folder in {name.partition("/")[0] for name in known}:
         stem = folder.removesuffix(".dist-info")

@@ -12,8 +12,8 @@ from datafusion import ExecutionPlan
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine
-from sleeper.query.result import read_stream
 from sleeper.query.sql.statement import StatementRun, TableOpeners
+from sleeper.query.sql.stream import read_stream
 from sleeper.query.sql.tables import NEWEST, AsOf
 from sleeper.query.sql.text import statement_errors
 

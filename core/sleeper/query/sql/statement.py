@@ -23,7 +23,7 @@ from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_size
-from sleeper.query.result import QueryResult, TimeLimit, prepend_batch, read_stream
+from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.query.run import RESTARTS
 from sleeper.query.sql.key_predicates import (
     Regions,
@@ -32,6 +32,7 @@ from sleeper.query.sql.key_predicates import (
 )
 from sleeper.query.sql.plan import TablePlan, plan_table
 from sleeper.query.sql.session import needs_statistics, open_sql_session
+from sleeper.query.sql.stream import read_stream
 from sleeper.query.sql.tables import (
     NEWEST,
     AsOf,
