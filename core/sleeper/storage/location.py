@@ -179,8 +179,12 @@ class DataRoot:
 
     def read(self, path: str) -> bytes:
         """Returns the object's content. NotFoundError if it does not exist."""
-        with store_errors(self.url_of(path)):
-            return bytes(obstore.get(self.store, path).bytes())
+        if isinstance(self.store, S3Store):
+            with store_errors(self.url_of(path)):
+                return bytes(obstore.get(self.store, path).bytes())
+        with self._read_errors(path):
+            # The store would copy the content twice.
+            return Path(self.url_of(path)).read_bytes()
 
     def open_ranges(self, path: str) -> io.RawIOBase:
         """Opens the object for reads of ranges, one request each. Reads can be repeated.
@@ -203,10 +207,14 @@ class DataRoot:
                 chunks = obstore.get(self.store, path).stream(min_chunk_size=_CHUNK_BYTES)
                 yield from map(bytes, chunks)
             return
+        with self._read_errors(path), open(self.url_of(path), "rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+
+    @contextlib.contextmanager
+    def _read_errors(self, path: str) -> Iterator[None]:
         try:
-            with open(self.url_of(path), "rb", buffering=0) as file:
-                while chunk := file.read(_CHUNK_BYTES):
-                    yield chunk
+            yield
         except FileNotFoundError as error:
             raise NotFoundError(f"object {self.url_of(path)} does not exist") from error
         except OSError as error:
