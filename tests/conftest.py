@@ -1,5 +1,6 @@
 """Servers that tests share: started when the first test needs them, ended with the run."""
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -37,6 +38,18 @@ use_memory()
 
 settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed())
 settings.load_profile("sleeper")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempts tests and modules from garbage collections: thousands of objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Leaves the objects to the interpreter, which frees them at exit."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
