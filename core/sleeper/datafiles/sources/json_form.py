@@ -43,9 +43,7 @@ _TEXT = (
     r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]'
     r'|\\u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))*"'
 )
-_EXPONENT = r"[eE][+-]?[0-9]+"
-# Without -0, which is an integer, so that its sign is lost where lines are parsed one by one.
-_FLOAT = rf"0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:{_EXPONENT})?|{_EXPONENT})"
+_FLOAT = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _NOTATIONS = {
     PrimitiveType.INT: r"-?(?:0|[1-9][0-9]{0,9})",
     # The engine accepts some numbers below the least long.

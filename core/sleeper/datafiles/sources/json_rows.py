@@ -298,7 +298,8 @@ class _Members(list[tuple[str, Any]]):
 
 def _with_maps_as_pairs(line: bytes, fields: Sequence[Field]) -> bytes:
     # Arrow has no strict parser for maps, so each row is parsed separately.
-    row = json.loads(line, parse_float=Decimal, object_pairs_hook=_Members)
+    parse_int = _signed if b"-0" in line else None
+    row = json.loads(line, parse_float=Decimal, parse_int=parse_int, object_pairs_hook=_Members)
     if not isinstance(row, _Members):
         raise ValueError("not an object")
     members = dict(row)
@@ -317,7 +318,7 @@ def _arrow_json(value: Any, kind: FieldType) -> Any:
             return [{"key": k, "value": _arrow_json(v, value_type)} for k, v in value]
         case ListType(element) if isinstance(value, list) and not isinstance(value, _Members):
             return [_arrow_json(each, element) for each in value]
-        case DecimalType():
+        case DecimalType() if not isinstance(value, float):
             return dict(value) if isinstance(value, _Members) else value
         case _ if isinstance(value, Decimal):
             number = float(value)
@@ -325,8 +326,15 @@ def _arrow_json(value: Any, kind: FieldType) -> Any:
             return value if kind in _FLOATS and math.isinf(number) else number
         case _ if kind in _FLOATS and isinstance(value, str):
             return _CONSTANTS.get(value, value)
+        case _ if isinstance(value, float) and not value and kind not in _FLOATS:
+            return 0
         case _:
             return dict(value) if isinstance(value, _Members) else value
+
+
+def _signed(digits: str) -> int | float:
+    """Returns -0 as a float, because an integer has no negative zero."""
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _digits(number: object) -> str:
