@@ -77,6 +77,8 @@ def _make_instance(folder: Path, sleeper: str, rows: int) -> None:
 def _run(command: Sequence[str], folder: Path) -> str:
     """Returns the standard output of a command."""
     environment = {**os.environ, "SLEEPER_INSTANCE": str(folder / "instance")}
+    # Installed packages have compiled modules, which the first run writes.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
         command, env=environment, check=True, text=True, capture_output=True
     ).stdout

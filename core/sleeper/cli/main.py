@@ -16,6 +16,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from sleeper import INSTANCE_VARIABLE, __version__
+from sleeper.cli.conversion import convert_directly
 from sleeper.cli.output import Commands
 
 
@@ -131,6 +132,7 @@ def _load(name: str, source: _Source) -> Any:
     return typer.main.get_group(only).commands[name]
 
 
+convert_directly()
 app = typer.Typer(
     cls=_LazyCommands,
     name="sleeper",

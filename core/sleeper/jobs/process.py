@@ -11,10 +11,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from sleeper.errors import UnavailableError, describe_error, is_transient
+
+if TYPE_CHECKING:
+    import psutil
 
 _PROC = Path("/proc")
 _DEAD_STATES = {"Z", "X", "x"}
@@ -49,6 +51,8 @@ def is_alive(process: str) -> bool:
 def _name_of(pid: int) -> str:
     place, ticks = _place(), _start_ticks(pid)
     if place is None or ticks is None:
+        import psutil
+
         return f"{pid}@{_started_ms(psutil.Process(pid))}"
     return f"{pid}@{ticks}-{place}"
 
@@ -81,6 +85,8 @@ def _raise_if_transient(error: OSError) -> None:
 
 
 def _is_alive_by_time(pid: int, started_ms: int) -> bool:
+    import psutil
+
     try:
         found = psutil.Process(pid)
         if found.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
@@ -92,7 +98,7 @@ def _is_alive_by_time(pid: int, started_ms: int) -> bool:
         return True
 
 
-def _started_ms(process: psutil.Process) -> int:
+def _started_ms(process: "psutil.Process") -> int:
     return int(process.create_time() * 1000)
 
 

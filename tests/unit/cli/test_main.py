@@ -140,6 +140,21 @@ def run_program(program: str, instance: Path) -> "subprocess.CompletedProcess[st
     )
 
 
+def test_plain_arguments_do_not_import_pydantic(cities: Sleeper, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from sleeper.cli.main import app\n"
+        "try:\n"
+        "    app(['query', 'cities', '--key', 'nowhere', '--limit', '3', '--format', 'csv'])\n"
+        "except SystemExit as exit:\n"
+        "    assert exit.code == 0\n"
+        "sys.exit(' '.join({'pydantic', 'psutil', 'datafusion'} & sys.modules.keys()) or 0)\n"
+    )
+    process = run_program(program, tmp_path / "here")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == '"city","year","people"\n'
+
+
 def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: Path) -> None:
     program = (
         "import sys\n"
