@@ -40,6 +40,18 @@ def test_written_objects_are_read(root: DataRoot) -> None:
     assert root.read("a/empty") == b""
 
 
+@pytest.mark.parametrize("size", [0, 10, MIB + 1])
+def test_a_mapped_object_stays_readable_when_it_is_deleted(root: DataRoot, size: int) -> None:
+    content = bytes(range(251)) * (size // 251) + bytes(size % 251)
+    put_object(root, "a", content)
+    mapped = root.map("a")
+    root.delete(["a"])
+    assert len(mapped) == size
+    assert bytes(mapped) == content
+    with pytest.raises(NotFoundError, match=r"object \S+a does not exist"):
+        root.map("a")
+
+
 def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:
     blocks = [bytes([n]) * (3 * MIB + n) for n in range(20)]
     with root.sink("large") as sink:

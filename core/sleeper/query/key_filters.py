@@ -199,7 +199,7 @@ def _prune_scan(
 
 def _read(root: DataRoot, path: str) -> KeyFilter | None:
     try:
-        return key_filter_from_bytes(root.read(path), path)
+        return key_filter_from_bytes(root.map(path), path)
     except (NotFoundError, DataError) as error:
         logger.warning("lookups continue without a key filter: %s", error)
         return None

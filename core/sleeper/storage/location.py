@@ -7,6 +7,7 @@ buckets.
 import contextlib
 import errno
 import io
+import mmap
 import os
 import uuid
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ from sleeper.storage.bucket_folder import (
 from sleeper.storage.disk import make_folder, sync_folder
 
 _CHUNK_BYTES = 8 * 1024**2
+# Of smaller files a process may have more than the system maps.
+_MAPPED_BYTES_MIN = 64 * 1024
 UNFINISHED_SUFFIX = ".unfinished"
 """The end of the names of files that are being written, or that a killed process left."""
 
@@ -185,6 +188,18 @@ class DataRoot:
         with self._read_errors(path):
             # The store would copy the content twice.
             return Path(self.url_of(path)).read_bytes()
+
+    def map(self, path: str) -> bytes | memoryview:
+        """Returns the content of an object that never changes. NotFoundError as of `read`.
+
+        A large local file is mapped: it is not copied, and processes share its memory.
+        """
+        if not isinstance(self.store, S3Store):
+            with self._read_errors(path), open(self.url_of(path), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size >= _MAPPED_BYTES_MIN:
+                    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        return self.read(path)
 
     def open_ranges(self, path: str) -> io.RawIOBase:
         """Opens the object for reads of ranges, one request each. Reads can be repeated.

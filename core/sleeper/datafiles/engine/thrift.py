@@ -4,13 +4,13 @@ A structure is read as a dict of its values by field number: integers, booleans,
 dicts for structures. Doubles and maps, which Parquet's metadata lacks, are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Structure = dict[int, Any]
 
 BINARY, LIST, STRUCT = 8, 9, 12
-INT32, INT64 = 5, 6
+INT16, INT32, INT64 = 4, 5, 6
 _TRUE, _FALSE = 1, 2
 _LONG_LIST = 15
 _VARINT_BITS_MAX = 70
@@ -30,10 +30,14 @@ def read_structure(data: bytes, at: int = 0, last: int = 2**15) -> tuple[Structu
         else:
             number, at = _read_integer(data, at)
         kind = head & 15
-        if kind <= _FALSE:
+        # Footers have thousands of these, so the frequent ones need no further call.
+        if kind in _INTEGERS and (value := data[at]) < 128:
+            fields[number] = value >> 1 ^ -(value & 1)
+            at += 1
+        elif kind <= _FALSE:
             fields[number] = kind == _TRUE
         else:
-            fields[number], at = _read_value(data, at, kind)
+            fields[number], at = _READERS.get(kind, _refuse)(data, at)
     return fields, at + (number < last)
 
 
@@ -68,32 +72,44 @@ def _read_integer(data: bytes, at: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), at
 
 
-def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
-    if kind in (4, INT32, INT64):
-        return _read_integer(data, at)
-    if kind == BINARY:
-        length, at = read_varint(data, at)
-        if length > len(data) - at:
-            raise IndexError("a text is torn")
-        return data[at : at + length], at + length
-    if kind == STRUCT:
-        return read_structure(data, at)
-    if kind == LIST:
-        return _read_list(data, at)
-    if kind == 3:
-        return data[at], at + 1
-    raise ValueError(f"a value has the type {kind}")
+def _read_binary(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = read_varint(data, at)
+    end = at + length
+    if end > len(data):
+        raise IndexError("a text is torn")
+    return data[at:end], end
+
+
+def _read_byte(data: bytes, at: int) -> tuple[int, int]:
+    return data[at], at + 1
 
 
 def _read_list(data: bytes, at: int) -> tuple[list[Any], int]:
     count, kind, at = read_list_head(data, at)
     if kind <= _FALSE:
         return [byte == _TRUE for byte in data[at : at + count]], at + count
+    read = _READERS.get(kind, _refuse)
     items = []
     for _ in range(count):
-        item, at = _read_value(data, at, kind)
+        item, at = read(data, at)
         items.append(item)
     return items, at
+
+
+def _refuse(data: bytes, at: int) -> tuple[Any, int]:  # noqa: ARG001
+    raise ValueError("a value has another type")
+
+
+_READERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    3: _read_byte,
+    INT16: _read_integer,
+    INT32: _read_integer,
+    INT64: _read_integer,
+    BINARY: _read_binary,
+    LIST: _read_list,
+    STRUCT: read_structure,
+}
+_INTEGERS = frozenset((INT16, INT32, INT64))
 
 
 def varint(number: int) -> bytes:

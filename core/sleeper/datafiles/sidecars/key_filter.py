@@ -204,7 +204,7 @@ class KeyFilter:
         return index + bytes(-(_BODY_AT + len(index)) % BLOCK_BYTES)
 
 
-def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
+def key_filter_from_bytes(content: bytes | memoryview, path: str) -> KeyFilter:
     """Parses a sidecar. DataError names the path if it is torn, damaged or of another version."""
     if len(content) < _BODY_AT:
         raise DataError(
@@ -229,12 +229,12 @@ def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
         raise DataError(f"sidecar {path} is damaged: {error}") from error
 
 
-def _parse_ranges(content: bytes, count: int, keys: int) -> KeyFilter:
+def _parse_ranges(content: bytes | memoryview, count: int, keys: int) -> KeyFilter:
     sizes = [_RANGE.unpack_from(content, _BODY_AT + _RANGE.size * place) for place in range(count)]
     place = _BODY_AT + _RANGE.size * count
     starts = []
     for _, length in sizes:
-        starts.append(content[place : place + length])
+        starts.append(bytes(content[place : place + length]))
         place += length
     place += -place % BLOCK_BYTES
     body = memoryview(content)
