@@ -57,9 +57,10 @@ class KeyFilterCache:
         """Returns the filter of a file, which is read if it is not cached."""
         if FILTER_SUFFIX not in file.sidecars:
             return None
-        name = root.url_of(file.path)
         try:
-            return self._entries.get(name, lambda: _read(root, file.path + FILTER_SUFFIX))
+            return self._entries.get(
+                _name(root, file), lambda: _read(root, file.path + FILTER_SUFFIX)
+            )
         except UnavailableError as error:
             logger.warning("lookups continue without a key filter: %s", error)
             return None
@@ -68,10 +69,14 @@ class KeyFilterCache:
         """Reads filters in buckets in parallel, before they are needed one by one."""
         if not root.buckets:
             return
-        missing = [file for file in files if root.url_of(file.path) not in self._entries]
+        missing = [file for file in files if _name(root, file) not in self._entries]
         if len(missing) > 1:
             for _ in self._threads.map(lambda file: self.get(root, file), missing):
                 pass
+
+
+def _name(root: DataRoot, file: DataFile) -> tuple[str, str]:
+    return root.url_of(""), file.path
 
 
 LoadFilters = Callable[[Sequence[DataFile]], None]

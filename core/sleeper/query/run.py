@@ -148,7 +148,8 @@ def _start(
         check_size(total_bytes(plan.files), settings.bytes_max)
     restriction = table.restriction_at(plan.schema)
     columns = visible_columns(restriction, plan.schema, query.columns)
-    query = replace(query, columns=columns)
+    if columns != query.columns:
+        query = replace(query, columns=columns)
     target = result_schema(plan.schema, columns)
     now_ms = query_time(plan, query, engine)
     steps = make_steps(plan, query, table.iterators, now_ms, restriction)
@@ -257,10 +258,12 @@ def read_rows(
             if left == 0:
                 return
             try:
-                request = replace(request, limit=left)
+                if request.limit != left:
+                    request = replace(request, limit=left)
                 paged = next(filled, None)
                 if paged is not None:
-                    batches = _merge_filled(replace(paged, limit=left), engine)
+                    paged = paged if paged.limit == left else replace(paged, limit=left)
+                    batches = _merge_filled(paged, engine)
                 else:
                     if extracts is None:
                         made = engine.extractor.extract_leaves(
@@ -275,7 +278,7 @@ def read_rows(
                     if batch.num_rows:
                         if left is not None:
                             left -= batch.num_rows
-                        yield batch.cast(target)
+                        yield batch if batch.schema.equals(target) else batch.cast(target)
             except DataError as error:
                 files = [scan.file for scan in leaf.scans]
                 raise engine.find_damage(plan.schema, files, root) or error from error

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -15,13 +15,13 @@ class BoundedCache(Generic[T]):
         self._bytes_max = bytes_max
         self._bytes_of = bytes_of
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, T] = OrderedDict()
+        self._kept: OrderedDict[Hashable, T] = OrderedDict()
         self.bytes = 0
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: Hashable) -> bool:
         return name in self._kept
 
-    def get(self, name: str, load: Callable[[], T]) -> T:
+    def get(self, name: Hashable, load: Callable[[], T]) -> T:
         """Returns the cached or loaded value. Does not cache failures."""
         with self._lock:
             if name in self._kept:

@@ -66,12 +66,14 @@ def _ranks(keys: pa.Array, shared: int) -> _Ranks:
     _, offsets, content = keys.buffers()
     ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     values = b"" if content is None else content.to_pybytes()
-    letters = np.frombuffer(values + bytes(_RANK_BYTES), np.uint8)
     starts = ends[:-1] + shared
-    windows = np.lib.stride_tricks.sliding_window_view(letters, _RANK_BYTES)[starts]
-    ranks: _Ranks = windows.view(">u8").ravel().astype(np.uint64)
-    # Bytes after the end of a key are those of the next one.
-    ranks &= _MASKS[np.minimum(ends[1:] - starts, _RANK_BYTES)]
+    # The eight bytes from each place on, of which many overlap.
+    windows = np.ndarray((len(values) + 1,), ">u8", values + bytes(_RANK_BYTES), strides=(1,))
+    ranks: _Ranks = windows[starts].astype(np.uint64)
+    sizes = ends[1:] - starts
+    if len(sizes) and sizes.min() < _RANK_BYTES:
+        # Bytes after the end of a key are those of the next one.
+        ranks &= _MASKS[np.minimum(sizes, _RANK_BYTES)]
     return ranks
 
 

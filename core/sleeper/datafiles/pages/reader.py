@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import TypeVar
 
 import pyarrow as pa
@@ -43,8 +44,9 @@ _LEAVES_AHEAD = 4
 _ENTRY_BYTES = 500
 # What the decoding of damaged pages and footers may raise. The engine then reports the damage.
 _DAMAGE_ERRORS = (ValueError, IndexError, OverflowError, RecursionError)
-# Threads take longer to start than to read fewer regions.
+# Threads take longer to start than to read fewer regions or rows.
 _REGIONS_PER_THREAD = 16
+_ROWS_PER_THREAD = 10_000
 
 
 A = TypeVar("A")
@@ -203,7 +205,9 @@ class PageReader:
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:
         regions = sum(each.selection.parts for each in opened)
-        if self._threads is None or len(opened) < 2 or regions < _REGIONS_PER_THREAD:
+        rows = sum(each.selection.rows for each in opened)
+        is_small = regions < _REGIONS_PER_THREAD and rows < _ROWS_PER_THREAD
+        if self._threads is None or len(opened) < 2 or is_small:
             return [_read(each) for each in opened]
         return list(self._threads.map(_read, opened))
 
@@ -262,6 +266,11 @@ def _load(source: _Source, file: DataFile) -> FilePages | None:
 def _typed(each: _Read, found: pa.Table | None) -> pa.Table:
     """Returns the rows with the schema's types, and nulls in columns that the file lacks."""
     kinds = {field.name: arrow_type(field.type) for field in each.schema.fields}
+    names = list(each.names)
+    if found is not None and found.schema.names == names:
+        types = found.schema.types
+        if all(map(eq, types, (kinds[name] for name in names))):
+            return found
     if found is None:
         return empty_table(pa.schema([(name, kinds[name]) for name in each.names]))
     columns = []
@@ -271,4 +280,4 @@ def _typed(each: _Read, found: pa.Table | None) -> pa.Table:
             columns.append(column if column.type == kinds[name] else column.cast(kinds[name]))
         else:
             columns.append(pa.nulls(found.num_rows, kinds[name]))
-    return pa.table(columns, list(each.names))
+    return pa.table(columns, names)

@@ -52,20 +52,27 @@ def select_pages(
     """Returns the pages that may hold rows of the regions. `key_leaves` are those of the keys."""
     if isinstance(regions, KeyRegions):
         return _select_pages_of_keys(file, key_leaves[0], regions.values)
-    pages: dict[int, set[int]] = defaultdict(set)
-    rows: list[tuple[Region, Span]] = []
-    for region in regions:
-        found = list(_pages_of(file, key_leaves, region))
-        if not found:
-            continue
-        for group, numbers in found:
-            pages[group].update(numbers)
-        (first_group, first), (last_group, last) = found[0], found[-1]
-        start = file.pages(first_group, key_leaves[0]).first_rows[first[0]]
-        stop = file.pages(last_group, key_leaves[0]).first_rows[last[-1] + 1]
-        rows.append((region, (int(start), int(stop))))
-    ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
-    return Selection(ascending, rows, _count_rows(file, key_leaves[0], ascending))
+    leaf = key_leaves[0]
+    found = [(region, list(_pages_of(file, key_leaves, region))) for region in regions]
+    found = [(region, groups) for region, groups in found if groups]
+    rows = [(region, _rows_of_pages(file, leaf, groups)) for region, groups in found]
+    if len(found) == 1:
+        ascending = {group: np.array(numbers) for group, numbers in found[0][1]}
+    else:
+        pages: dict[int, set[int]] = defaultdict(set)
+        for _, groups in found:
+            for group, numbers in groups:
+                pages[group].update(numbers)
+        ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
+    return Selection(ascending, rows, _count_rows(file, leaf, ascending))
+
+
+def _rows_of_pages(file: FilePages, leaf: int, groups: Sequence[tuple[int, Sequence[int]]]) -> Span:
+    """Returns the rows from the first to the last one of pages of row groups."""
+    (first_group, first), (last_group, last) = groups[0], groups[-1]
+    start = file.pages(first_group, leaf).first_rows[first[0]]
+    stop = file.pages(last_group, leaf).first_rows[last[-1] + 1]
+    return int(start), int(stop)
 
 
 def _count_rows(file: FilePages, leaf: int, pages: Mapping[int, _Indexes]) -> int:
