@@ -17,11 +17,18 @@ from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
+from sleeper.clock import system_clock
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
+from sleeper.partitions.region import whole_region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
+from sleeper.schema.model import schema_to_json
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from sleeper.storage.location import DataRoot
 from tests.servers.seaweedfs import S3Server, seaweedfs
@@ -60,6 +67,12 @@ def measure(settings: Settings) -> Result:
         make_figure(
             "fresh", "a key that is there, fresh process", "requests", Aim(4, is_most=True)
         ),
+        make_figure(
+            "fresh_of_one",
+            "a key that is there, fresh process, one of the files alone",
+            "requests",
+            Aim(4, is_most=True),
+        ),
         make_figure("present", "another key that is there", "requests", Aim(1.1, is_most=True)),
         make_figure("absent", "a key that is not", "requests", Aim(0.1, is_most=True)),
         make_figure("present_ms", "another key that is there, p50", "ms"),
@@ -93,15 +106,21 @@ def ours(
     paths = sorted((home / "table").rglob("*.parquet"))
     present = [name for path in paths for name in some_keys(path, choice, _ROW_GROUPS_MAX)]
     choice.shuffle(present)
-    with counting_proxy(endpoint) as proxy:
-        counts = _Asker(home, spill, S3Server(proxy.endpoint, server.credentials).bucket("data"))
+    state = open_state_store(home / "state.db")
+    with counting_proxy(endpoint) as proxy, TemporaryDirectory() as temporary:
+        counted = S3Server(proxy.endpoint, server.credentials).bucket("data")
+        one, file = _state_of_one_file(state, Path(temporary) / "one.db")
+        fresh = _Asker(one, spill, counted)
+        fresh.keys(some_keys(home / file, choice)[:1])
+        answer = {"fresh_of_one": float(proxy.taken())}
+        counts = _Asker(state, spill, counted)
         counts.keys(present[:1])
-        answer = {"fresh": float(proxy.taken())}
+        answer["fresh"] = float(proxy.taken())
         # After this, every file has been requested once.
         counts.keys(present[-100:])
         proxy.taken()
         answer |= _requests(present, counts, proxy.taken, choice, rows)
-    direct = _Asker(home, spill, server.bucket("data"))
+    direct = _Asker(state, spill, server.bucket("data"))
     direct.keys(present[-100:])
     with watch:
         answer |= _times(present, direct, choice, rows)
@@ -109,12 +128,24 @@ def ours(
     return answer
 
 
+def _state_of_one_file(state: StateStore, path: Path) -> tuple[StateStore, str]:
+    """Returns a state with one of the files, as a compaction leaves a leaf, and the file's path."""
+    with state.reading() as version:
+        file = version.files.leaf_files(ROOT_PARTITION_ID, whole_region(SCHEMA))[0]
+    one = open_state_store(path)
+    tree = tree_from_split_points(SCHEMA, [])
+    one.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
+    addition = NewFile(file, ((ROOT_PARTITION_ID, file.rows),))
+    one.commit_or_raise(AddFiles("file", system_clock(), (addition,)))
+    return one, file.path
+
+
 class _Asker:
     """A warm process's engine over the table in a bucket."""
 
-    def __init__(self, home: Path, spill: Path, bucket: Bucket) -> None:
+    def __init__(self, state: StateStore, spill: Path, bucket: Bucket) -> None:
         root = DataRoot(bucket)
-        self._table = QueryTable("lookup", open_state_store(home / "state.db"), root)
+        self._table = QueryTable("lookup", state, root)
         self._engine = QueryEngine(QuerySettings(EngineSettings(spill, buckets=root.buckets)))
 
     def keys(self, keys: Sequence[str], are_there: bool = True) -> None:
