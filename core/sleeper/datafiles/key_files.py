@@ -8,7 +8,7 @@ them in a cache of limited size.
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from sleeper.storage.location import DataRoot
 _GROUPS_AHEAD = 8
 
 
+@lru_cache(maxsize=64)
 def keys_schema(schema: Schema) -> Schema:
     """Returns the schema with only the row key fields."""
     return replace(schema, sort_keys=(), values=(), latest=None)

@@ -30,6 +30,8 @@ _SEARCHED_MIN = 4
 _NEAR_MAX = 16
 _HALVED_ROWS_MIN = 64
 
+_ONE_KEPT = boolean_array(np.ones(1, np.bool_))
+
 OnDropped = Callable[[int], object]
 Deleted = tuple[Region, KeyFile | None]
 """A deleted region, or the keys of a file, which the region contains."""
@@ -80,7 +82,7 @@ class DeletedRows:
             types = [kinds.field(field.name).type for field in schema.row_keys]
             self._sources.append(listed_keys(keys, types))
         self._boxes = DeletedBoxes(schema, boxes) if boxes else None
-        self._all_kept = boolean_array(np.ones(0, np.bool_))
+        self._all_kept = _ONE_KEPT
 
     def keep(self, *columns: pa.Array, on_dropped: OnDropped = lambda _: None) -> pa.Array:
         """Returns whether each row is kept, from its row key columns.

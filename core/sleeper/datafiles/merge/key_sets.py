@@ -56,12 +56,11 @@ class SortedKeys:
         else:
             start, stop, listed = 0, len(self), None
             for column, smallest, largest in zip(self.columns, low, high, strict=True):
-                start, stop = (
-                    _bisect(column, smallest, start, stop),
-                    _bisect(column, largest, start, stop, is_right=True),
-                )
+                start = _bisect(column, smallest, start, stop)
                 if smallest != largest:
+                    stop = _bisect(column, largest, start, stop, is_right=True)
                     break
+                stop = _run_stop(column, smallest, start, stop)
         if start == 0 and stop == len(self):
             return self
         return SortedKeys(tuple(c.slice(start, stop - start) for c in self.columns), listed)
@@ -186,20 +185,19 @@ def _find_values(values: pa.Array, keys: pa.Array, in_order: bool) -> Mask | Non
     if in_order and len(keys) <= _SEARCHED_TEXTS_MAX:
         texts = keys.to_pylist()
         starts = np.array([_bisect(values, text, 0, len(values)) for text in texts])
-        stops = np.array(
-            [_run_stop(values, text, start) for text, start in zip(texts, starts, strict=True)]
-        )
+        pairs = zip(texts, starts.tolist(), strict=True)
+        stops = np.array([_run_stop(values, text, start, len(values)) for text, start in pairs])
         return _mask_of_runs(len(values), starts, stops)
     found = pc.is_in(as_plain(values), value_set=keys)
     return _mask(found.to_numpy(zero_copy_only=False))
 
 
-def _run_stop(values: pa.Array, text: KeyValue, start: int) -> int:
-    if start == len(values) or values[start].as_py() != text:
-        return int(start)
-    if start + 1 == len(values) or values[start + 1].as_py() != text:
-        return int(start) + 1
-    return _bisect(values, text, int(start), len(values), is_right=True)
+def _run_stop(values: pa.Array, value: KeyValue, start: int, stop: int) -> int:
+    """Returns the end of the run of a value that begins at `start`, if it is there."""
+    for end in range(start, min(start + 2, stop)):
+        if values[end].as_py() != value:
+            return end
+    return _bisect(values, value, start, stop, is_right=True)
 
 
 def _mask_of_runs(

@@ -70,9 +70,11 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
     schema, rows = request.schema, each.rows
     assert rows is not None
     if each.deleted is not None and rows.num_rows:
-        rows = rows.combine_chunks()
-        keys = [rows.column(field.name).chunk(0) for field in schema.row_keys]
-        rows = rows.filter(each.deleted.keep(*keys))
+        keys = [_whole(rows.column(field.name)) for field in schema.row_keys]
+        dropped: list[int] = []
+        kept = each.deleted.keep(*keys, on_dropped=dropped.append)
+        # Mostly no row of a lookup is deleted, and to filter takes as long as to find that.
+        rows = rows.filter(kept) if dropped else rows
     stored = stored_fields(request, each)
     # Tables are joined by schemas, which tell whether a field is nullable. Rows that were read
     # from single pages do not.
@@ -101,6 +103,10 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
             else integer_array(np.full(rows.num_rows, each.number, np.int64))
         )
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _keep_latest(rows: pa.Table, schema: Schema) -> pa.Table:
