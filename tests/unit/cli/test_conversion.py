@@ -34,7 +34,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         numbers: Annotated[list[int] | None, typer.Option("--numbers")] = None,
         clamped: Annotated[int, typer.Option(min=0, max=9, clamp=True)] = 3,
         colour: Annotated[Colour, typer.Option(case_sensitive=False)] = Colour.RED,
-        exact: Annotated[Colour | None, typer.Option()] = None,
+        exact: Annotated[Colour | None, typer.Option()] = Colour.GREEN,
         path: Annotated[Path | None, typer.Option()] = None,
         is_set: Annotated[bool, typer.Option("--set/--no-set")] = False,
         pair: Annotated[tuple[int, str] | None, typer.Option()] = None,
