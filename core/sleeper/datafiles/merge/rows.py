@@ -80,8 +80,10 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
     # from single pages do not.
     kinds = arrow_schema(schema)
     if stored.version == schema.version and schema.latest is None:
-        kept = pa.schema([kinds.field(name) for name in rows.schema.names])
-        return pa.Table.from_arrays(rows.columns, schema=kept)
+        present = rows.schema.names
+        if present != kinds.names:
+            kinds = pa.schema([kinds.field(name) for name in present])
+        return pa.Table.from_arrays(rows.columns, schema=kinds)
     wanted = {*names, *(name for name, _ in _order(schema))}
     by_id = {field.id: field.name for field in stored.fields}
     fields, columns = [], []
