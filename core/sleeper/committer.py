@@ -15,11 +15,12 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 
-from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobStep
 from sleeper.jobs.queue import Message, QueueName
@@ -32,6 +33,8 @@ from sleeper.statestore.commit_message import (
     decode_transactions,
     parse_commit_object,
 )
+from sleeper.statestore.joint_commit import commit_jointly
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.tables import TableId, TableRef, check_active
 
@@ -68,6 +71,10 @@ class _Request:
         run = self.commit.run
         job_id = None if run is None else run.job_id
         return {"table": self.commit.table_id, "job_id": job_id, "message_id": self.message_id}
+
+
+_Read = tuple[_Request, list[Transaction]]
+"""A request with its transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +145,50 @@ def _commit_tables(
         refs = instance.tables.index.get_all(requests)
     except SleeperError:
         return _fail(list(chain.from_iterable(requests.values())), report)
-    with instance.tables.announce_commits(len(requests)) as withdraw:
+    settled = _commit_jointly(instance, report, refs, requests)
+    others = [table_id for table_id in requests if table_id not in settled]
+    if others:
+        with instance.tables.announce_commits(len(others)) as withdraw:
 
-        def commit(table_id: TableId) -> list[_Settled]:
-            try:
-                return _commit_table(instance, report, refs.get(table_id), requests[table_id])
-            finally:
-                withdraw()
+            def commit(table_id: TableId) -> list[_Settled]:
+                try:
+                    return _commit_table(instance, report, refs.get(table_id), requests[table_id])
+                finally:
+                    withdraw()
 
-        commits = [_threads().submit(commit, table_id) for table_id in requests]
-        # If one fails, the others end before the batch does.
-        wait(commits)
-        return list(chain.from_iterable(each.result() for each in commits))
+            commits = {table_id: _threads().submit(commit, table_id) for table_id in others}
+            # If one fails, the others end before the batch does.
+            wait(commits.values())
+            settled |= {table_id: each.result() for table_id, each in commits.items()}
+    return list(chain.from_iterable(settled.values()))
+
+
+def _commit_jointly(
+    instance: Instance,
+    report: CommitReport,
+    refs: Mapping[TableId, TableRef],
+    requests: Mapping[TableId, Sequence[_Request]],
+) -> dict[TableId, list[_Settled]]:
+    """Commits to tables whose logs need not be read. Leaves out all others, and those in error."""
+    tables: list[tuple[OpenTable, list[_Read]]] = []
+    commits: list[tuple[StateStore, list[Transaction]]] = []
+    for table_id, each in requests.items():
+        # Objects are read in parallel.
+        if table_id not in refs or any(r.commit.object_path is not None for r in each):
+            continue
+        # `_commit_table` meets the error too, and reports it.
+        with suppress(Exception):
+            table = OpenTable(instance, check_active(refs[table_id]))
+            read = [(r, _read_transactions(instance, r.commit)) for r in each]
+            commits.append((table.state, [t for _, transactions in read for t in transactions]))
+            tables.append((table, read))
+    settled: dict[TableId, list[_Settled]] = {}
+    for (table, read), result in zip(tables, commit_jointly(commits), strict=True):
+        if isinstance(result, UnavailableError):
+            settled[table.ref.id] = _fail([r for r, _ in read], report, result)
+        elif result is not None:
+            settled[table.ref.id] = _settle_all(table, read, result, report)
+    return settled
 
 
 def _commit_table(
@@ -162,7 +201,7 @@ def _commit_table(
     except NotFoundError as error:
         return [done for each in requests for done in _reject(instance, each, str(error), report)]
     settled: list[_Settled] = []
-    valid: list[tuple[_Request, list[Transaction]]] = []
+    valid: list[_Read] = []
     for each in requests:
         try:
             valid.append((each, _read_transactions(instance, each.commit)))
@@ -181,7 +220,7 @@ def _commit_table(
 
 
 def _commit_together(
-    table: OpenTable, requests: Sequence[tuple[_Request, list[Transaction]]], report: CommitReport
+    table: OpenTable, requests: Sequence[_Read], report: CommitReport
 ) -> list[_Settled]:
     try:
         outcomes = table.state.commit(*(t for _, transactions in requests for t in transactions))
@@ -195,11 +234,18 @@ def _commit_together(
             reason = f"invalid transaction: {error!r}"
             return _reject(table.instance, requests[0][0], reason, report)
         return _fail([requests[0][0]], report)
+    return _settle_all(table, requests, outcomes, report)
+
+
+def _settle_all(
+    table: OpenTable, requests: Sequence[_Read], outcomes: Sequence[Outcome], report: CommitReport
+) -> list[_Settled]:
     settled: list[_Settled] = []
+    counts = report.counts.setdefault(table.ref, Counter())
     remaining = iter(outcomes)
     for each, transactions in requests:
         own = list(islice(remaining, len(transactions)))
-        report.counts[table.ref].update(outcome.status for outcome in own)
+        counts.update(outcome.status for outcome in own)
         settled.append(_settle(table, each, transactions, own))
     return settled
 
@@ -251,10 +297,15 @@ def _event(
     return None if run is None else run.event(step, instance.clock(), reasons=reasons)
 
 
-def _fail(requests: Sequence[_Request], report: CommitReport) -> list[_Settled]:
-    """Returns requests of unknown outcome to the queue. A retry finds applied transactions."""
+def _fail(
+    requests: Sequence[_Request], report: CommitReport, error: SleeperError | bool = True
+) -> list[_Settled]:
+    """Returns requests of unknown outcome to the queue. A retry finds applied transactions.
+
+    The log names the `error`, by default the one that is handled.
+    """
     for each in requests:
-        logger.warning("commit returns to its queue", exc_info=True, extra=each.log_extra)
+        logger.warning("commit returns to its queue", exc_info=error, extra=each.log_extra)
     report.failed += [each.message_id for each in requests]
     return []
 

@@ -78,7 +78,10 @@ def dynamo_client(url: str) -> Any:
         aws_access_key_id="test",
         aws_secret_access_key="test",
         config=Config(
-            retries={"mode": "standard", "total_max_attempts": 2}, parameter_validation=False
+            retries={"mode": "standard", "total_max_attempts": 2},
+            # As the clients of the product.
+            parameter_validation=False,
+            user_agent="sleeper",
         ),
     )
 

@@ -69,6 +69,9 @@ class FaultyLog:
             self.lose_next_response = False
             raise UnavailableError("the response was lost")
 
+    def start_append(self, entry: LogEntry) -> Callable[[], None]:
+        return lambda: self.append(entry)
+
     def trim(self, up_to: int) -> None:
         self.inner.trim(up_to)
 

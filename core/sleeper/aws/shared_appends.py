@@ -1,9 +1,9 @@
 """Appends to the logs of several tables in one DynamoDB transaction.
 
-While one request is under way, the appends of other threads wait, and the next request takes them
-all. A request waits for the appends that threads have announced, for a short time. An append whose
-condition failed fails alone. If DynamoDB refuses a shared transaction, each of the other threads
-sends its own append, so that no table fails because of another.
+A thread may start several appends before it waits for one. While one request is under way, other
+appends wait, and the next request takes them all. A request waits for the appends that threads have
+announced, for a short time. An append whose condition failed fails alone. If DynamoDB refuses a
+shared transaction, each append is sent again on its own, so that no table fails because of another.
 """
 
 import threading
@@ -78,15 +78,25 @@ class SharedAppends:
 
         DynamoDB applies the `token` once in ten minutes, unless the transaction was shared.
         """
+        self.start(writes, token, size_bytes)()
+
+    def start(self, writes: Sequence[Write], token: str, size_bytes: int) -> Callable[[], None]:
+        """Returns a function that applies the writes as `append` does.
+
+        The first call of one applies the writes of all that were started before it.
+        """
         append = _Append(writes, token, size_bytes)
         with self._complete:
             self._waiting.append(append)
             self._notify_if_complete()
+        return lambda: self._finish(append)
+
+    def _finish(self, append: _Append) -> None:
         with self._sending:
             while not append.done:
                 self._send_waiting()
         if append.goes_alone:
-            self._items.transact(writes, token)
+            self._items.transact(append.writes, append.token)
         elif append.error is not None:
             raise append.error
 

@@ -11,7 +11,7 @@ object store, then their items. So the next trim finishes one that died.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -158,6 +158,10 @@ class DynamoTransactionLog:
 
     def append(self, entry: LogEntry) -> None:
         """See the port."""
+        self.start_append(entry)()
+
+    def start_append(self, entry: LogEntry) -> Callable[[], None]:
+        """See the port."""
         item: Item = {
             **self._key(_entry_key(entry.first_number)),
             "last": entry.last_number,
@@ -172,10 +176,17 @@ class DynamoTransactionLog:
         else:
             item["bodyObject"] = self._bodies.put(entry.first_number, entry.write_id, body)
         put = self._items.put_write(item, "attribute_not_exists(#item)")
-        try:
-            self._appends.append([self._move_head(entry), put], entry.write_id, len(body))
-        except ConflictError as error:
-            raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
+        finish = self._appends.start([self._move_head(entry), put], entry.write_id, len(body))
+
+        def finish_append() -> None:
+            try:
+                finish()
+            except ConflictError as error:
+                raise ConflictError(
+                    f"transaction {entry.first_number} is taken: {error}"
+                ) from error
+
+        return finish_append
 
     def trim(self, up_to: int) -> None:
         """See the port."""

@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from obstore.store import ObjectStore
@@ -78,6 +78,10 @@ class SqliteTransactionLog:
                 (after, limit),
             )
             return [LogEntry(*row) for row in rows]
+
+    def start_append(self, entry: LogEntry) -> Callable[[], None]:
+        self.append(entry)
+        return lambda: None
 
     def append(self, entry: LogEntry) -> None:
         with self._database.writing() as connection:

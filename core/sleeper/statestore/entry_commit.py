@@ -2,8 +2,8 @@
 
 import logging
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, iso_time
@@ -107,6 +107,54 @@ class EntryCommitter:
         Skipping the catch-up saves a request. The append is conditional on the head, so it detects
         a stale copy; a rejection by a stale copy raises _NotAllAppliedError, to validate again.
         """
+        with self._folded(group, catches_up) as (grouped, entry):
+            if entry is not None:
+                self._append(entry)
+        return grouped
+
+    def start(self, request: CommitRequest, unfinished: ExitStack) -> Callable[[], None] | None:
+        """Folds the request and starts its append. Returns a function that ends the commit.
+
+        None if `commit` has to read the log first. The function fails the request if the log is
+        unavailable; after any other error, such as a conflict, the caller uses `commit`.
+        `unfinished` rolls back a commit that was not ended.
+        """
+        if not self._is_alone:
+            return None
+        with ExitStack() as stack, suppress(_NotAllAppliedError):
+            folded = stack.enter_context(self._folded([request], catches_up=False))
+            ((outcomes,), entry) = folded
+            assert entry is not None
+            stack.enter_context(self._database.paused())
+            append = self._log.start_append(entry)
+            commit = stack.pop_all()
+            unfinished.callback(_roll_back, commit)
+            return lambda: self._finish(request, outcomes, append, commit)
+        return None
+
+    def _finish(
+        self,
+        request: CommitRequest,
+        outcomes: list[Outcome],
+        append: Callable[[], None],
+        commit: ExitStack,
+    ) -> None:
+        # Unless it ends well, the next commit reads the log.
+        self._is_alone = False
+        try:
+            with commit:
+                append()
+        except UnavailableError as error:
+            request.fail(error)
+        else:
+            self._is_alone = True
+            request.settle(outcomes)
+
+    @contextmanager
+    def _folded(
+        self, group: Sequence[CommitRequest], catches_up: bool
+    ) -> Iterator[tuple[list[list[Outcome]], LogEntry | None]]:
+        """Yields outcomes, and the entry to append if one applied; folded at the end."""
         transactions = [t for request in group for t in request.transactions]
         with self._database.writing() as connection:
             fold = Fold(connection)
@@ -120,6 +168,7 @@ class EntryCommitter:
             outcomes = [outcome for each in grouped for outcome in each]
             if not catches_up and fold.number - first + 1 < len(transactions):
                 raise _NotAllAppliedError
+            entry = None
             if fold.number >= first:
                 previous_write_id, write_id = fold.write_id, uuid.uuid4().hex
                 fold.write_id = write_id
@@ -129,17 +178,15 @@ class EntryCommitter:
                     for t, outcome in zip(transactions, outcomes, strict=True)
                     if outcome.status is Status.APPLIED
                 ]
-                self._append(
-                    LogEntry(
-                        first,
-                        fold.number,
-                        fold.time_ms,
-                        write_id,
-                        "\n".join(lines),
-                        previous_write_id=previous_write_id,
-                    )
+                entry = LogEntry(
+                    first,
+                    fold.number,
+                    fold.time_ms,
+                    write_id,
+                    "\n".join(lines),
+                    previous_write_id=previous_write_id,
                 )
-            return grouped
+            yield grouped, entry
 
     def _entry_time(
         self, fold: Fold, transactions: Sequence[EncodedTransaction], is_up_to_date: bool
@@ -183,6 +230,16 @@ class EntryCommitter:
         except NotFoundError:
             return False  # trimmed already: judged again, by its id, from a snapshot
         return bool(entries) and entries[0].write_id == entry.write_id
+
+
+class _UnfinishedError(Exception):
+    """A commit was started and not ended."""
+
+
+def _roll_back(commit: ExitStack) -> None:
+    """Rolls the commit back, unless it has ended."""
+    with suppress(_UnfinishedError), commit:
+        raise _UnfinishedError
 
 
 def fail_rest(group: Sequence[CommitRequest], error: Exception) -> None:

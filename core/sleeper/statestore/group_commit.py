@@ -8,7 +8,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
@@ -65,6 +66,18 @@ class GroupCommitter:
         if request.error is not None:
             raise request.error
         return request.outcomes
+
+    def start(self, request: CommitRequest, unfinished: ExitStack) -> Callable[[], None] | None:
+        """Starts a commit, which no other thread or process shares; see `EntryCommitter.start`.
+
+        None also if another thread commits. Others wait until `unfinished` is closed.
+        """
+        if not isinstance(self._committer, EntryCommitter):
+            return None
+        if not self._leading.acquire(blocking=False):
+            return None
+        unfinished.callback(self._leading.release)
+        return self._committer.start(request, unfinished)
 
     def close(self) -> None:
         """Closes the queue of the processes. A later use opens it again."""

@@ -1,6 +1,6 @@
 """The port of the transaction log: an ordered, conditional, trimmable list of entries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +57,14 @@ class TransactionLog(Protocol):
 
         ConflictError if the head is elsewhere, or its entry has another write id than
         `previous_write_id`. After UnavailableError the outcome is unknown.
+        """
+        ...
+
+    def start_append(self, entry: LogEntry) -> Callable[[], None]:
+        """Starts an append. Returns a function that waits for it, with the errors of `append`.
+
+        Appends to the logs of several tables may share a request if one thread starts them all
+        before it waits. One that nobody waits for may be made or not.
         """
         ...
 

@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database, translated_errors
-from sleeper.statestore.entry_commit import catch_up
+from sleeper.statestore.entry_commit import CommitRequest, catch_up
 from sleeper.statestore.exports import LoggedExport, LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
@@ -85,6 +85,12 @@ class StateStore:
         """
         encoded = [encode(t) for t in transactions]
         return self._with_snapshot_fallback(lambda: self._committer.commit(encoded, together=True))
+
+    def start_commit(
+        self, request: CommitRequest, unfinished: ExitStack
+    ) -> Callable[[], None] | None:
+        """Starts one of several commits, see `commit_jointly`."""
+        return self._committer.start(request, unfinished)
 
     def read_exports(self, after: int) -> LoggedExports:
         """Returns exports that transactions after a number attached, from some entries of the log.

@@ -160,6 +160,17 @@ def test_an_interrupted_thread_does_not_block_others(group: Group) -> None:
     ]
 
 
+def test_appends_that_one_thread_starts_share_a_request() -> None:
+    items = FakeItems()
+    items.proceed.set()
+    appends = SharedAppends(cast(DynamoItems, items))
+    finish_all = [appends.start(writes_of(table), table, 10) for table in "abc"]
+    assert items.shared == []
+    for finish in finish_all:
+        finish()
+    assert items.shared == [([*writes_of("a"), *writes_of("b"), *writes_of("c")], None)]
+
+
 def announce(
     monkeypatch: pytest.MonkeyPatch, seconds_max: float
 ) -> tuple[FakeItems, SharedAppends]:
