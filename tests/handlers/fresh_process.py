@@ -36,7 +36,7 @@ EVENT_OF = {
 # Import, then the first event, which opens the instance. In AWS that is for the most part making
 # clients.
 _PROGRAM = """
-import importlib, json, sys, time
+import gc, importlib, json, sys, time
 from types import SimpleNamespace
 handler = importlib.import_module(f"lambdas.{sys.argv[1]}.handler").handler
 imported = time.process_time()
@@ -48,7 +48,10 @@ context = SimpleNamespace(
     invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:f",
 )
 handler(json.loads(sys.argv[2]), context)
-print(json.dumps({"loaded": list(sys.modules), "cpu": time.process_time(), "import": imported}))
+print(json.dumps({
+    "loaded": list(sys.modules), "cpu": time.process_time(), "import": imported,
+    "objects until collection": gc.get_threshold()[0],
+}))
 """
 
 

@@ -13,6 +13,7 @@ DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "dataske
 # Other work on the machine, and byte code that is not cached yet, only add to what one start takes.
 CPU_SECONDS_MAX = 1.5
 STARTS_MAX = 3
+PYTHONS_OBJECTS_UNTIL_COLLECTION = 700
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def test_a_control_plane_function_is_small_and_starts_within_a_second(
     assert DATA_LIBRARIES.isdisjoint(output["loaded"])
     print(f"{name}: import {output['import']:.2f} s, ready {output['cpu']:.2f} s of processor time")
     assert output["cpu"] <= CPU_SECONDS_MAX
+    assert output["objects until collection"] >= 20 * PYTHONS_OBJECTS_UNTIL_COLLECTION
 
 
 def test_logs_are_json_with_the_documented_keys(where: Path) -> None:
