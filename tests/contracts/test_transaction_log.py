@@ -56,6 +56,15 @@ def test_an_append_not_at_the_head_conflicts_and_changes_nothing(log, first):
     assert list(log.read(0)) == [remaining]
 
 
+def test_a_started_append_is_stored_when_it_has_been_awaited(log: TransactionLog) -> None:
+    first = entry(1, 2)
+    log.start_append(first)()
+    assert list(log.read(0)) == [first]
+    with pytest.raises(ConflictError):
+        log.start_append(entry(2, 2))()
+    assert list(log.read(0)) == [first]
+
+
 def test_a_trimmed_number_stays_taken(log):
     for number in (1, 2, 3):
         log.append(entry(number, number))

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -18,9 +20,16 @@ from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
+from sleeper.statestore.database import Database
+from sleeper.statestore.joint_commit import commit_jointly
 from sleeper.statestore.log import LogEntry
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.bucket import Bucket, open_bucket
+from tests.clock import FakeClock
 from tests.servers.dynoxide import DynamoTables
+from tests.tables.state_table import StateTable
 from tests.unit.aws.conftest import FaultyClient
 from tests.unit.aws.test_errors import client_error
 
@@ -166,6 +175,51 @@ def test_logs_share_a_transaction_without_sharing_conflicts(tested_log: LogUnder
     assert [type(error) for error in errors] == [*[type(None)] * 2, ConflictError, type(None)]
     assert [log.head() for log in logs] == [1] * 4
     assert [len(log.read(0)) for log in logs] == [1] * 4
+
+
+def test_tables_that_commit_jointly_share_a_request(
+    tested_log: LogUnderTest, tmp_path: Path
+) -> None:
+    client, clock = tested_log.client, FakeClock()
+    appends = SharedAppends(DynamoItems(client, tested_log.name, "logs"))
+
+    def open_store(table_id: str, copy: str) -> StateStore:
+        log = DynamoTransactionLog(client, tested_log.name, table_id, tested_log.objects, appends)
+        database = Database(tmp_path / f"{table_id}-{copy}.db", durable=False)
+        return StateStore(database, log, clock)
+
+    tables, ids = [], ["00000001", "00000002", "00000003"]
+    for table_id in ids:
+        table = StateTable(tmp_path, "remote", clock)
+        table.store = open_store(table_id, "own")
+        tables.append(table.initialise())
+        # The second commit finds that no other process appends.
+        table.ingest("first")
+
+    def commit(jobs: list[AddFiles]) -> list[Any]:
+        client.calls.clear()
+        commits = [(table.store, [job]) for table, job in zip(tables, jobs, strict=True)]
+        return commit_jointly(commits)
+
+    def jobs(path: str) -> list[AddFiles]:
+        return [table.ingest_job(path) for table in tables]
+
+    assert commit(jobs("second")) == [[Outcome(Status.APPLIED, 3)]] * 3
+    assert client.calls == ["transact_write_items"]
+    open_store(ids[1], "other").commit_or_raise(tables[1].ingest_job("other"))
+    third = jobs("third")
+    results = commit(third)
+    assert results[1] is None
+    tables[1].store.commit(third[1])
+    assert [table.number() for table in tables] == [4, 5, 4]
+    tables[1].ingest("fourth")
+    client.fail("transact_write_items", LOST, done_before=True)
+    last = jobs("last")
+    assert [type(result) for result in commit(last)] == [UnavailableError] * 3
+    outcomes = [table.commit(job) for table, job in zip(tables, last, strict=True)]
+    assert [(o.status, o.number) for o in outcomes] == [
+        (Status.ALREADY_DONE, number) for number in (5, 7, 5)
+    ]
 
 
 def test_a_missing_dynamodb_table_is_unavailable_and_not_a_gap(tables: DynamoTables) -> None:
