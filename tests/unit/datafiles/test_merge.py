@@ -22,6 +22,7 @@ from sleeper.datafiles.merge.plan import merge, merge_frame
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.merge.stored import Stored, with_hidden
+from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.partitioned import (
@@ -341,3 +342,20 @@ def test_full_disk_during_a_pass_is_unavailable(
     with pytest.raises(UnavailableError, match="No space left"):
         list(merge(request, EngineSettings(tmp_path / "spill", merge_files_max=2)))
     assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_only_scans_that_may_skip_pages_read_page_indexes(tmp_path: Path) -> None:
+    table = pa.Table.from_batches([make_batch([("a", n, 0, b"v") for n in range(100)])])
+    path = tmp_path / "in.parquet"
+    pq.write_table(table, path, write_page_index=True)
+    content = bytearray(path.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    start = section_ends(pq.read_metadata(path))[-1]
+    content[start:footer] = b"\xff" * (footer - start)
+    path.write_bytes(content)
+    engine = EngineSettings(tmp_path)
+    rows = merge(MergeRequest(SCHEMA, (MergeInput(str(path)),)), engine)
+    assert sum(batch.num_rows for batch in rows) == 100
+    some = MergeInput(str(path), regions=[key_region(SCHEMA, ("a", 7))])
+    with pytest.raises(DataError):
+        list(merge(MergeRequest(SCHEMA, (some,)), engine))

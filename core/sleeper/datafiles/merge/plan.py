@@ -105,7 +105,7 @@ def merge_plan(
     request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
 ) -> Iterator[MergePlan]:
     """Runs the passes and yields the plan of the last merge, valid in the context."""
-    session = session or open_session(settings)
+    session = session or _open_session(request, settings)
     planned = request
     if request.is_iterated:
         # An iterator may depend on every column and row, so columns and limit are applied last.
@@ -121,6 +121,15 @@ def merge_plan(
         frame = _frame_in(cleanup, planned, session, dropped)
         buckets = settings.buckets
         yield MergePlan(session, frame, request, planned.inputs, buckets, planned, dropped, cleanup)
+
+
+def _open_session(request: MergeRequest, settings: EngineSettings) -> SessionContext:
+    # Page indexes of small pages take memory. Only scans that may skip pages use them.
+    is_filtered = any(each.regions is not None for each in request.inputs) or any(
+        step.processing.filters for step in request.steps
+    )
+    options = {} if is_filtered else {"execution.parquet.enable_page_index": "false"}
+    return open_session(settings, options=options)
 
 
 def _frame_in(
