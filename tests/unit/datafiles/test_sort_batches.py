@@ -3,14 +3,17 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge import sort as sorting
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.staging import ArrowStaging
 from sleeper.datafiles.sources.parquet import count_rows
-from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("id", PrimitiveType.LONG),), (), (Field("text", PrimitiveType.STRING),))
 MEMORY_BYTES = 128 * 1024**2
@@ -66,3 +69,59 @@ def test_sorted_batches_have_that_many_rows(tmp_path: Path) -> None:
     assert max(batch.num_rows for batch in batches) == unsorted.batch_rows(settings)
     ids = [value for batch in batches for value in batch.column("id").to_pylist()]
     assert ids == list(range(1, 50_001))
+
+
+NESTED = Schema(
+    SCHEMA.row_keys,
+    (),
+    (
+        Field("text", PrimitiveType.STRING, nullable=True),
+        Field("list", ListType(PrimitiveType.STRING), nullable=True),
+        Field("map", MapType(PrimitiveType.STRING, PrimitiveType.LONG), nullable=True),
+    ),
+)
+
+
+def nested_rows(count: int, text: str = "a") -> pa.Table:
+    columns = {
+        "id": list(range(count, 0, -1)),
+        "text": [None if n % 3 == 0 else text for n in range(count)],
+        "list": [None if n % 5 == 0 else [text] * (n % 4) for n in range(count)],
+        "map": [None if n % 7 == 0 else {str(m): n for m in range(n % 4)} for n in range(count)],
+    }
+    return pa.table(columns, KIND)
+
+
+KIND = arrow_schema(NESTED)
+
+
+def test_rows_with_lists_and_maps_are_staged_as_arrow_and_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorting, "_STAGED_ROWS_MAX", 1000)
+    rows = nested_rows(5000)
+    unsorted = UnsortedRows(NESTED, tmp_path)
+    unsorted.add_batches(rows.to_batches(300))
+    assert [len(files) for files in unsorted.groups()] == [len(list(tmp_path.glob("*.arrow")))]
+    assert len(list(tmp_path.glob("*.arrow"))) == 5
+    batches = list(sort(unsorted, EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)))
+    assert pa.Table.from_batches(batches).cast(KIND).equals(rows.sort_by("id"))
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "low", "high"),
+    [("a", 10, 8192, 8192), ("a", 40_000, 8192, 8192), ("a" * 10_000, 40_000, 50, 150)],
+)
+def test_staged_arrow_files_have_batches_of_limited_size(
+    tmp_path: Path, text: str, given: int, low: int, high: int
+) -> None:
+    rows = nested_rows(40_000 if len(text) == 1 else 1000, text)
+    staging = ArrowStaging(tmp_path / "rows.arrow", KIND)
+    for batch in rows.to_batches(given):
+        staging.write_batch(batch)
+    staging.close()
+    with ipc.open_file(str(tmp_path / "rows.arrow")) as file:
+        sizes = [file.get_batch(place).num_rows for place in range(file.num_record_batches)]
+        assert file.read_all().equals(rows)
+    assert low <= sizes[0] <= high
+    assert max(sizes) == sizes[0]

@@ -27,18 +27,23 @@ from sleeper.storage.bucket_folder import s3_file
 # path), both length-delimited.
 _SCAN_TAG = b"\x0a"
 _PATH_TAG = b"\x12"
+ARROW_SUFFIX = ".arrow"
 
 
 def scan_files(
     session: SessionContext, files: Sequence[str], schema: pa.Schema | None = None
 ) -> DataFrame:
-    """Returns all rows of Parquet files of one schema, in no order.
+    """Returns all rows of Parquet files, or Arrow files, of one schema, in no order.
 
-    The scan opens a few files at a time. A union of scans would open all of them at once.
+    The name of an Arrow file ends with `ARROW_SUFFIX`. The scan opens a few files at a time. A
+    union of scans would open all of them at once.
     """
     first, *others = (engine_url(file) for file in files)
     name = new_table_name()
-    session.register_parquet(name, first, schema=schema, file_extension="")
+    if first.endswith(ARROW_SUFFIX):
+        session.register_arrow(name, first, schema=schema, file_extension="")
+    else:
+        session.register_parquet(name, first, schema=schema, file_extension="")
     frame = session.table(name)
     if others:
         plan = add_paths(frame.logical_plan().to_bytes(session), others)

@@ -1,19 +1,17 @@
 """Sorts rows by key in bounded memory.
 
-The input consists of Parquet files: users' files that can be scanned unchanged, and staged
-files with all other rows, checked and cast. Files of one schema are one scan, so the number of
+The input consists of users' Parquet files that can be scanned unchanged, and of staged files with
+all other rows, checked and cast. Files of one schema are one scan, so the number of
 sorted runs is the number of threads, not the number of files.
 """
 
 import contextlib
 import itertools
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from datafusion import DataFrame
 from datafusion.expr import SortExpr
 
@@ -23,6 +21,7 @@ from sleeper.datafiles.engine.expression import column, key_order
 from sleeper.datafiles.engine.scan import scan_files, stream_batches
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
+from sleeper.datafiles.merge.staging import StagingWriter, open_staging_file
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
 
@@ -43,7 +42,7 @@ _SAMPLED_BYTES = 16 * 1024**2
 
 @dataclass(slots=True)
 class UnsortedRows:
-    """Parquet files to sort. Staged files are in a local folder that the caller deletes."""
+    """Files to sort. Staged files are in a local folder that the caller deletes."""
 
     schema: Schema
     folder: Path
@@ -62,14 +61,14 @@ class UnsortedRows:
 
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Stages batches of the table's Arrow schema on local disk."""
-        kind = arrow_schema(self.schema)
-        writer: pq.ParquetWriter | None = None
+        writer: StagingWriter | None = None
         rows = size = 0
         try:
             for batch in batches:
                 with self._disk_errors():
                     if writer is None:
-                        writer = self._staging_writer(kind)
+                        writer = open_staging_file(self.schema, self.folder)
+                        self._group("staged").append(str(writer.path))
                     writer.write_batch(batch)
                     rows, size = rows + batch.num_rows, size + batch.nbytes
                     self.rows += batch.num_rows
@@ -81,14 +80,6 @@ class UnsortedRows:
             if writer is not None:
                 with self._disk_errors():
                     writer.close()
-
-    def _staging_writer(self, kind: pa.Schema) -> pq.ParquetWriter:
-        path = self.folder / f"{uuid.uuid4().hex}.parquet"
-        self._group("staged").append(str(path))
-        # Compression takes longer than the local disk.
-        return pq.ParquetWriter(
-            path, kind, compression="none", use_dictionary=False, write_statistics=False
-        )
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
