@@ -1,7 +1,6 @@
 """Creation, changes and deletion of tables, and of holds and followers of their versions."""
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +49,11 @@ from sleeper.properties.table import (
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
 from sleeper.schema.defaults import check_default
+from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import (
     INT_RANGES,
     LATEST,
-    KeyValue,
+    Field,
     PrimitiveType,
     Schema,
     make_latest,
@@ -160,7 +160,7 @@ def create_table_from_files(
     schema_text, schema = _read_schema(schema_file)
     values = {name: value.strip() for name, value in settings.items() if value.strip()}
     points_file = split_points_file or SPLITS_FILE.parse(values.get(SPLITS_FILE.name, ""))
-    points: list[KeyValue] = []
+    points: list[int | str | bytes] = []
     if points_file:
         is_base64 = SPLITS_BASE64.parse(values.get(SPLITS_BASE64.name, "false"))
         points = read_split_points(schema, Path(points_file), is_base64)
@@ -290,7 +290,7 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
         raise InvalidRequestError(f"schema file {path}: {error}") from error
 
 
-def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:
+def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[int | str | bytes]:
     """Reads split points from a file; `parse_split_points` describes the format."""
     text = read_text(path, "split points file")
     return parse_split_points(schema, text, f"split points file {path}", is_base64)
@@ -298,23 +298,29 @@ def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> li
 
 def parse_split_points(
     schema: Schema, text: str, where: str, is_base64: bool = False
-) -> list[KeyValue]:
-    """Parses one split point per line; byte arrays, and strings if `is_base64`, are base64."""
+) -> list[int | str | bytes]:
+    """Parses one split point per line; byte arrays, and strings if `is_base64`, are base64.
+
+    Times, dates, booleans and decimals stay text, which `check_key_value` accepts.
+    """
     field = schema.row_keys[0]
-    points: list[KeyValue] = []
+    points: list[int | str | bytes] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            points.append(_parse_split_point(line, field.type, is_base64))
-        except (ValueError, binascii.Error) as error:
+            points.append(_parse_split_point(line, field, is_base64))
+        except (ValueError, InvalidRequestError) as error:
             raise InvalidRequestError(
                 f"{where}, line {number}: invalid value of field {field.name!r}: {line!r}: {error}"
             ) from error
     return points
 
 
-def _parse_split_point(line: str, kind: object, is_base64: bool) -> KeyValue:
-    if kind in INT_RANGES:
+def _parse_split_point(line: str, field: Field, is_base64: bool) -> int | str | bytes:
+    if field.type in INT_RANGES:
         return int(line)
-    if kind is PrimitiveType.BYTE_ARRAY:
+    if field.type is PrimitiveType.BYTE_ARRAY:
         return base64.b64decode(line, validate=True)
+    if field.type is not PrimitiveType.STRING:
+        check_key_value(field, line)
+        return line
     return base64.b64decode(line, validate=True).decode() if is_base64 else line

@@ -12,7 +12,8 @@ from sleeper.errors import (
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import subtree, tree_from_split_points
-from sleeper.schema.model import KeyValue, check_key_value
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import KeyValue
 from sleeper.statestore.transactions.partition_split import SPLIT_LEVELS_MAX, SplitPartition
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.transaction import (

@@ -19,11 +19,11 @@ from sleeper.athena.constraints import (
 )
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
+from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import (
     Field,
     KeyValue,
     Schema,
-    check_key_value,
     next_key_value,
     precedes,
     smallest_key_value,

@@ -16,11 +16,15 @@ import json
 from collections.abc import Sequence
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import key_value_from_json, region_from_json
+from sleeper.partitions.json import (
+    first_field_region,
+    key_value_from_json,
+    region_from_json,
+)
 from sleeper.partitions.region import Region, key_region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.request import Query, make_range_region
+from sleeper.query.request import Query
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
 from sleeper.statestore.version import Version
 
@@ -173,7 +177,7 @@ def parse_range(schema: Schema, text: str) -> Region:
 
     A value that contains a colon is quoted as in CSV: `"a:b":c`.
     """
-    return make_range_region(schema, *parse_bounds(schema.row_keys[0], text))
+    return first_field_region(schema, *parse_bounds(schema.row_keys[0], text))
 
 
 def parse_bounds(field: Field, text: str) -> tuple[KeyValue | None, KeyValue | None]:

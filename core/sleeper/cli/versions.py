@@ -135,7 +135,7 @@ def reinitialise(
     from sleeper.properties.table import SPLITS_BASE64
 
     table = instance.table(name)
-    points: list[KeyValue] = []
+    points: list[int | str | bytes] = []
     if split_points is not None:
         with table.state.reading() as state:
             schema = state.schema

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.engine.parquet_footer import MAGIC
+from sleeper.datafiles.key_values import as_key_column
 from sleeper.datafiles.merge.key_sets import KeyRun, SortedKeys
 from sleeper.datafiles.remote.file_end import (
     FileEnd,
@@ -121,7 +122,8 @@ class KeyFileReader:
             text = f"key file {self.path} cannot be read: {error}"
             raise classify_error(error, text, DataError) from error
         names = [field.name for field in self.schema.row_keys]
-        return SortedKeys(tuple(as_plain(keys.column(name).combine_chunks()) for name in names))
+        whole = (as_plain(keys.column(name).combine_chunks()) for name in names)
+        return SortedKeys(tuple(map(as_key_column, whole)))
 
 
 def _bounding_region(schema: Schema, low: Key, high: Key) -> Region:

@@ -13,6 +13,7 @@ from math import prod
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sleeper.datafiles.key_values import key_statistics
 from sleeper.datafiles.sidecars.checksum import verify_end
 from sleeper.datafiles.sidecars.sketches import (
     KeySketch,
@@ -236,11 +237,11 @@ def _touches(group: pq.RowGroupMetaData, region: Region) -> bool:
     # The row key fields are a file's first columns.
     for place, within in enumerate(region.ranges):
         found = group.column(place).statistics
+        bounds = None if found is None else key_statistics(found)
         if (
-            found is not None
-            and found.has_min_max
-            and type(found.min) is type(within.min)
-            and not within.overlaps_values(found.min, found.max)
+            bounds is not None
+            and type(bounds[0]) is type(within.min)
+            and not within.overlaps_values(*bounds)
         ):
             return False
     return True

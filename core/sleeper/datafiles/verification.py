@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.key_values import as_key_column
 from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
@@ -218,7 +219,7 @@ class _Rows:
         file = self.expected.file
         bounds = zip(self.schema.row_keys, file.smallest_key, file.largest_key, strict=True)
         for each, low, high in bounds:
-            ends = pc.min_max(batch.column(each.name)).as_py()
+            ends = pc.min_max(as_key_column(batch.column(each.name))).as_py()
             if ends["min"] is not None and (ends["min"] < low or high < ends["max"]):
                 text = f"values of {each.name!r} are outside of the bounds that the state has"
                 self._add(text, group)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import spill_folder
 from sleeper.datafiles.key_files import keys_schema
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.datafiles.sources.files import (
     RowChecker,
@@ -182,7 +183,7 @@ def _listed_keys(schema: Schema, keys: Sequence[Key]) -> Iterator[pa.RecordBatch
     kind = arrow_schema(schema)
     for start in range(0, len(keys), _KEYS_PER_BATCH):
         columns = zip(*keys[start : start + _KEYS_PER_BATCH], strict=True)
-        arrays = [pa.array(c, t) for c, t in zip(columns, kind.types, strict=True)]
+        arrays = [from_key_values(c, t) for c, t in zip(columns, kind.types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=kind)
 
 

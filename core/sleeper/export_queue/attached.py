@@ -11,14 +11,8 @@ from sleeper.datafiles.casts import cast_column, is_castable
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.rows import encode_rows, rows_schema
-from sleeper.schema.model import (
-    KEY_TYPES,
-    Field,
-    Key,
-    MapType,
-    check_key_value,
-    type_name,
-)
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Key, MapType, type_name
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import QueueExports
 
@@ -159,7 +153,7 @@ def _check_value(queue: ExportQueue, value_field: Field, value: object) -> Any:
     if value is None:
         return None
     # The engine's values of these types need no conversion.
-    if kind in KEY_TYPES and type(value) in (int, str, bytes):
+    if kind in PLAIN_KEY_TYPES and type(value) in (int, str, bytes):
         return _check_key(queue, value_field, value)
     try:
         if isinstance(kind, MapType) and isinstance(value, Mapping):

@@ -7,7 +7,8 @@
                | FIELD BETWEEN VALUE AND VALUE
                | FIELD IN ( VALUE [, VALUE]... )
     FIELD:       city, or `city` in backticks
-    VALUE:       'text', 12, or X'0a1b'
+    VALUE:       'text', 12, 1.5, X'0a1b', TRUE or FALSE; for times and dates also
+                 TIMESTAMP '2013-01-31 05:15:00' and DATE '2013-01-31', in UTC
 
 A condition is exactly a list of regions. Whatever is not is refused, because a delete by a region
 that is larger than its condition would delete other rows.
@@ -16,12 +17,14 @@ that is larger than its condition would delete other rows.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import EmptyRangeError, make_range
 from sleeper.partitions.region import Range, Region, whole_region
-from sleeper.schema.model import Field, KeyValue, Schema, check_key_value
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import DecimalType, Field, KeyValue, PrimitiveType, Schema, type_name
 
 _DEPTH_MAX = 20
 _REGIONS_MAX = 100_000
@@ -30,13 +33,16 @@ _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*')
     | [xX]'(?P<bytes>[^']*)'
     | (?P<number>[+-]?[0-9]+)(?![\w.])
+    | (?P<decimal>[+-]?[0-9]+\.[0-9]+)(?![\w.])
     | `(?P<quoted>(?:[^`]|``)+)`
     | (?P<word>[^\W\d]\w*)
     | (?P<sign><=|>=|<>|!=|=|<|>|\(|\)|,)""",
     re.VERBOSE,
 )
 _SPACE = re.compile(r"\s*")
-_KEYWORDS = frozenset({"AND", "OR", "BETWEEN", "IN", "NOT", "LIKE", "IS", "NULL", "TRUE", "FALSE"})
+_KEYWORDS = frozenset({"AND", "OR", "BETWEEN", "IN", "NOT", "LIKE", "IS", "NULL"})
+_FLAGS = {"TRUE": True, "FALSE": False}
+_TYPES_OF_LITERALS = {"TIMESTAMP": PrimitiveType.TIMESTAMP, "DATE": PrimitiveType.DATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class _Token:
     """A token of the kind that `_TOKEN` names, or `keyword`. Its value is parsed."""
 
     kind: str
-    value: KeyValue
+    value: KeyValue | Decimal | bool
     start: int
 
 
@@ -91,6 +97,10 @@ def _token(text: str, kind: str, value: str, place: int) -> _Token:
                 raise _fault(text, place, "pairs of hexadecimal digits in X''") from None
         case "number":
             return _Token("value", int(value[:_SHOWN_CHARACTERS_MAX]), place)
+        case "decimal":
+            return _Token("value", Decimal(value), place)
+        case "word" if value.upper() in _FLAGS:
+            return _Token("value", _FLAGS[value.upper()], place)
         case "quoted":
             return _Token("field", value.replace("``", "`"), place)
         case "word" if value.upper() in _KEYWORDS:
@@ -177,11 +187,28 @@ class _Parser:
         raise self._fault("=, <, <=, >, >=, BETWEEN or IN")
 
     def _parse_value(self, field: Field) -> KeyValue:
-        token = self._next("value", "a value: 'text', an integer, or X'0a1b'")
+        self._skip_literal_type(field)
+        token = self._next("value", "a value: 'text', a number, or X'0a1b'")
+        is_time = field.type in _TYPES_OF_LITERALS.values()
+        if is_time and not isinstance(token.value, str):
+            # Spark and SQL read numbers as seconds or days, or not at all.
+            raise _fault(self._text, token.start, f"text of a {type_name(field.type)}")
+        if isinstance(token.value, Decimal) and not isinstance(field.type, DecimalType):
+            raise _fault(self._text, token.start, f"a value of {type_name(field.type)}")
         try:
             return check_key_value(field, token.value)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"condition: {error}") from error
+
+    def _skip_literal_type(self, field: Field) -> None:
+        """Skips the type of a literal such as DATE '2013-01-31', if it is that of the field."""
+        if self._place + 1 < len(self._tokens):
+            token, after = self._tokens[self._place : self._place + 2]
+            name = str(token.value).upper()
+            if token.kind == "field" and after.kind == "value":
+                if _TYPES_OF_LITERALS.get(name) is not field.type:
+                    raise self._fault(f"a value of {type_name(field.type)}")
+                self._place += 1
 
     def _region(self, field: Field, within: Range) -> Region:
         whole = whole_region(self._schema)

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member, MismatchError, camel_case
 from sleeper.lenient_json import LenientFlag, to_flag, to_whole_number
-from sleeper.partitions.region import Range, Region
+from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.schema.key_values import check_key_value, plain_key_value
 from sleeper.schema.model import (
     INT_RANGES,
     Field,
     KeyValue,
     PrimitiveType,
     Schema,
-    check_key_value,
     next_key_value,
     precedes,
     smallest_key_value,
@@ -70,9 +70,9 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
     """Returns the region as JSON, with plain strings and base64 bytes."""
     raw: dict[str, Any] = {
         f.name: {
-            "min": key_value_to_json(r.min),
+            "min": key_value_to_json(f, r.min),
             "minInclusive": True,
-            "max": None if r.max is None else key_value_to_json(r.max),
+            "max": None if r.max is None else key_value_to_json(f, r.max),
             "maxInclusive": False,
         }
         for f, r in zip(schema.row_keys, region.ranges, strict=True)
@@ -96,17 +96,28 @@ def make_range(
     if maximum is not None and max_inclusive:
         high = next_key_value(field, maximum)
     if low is None or (high is not None and not precedes(low, high)):
+        ends = (None if v is None else plain_key_value(field, v) for v in (minimum, maximum))
+        shown_low, shown_high = map(repr, ends)
         raise EmptyRangeError(
-            f"range of field {field.name!r} is empty: min {minimum!r} "
-            f"({'in' if min_inclusive else 'ex'}clusive), max {maximum!r} "
+            f"range of field {field.name!r} is empty: min {shown_low} "
+            f"({'in' if min_inclusive else 'ex'}clusive), max {shown_high} "
             f"({'in' if max_inclusive else 'ex'}clusive)"
         )
     return Range(low, high)
 
 
-def key_value_to_json(value: KeyValue) -> int | str:
-    """Returns numbers and strings as they are, bytes as base64."""
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+def first_field_region(
+    schema: Schema, minimum: KeyValue | None, maximum: KeyValue | None
+) -> Region:
+    """Returns the keys whose first field is in [minimum, maximum). None is an open end."""
+    within = make_range(schema.row_keys[0], minimum, maximum)
+    return Region((within, *whole_region(schema).ranges[1:]))
+
+
+def key_value_to_json(field: Field, value: KeyValue) -> int | str | bool:
+    """Returns the value of a key field as `key_value_from_json` reads it, with plain strings."""
+    plain = plain_key_value(field, value)
+    return base64.b64encode(plain).decode() if isinstance(plain, bytes) else plain
 
 
 def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -> KeyValue:
@@ -142,10 +153,13 @@ def _range(field: Field, raw: Any, encoded: bool) -> Range:
     return make_range(field, low, high, ends.min_inclusive, ends.max_inclusive)
 
 
+_WHOLE_NUMBERS = {*INT_RANGES, PrimitiveType.TIMESTAMP}
+
+
 def _end(field: Field, raw: Any, encoded: bool) -> KeyValue | None:
     if raw is None:
         return None
-    if field.type in INT_RANGES:
+    if field.type in _WHOLE_NUMBERS:
         # Other values are errors of the field.
         with contextlib.suppress(MismatchError):
             raw = to_whole_number(raw)

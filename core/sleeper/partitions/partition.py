@@ -10,7 +10,8 @@ from typing import Annotated, NewType
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.partitions.region import Range, Region, whole_region
-from sleeper.schema.model import KeyValue, Schema, check_key_value, precedes
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import KeyValue, Schema, precedes
 
 PartitionId = NewType("PartitionId", str)
 ROOT_PARTITION_ID = PartitionId("root")

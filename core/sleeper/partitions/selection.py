@@ -5,8 +5,12 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_members import list_member
-from sleeper.partitions.json import key_value_from_json, make_range, region_or_none_from_json
-from sleeper.partitions.region import Region, key_region, whole_region
+from sleeper.partitions.json import (
+    first_field_region,
+    key_value_from_json,
+    region_or_none_from_json,
+)
+from sleeper.partitions.region import Region, key_region
 from sleeper.schema.model import Schema
 
 SELECTION_MEMBERS = ("keys", "ranges", "regions")
@@ -57,4 +61,4 @@ def _range_region(schema: Schema, ends: Any) -> Region:
         raise InvalidRequestError(f"invalid range {ends!r} (expected [min, max], null if open)")
     field = schema.row_keys[0]
     low, high = (None if end is None else key_value_from_json(field, end) for end in ends)
-    return Region((make_range(field, low, high), *whole_region(schema).ranges[1:]))
+    return first_field_region(schema, low, high)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sleeper.datafiles.key_values import key_values
 from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.partitions.region import Range
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -137,7 +138,7 @@ def _spans(rows: pa.RecordBatch, keys: Sequence[str]) -> dict[Key, Span]:
         return {}
     columns = [rows.column(name) for name in keys]
     starts = run_starts(columns)
-    values = [column.take(pa.array(starts)).to_pylist() for column in columns]
+    values = [key_values(column.take(pa.array(starts))) for column in columns]
     spans = zip(starts.tolist(), [*starts.tolist()[1:], rows.num_rows], strict=False)
     return dict(zip(zip(*values, strict=True), spans, strict=False))
 

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import make_range, region_from_json
+from sleeper.partitions.json import first_field_region, region_from_json
 from sleeper.partitions.key_regions import KeyRegions
-from sleeper.partitions.region import Region, key_region, whole_region
+from sleeper.partitions.region import Region, key_region
 from sleeper.processing.model import NO_PROCESSING, Processing, check_processing
-from sleeper.schema.model import (
-    Field,
-    KeyValue,
-    Schema,
-    check_key_value,
-    precedes,
-)
+from sleeper.schema.key_values import check_key_value, check_sorted_value
+from sleeper.schema.model import Field, KeyValue, Schema, precedes
 from sleeper.statestore.version import Version
 
 
@@ -61,7 +56,11 @@ def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> Sequen
 
     Keys of one field are in ascending order, each once.
     """
-    checked = (_checked_key(schema, key) for key in keys)
+    return regions_of_keys(schema, (_checked_key(schema, key) for key in keys))
+
+
+def regions_of_keys(schema: Schema, checked: Iterable[Sequence[KeyValue]]) -> Sequence[Region]:
+    """Returns `make_key_regions` of keys in the form that sorts."""
     if len(schema.row_keys) == 1:
         return KeyRegions.of(schema.row_keys[0], (value for (value,) in checked))
     return tuple(key_region(schema, key) for key in checked)
@@ -72,8 +71,7 @@ def make_range_region(schema: Schema, minimum: object | None, maximum: object | 
     field = schema.row_keys[0]
     low = None if minimum is None else check_key_value(field, minimum)
     high = None if maximum is None else check_key_value(field, maximum)
-    others = whole_region(schema).ranges[1:]
-    return Region((make_range(field, low, high), *others))
+    return first_field_region(schema, low, high)
 
 
 def select_regions(
@@ -134,9 +132,9 @@ def _check_region(region: Region, schema: Schema) -> None:
             f"a region has {len(region.ranges)} ranges (expected one per row key field: {names})"
         )
     for field, within in zip(schema.row_keys, region.ranges, strict=True):
-        check_key_value(field, within.min)
+        check_sorted_value(field, within.min)
         if within.max is not None:
-            check_key_value(field, within.max)
+            check_sorted_value(field, within.max)
             _check_order(field, within.min, within.max)
 
 

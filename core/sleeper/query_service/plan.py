@@ -144,8 +144,8 @@ def _compact_region(schema: Schema, region: Region) -> dict[str, Any]:
     raw: dict[str, Any] = {"stringsBase64Encoded": False}
     for key, within in zip(schema.row_keys, region.ranges, strict=True):
         if within.max is not None or within.min != smallest_key_value(key):
-            end = None if within.max is None else key_value_to_json(within.max)
-            raw[key.name] = {"min": key_value_to_json(within.min), "max": end}
+            end = None if within.max is None else key_value_to_json(key, within.max)
+            raw[key.name] = {"min": key_value_to_json(key, within.min), "max": end}
     return raw
 
 

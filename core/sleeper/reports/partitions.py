@@ -108,16 +108,16 @@ def _describe_bounds(
 
 
 def _format_range(field: Field, child: Range, parent: Range) -> str:
-    low = f"{_format_value(child.min)} <= " if child.min != parent.min else ""
+    low = f"{_format_value(field, child.min)} <= " if child.min != parent.min else ""
     changed = child.max is not None and child.max != parent.max
-    high = f" < {_format_value(child.max)}" if changed and child.max is not None else ""
+    high = f" < {_format_value(field, child.max)}" if changed and child.max is not None else ""
     if low and not high:
-        return f"{field.name} >= {_format_value(child.min)}"
+        return f"{field.name} >= {_format_value(field, child.min)}"
     return f"{low}{field.name}{high}"
 
 
-def _format_value(value: KeyValue) -> str:
-    text = json.dumps(key_value_to_json(value), ensure_ascii=False)
+def _format_value(field: Field, value: KeyValue) -> str:
+    text = json.dumps(key_value_to_json(field, value), ensure_ascii=False)
     return text if len(text) <= _VALUE_LENGTH_MAX else text[: _VALUE_LENGTH_MAX - 1] + "…"
 
 

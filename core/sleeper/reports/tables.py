@@ -273,19 +273,26 @@ def gather_state(store: StateStore, table_name: str) -> StateReport:
         )
 
 
-_FILE_COLUMNS = (
-    Column("file", "File", ColumnKind.PATH, lambda each: each[0].path),
-    Column("partitions", "Partitions", value=lambda each: [r.partition_id for r in each[1]]),
-    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each[0].rows),
-    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each[0].bytes),
-    Column("smallest_key", "Smallest key", value=lambda each: _format_key(each[0].smallest_key)),
-    Column("largest_key", "Largest key", value=lambda each: _format_key(each[0].largest_key)),
-    Column("smallest_number", "From", ColumnKind.COUNT, lambda each: each[0].smallest_number),
-    Column("largest_number", "To", ColumnKind.COUNT, lambda each: each[0].largest_number),
-    Column(
-        "jobs", "Compaction job", value=lambda each: sorted({r.job_id for r in each[1] if r.job_id})
-    ),
-)
+def _file_columns(schema: Schema) -> tuple[Column, ...]:
+    def key(values: Key) -> list[int | str | bool]:
+        fields = zip(schema.row_keys, values, strict=True)
+        return [key_value_to_json(field, value) for field, value in fields]
+
+    return (
+        Column("file", "File", ColumnKind.PATH, lambda each: each[0].path),
+        Column("partitions", "Partitions", value=lambda each: [r.partition_id for r in each[1]]),
+        Column("rows", "Rows", ColumnKind.COUNT, lambda each: each[0].rows),
+        Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each[0].bytes),
+        Column("smallest_key", "Smallest key", value=lambda each: key(each[0].smallest_key)),
+        Column("largest_key", "Largest key", value=lambda each: key(each[0].largest_key)),
+        Column("smallest_number", "From", ColumnKind.COUNT, lambda each: each[0].smallest_number),
+        Column("largest_number", "To", ColumnKind.COUNT, lambda each: each[0].largest_number),
+        Column(
+            "jobs",
+            "Compaction job",
+            value=lambda each: sorted({r.job_id for r in each[1] if r.job_id}),
+        ),
+    )
 
 
 def list_files(store: StateStore, table_name: str, limit: int) -> Listing:
@@ -295,12 +302,15 @@ def list_files(store: StateStore, table_name: str, limit: int) -> Listing:
         references: defaultdict[str, list[FileReference]] = defaultdict(list)
         for reference in state.files.file_references([f.path for f in files]):
             references[reference.path].append(reference)
-        total = state.files.totals().files
-    return describe_files(table_name, [(f, references[f.path]) for f in files], total)
+        total, schema = state.files.totals().files, state.schema
+    return describe_files(table_name, schema, [(f, references[f.path]) for f in files], total)
 
 
 def describe_files(
-    table_name: str, files: Sequence[tuple[DataFile, Sequence[FileReference]]], total: int
+    table_name: str,
+    schema: Schema,
+    files: Sequence[tuple[DataFile, Sequence[FileReference]]],
+    total: int,
 ) -> Listing:
     """Describes files with the references to them, of `total` files of the table.
 
@@ -309,11 +319,7 @@ def describe_files(
     return Listing.describe(
         "files",
         f"table {table_name}: {pluralize(total, 'file')}",
-        (Column("table", "Table", value=lambda _: table_name), *_FILE_COLUMNS),
+        (Column("table", "Table", value=lambda _: table_name), *_file_columns(schema)),
         files,
         describe_omission(total, len(files), "file"),
     )
-
-
-def _format_key(key: Key) -> list[int | str]:
-    return [key_value_to_json(value) for value in key]

@@ -5,14 +5,19 @@ import itertools
 import json
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError
-from sleeper.lenient_json import is_unicode
 
 KeyValue = int | str | bytes
-"""A value of a key field: int for IntType and LongType, str, or bytes."""
+"""A value of a key field, in the form that sorts: str, bytes, or int for every other type.
+
+It is the number of microseconds since 1970 for TimestampType, of days since 1970 for DateType, 0 or
+1 for BooleanType, and of units of the last decimal place for DecimalType.
+`sleeper.schema.key_values` converts values of users.
+"""
 
 Key = tuple[KeyValue, ...]
 """One value per row key field, in schema order."""
@@ -93,13 +98,36 @@ _COMPOSED: dict[str, JsonCodec[Any]] = {
     each.__name__: JsonCodec(each) for each in (ListType, MapType, DecimalType)
 }
 
-KEY_TYPES = frozenset(
+PLAIN_KEY_TYPES = frozenset(
     {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.BYTE_ARRAY}
 )
+"""Types of the keys of export queues and lookups."""
 INT_RANGES = {
     PrimitiveType.INT: (-(2**31), 2**31 - 1),
     PrimitiveType.LONG: (-(2**63), 2**63 - 1),
 }
+_NUMBER_RANGES = {
+    **INT_RANGES,
+    PrimitiveType.TIMESTAMP: INT_RANGES[PrimitiveType.LONG],
+    PrimitiveType.DATE: INT_RANGES[PrimitiveType.INT],
+    PrimitiveType.BOOLEAN: (0, 1),
+}
+KEY_DIGITS_MAX = 18
+"""The largest precision of a decimal key, whose `KeyValue` fits 64 bits."""
+
+
+@cache
+def key_number_range(kind: FieldType) -> tuple[int, int] | None:
+    """Returns the least and greatest `KeyValue` of a key type of numbers, None for other types."""
+    if isinstance(kind, DecimalType):
+        largest = 10**kind.precision - 1
+        return (-largest, largest) if kind.precision <= KEY_DIGITS_MAX else None
+    return _NUMBER_RANGES.get(kind) if isinstance(kind, PrimitiveType) else None
+
+
+def is_key_type(kind: FieldType) -> bool:
+    """Returns whether row and sort key fields may have the type."""
+    return kind in PLAIN_KEY_TYPES or key_number_range(kind) is not None
 
 
 StoredType = Annotated[FieldType, Conversion(_to_type, _type_to_json)]
@@ -167,7 +195,7 @@ HIDDEN_COLUMNS = (NUMBER_COLUMN, DELETED_COLUMN)
 """Columns of data files of tables with `LatestRows`: the transaction number of a row, and whether
 it is a tombstone."""
 
-_LATEST_BY_TYPES = KEY_TYPES | {PrimitiveType.TIMESTAMP, PrimitiveType.DATE}
+_LATEST_BY_TYPES = PLAIN_KEY_TYPES | {PrimitiveType.TIMESTAMP, PrimitiveType.DATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +232,10 @@ class Schema:
                 raise InvalidRequestError(f"field {field.name!r} is declared more than once")
             seen.add(field.name)
         for field in self.keys:
-            if field.type not in KEY_TYPES:
+            if not is_key_type(field.type):
                 raise InvalidRequestError(
                     f"key field {field.name!r} has type {type_name(field.type)} "
-                    "(expected IntType, LongType, StringType or ByteArrayType)"
+                    f"(expected {_describe_key_types(field.type)})"
                 )
             if field.nullable:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
@@ -272,6 +300,17 @@ class Schema:
                 return field
         names = ", ".join(f.name for f in self.fields)
         raise InvalidRequestError(f"no field {name!r} in the schema, which has: {names}")
+
+
+def _describe_key_types(kind: FieldType) -> str:
+    """Returns the types that a key field may have in place of another."""
+    match kind:
+        case PrimitiveType.FLOAT | PrimitiveType.DOUBLE:
+            return f"DecimalType of up to {KEY_DIGITS_MAX} digits: floats have no exact order"
+        case DecimalType():
+            return f"a precision of at most {KEY_DIGITS_MAX}, or StringType"
+    names = ", ".join(each.value for each in PrimitiveType if is_key_type(each))
+    return f"{names} or DecimalType"
 
 
 def _check_latest(schema: Schema, latest: LatestRows) -> None:
@@ -339,36 +378,12 @@ def type_name(field_type: FieldType) -> str:
             return f"MapType({type_name(key)},{type_name(value)})"
 
 
-def check_key_value(field: Field, value: object) -> KeyValue:
-    """Returns the value. InvalidRequestError if it does not fit the key field."""
-    kind = field.type
-    if kind in INT_RANGES and isinstance(value, int) and not isinstance(value, bool):
-        low, high = INT_RANGES[kind]
-        if low <= value <= high:
-            return value
-        raise InvalidRequestError(
-            f"field {field.name!r}: {value} does not fit {type_name(kind)} ({low} to {high})"
-        )
-    if kind is PrimitiveType.STRING and isinstance(value, str):
-        if not is_unicode(value):
-            raise InvalidRequestError(f"field {field.name!r}: {value!r} is not Unicode text")
-        return value
-    if kind is PrimitiveType.BYTE_ARRAY and isinstance(value, bytes):
-        return value
-    raise InvalidRequestError(
-        f"field {field.name!r} is {type_name(kind)}: {type(value).__name__} {value!r} does not fit"
-    )
-
-
 def smallest_key_value(field: Field) -> KeyValue:
     """Returns the smallest value that the key field can hold."""
-    match field.type:
-        case PrimitiveType.INT | PrimitiveType.LONG:
-            return INT_RANGES[field.type][0]
-        case PrimitiveType.STRING:
-            return ""
-        case _:
-            return b""
+    numbers = key_number_range(field.type)
+    if numbers is not None:
+        return numbers[0]
+    return "" if field.type is PrimitiveType.STRING else b""
 
 
 def precedes(left: KeyValue, right: KeyValue) -> bool:
@@ -379,5 +394,6 @@ def precedes(left: KeyValue, right: KeyValue) -> bool:
 def next_key_value(field: Field, value: KeyValue) -> KeyValue | None:
     """Returns the smallest greater value; None if there is none."""
     if isinstance(value, int):
-        return value + 1 if value < INT_RANGES[field.type][1] else None  # type: ignore[index]
+        numbers = key_number_range(field.type)
+        return value + 1 if numbers is not None and value < numbers[1] else None
     return value + "\0" if isinstance(value, str) else value + b"\0"

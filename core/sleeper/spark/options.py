@@ -20,12 +20,16 @@ from sleeper import INSTANCE_VARIABLE
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
-from sleeper.partitions.json import key_value_from_json, region_from_json
+from sleeper.partitions.json import (
+    first_field_region,
+    key_value_from_json,
+    region_from_json,
+)
 from sleeper.partitions.region import Region
-from sleeper.query.request import Query, make_key_regions, make_range_region
+from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Key, Schema
 from sleeper.statestore.version import Version, parse_version_text
 
 _TABLE = ("instance", "table")
@@ -163,7 +167,7 @@ def _number(options: Options, name: str, least: int) -> int | None:
 def _regions(options: Options, schema: Schema) -> Iterator[Region]:
     keys = options.get("keys")
     if keys is not None:
-        yield from make_key_regions(schema, [_key(schema, k) for k in _json_list("keys", keys)])
+        yield from regions_of_keys(schema, [_key(schema, k) for k in _json_list("keys", keys)])
     for name in ("range", "region"):
         text = options.get(name)
         if text is not None:
@@ -175,12 +179,12 @@ def _regions(options: Options, schema: Schema) -> Iterator[Region]:
                 yield _region(schema, name, each)
 
 
-def _key(schema: Schema, raw: Any) -> list[Any]:
+def _key(schema: Schema, raw: Any) -> Key:
     """Parses a key: a list with a value per row key field, or the value of a single field."""
     values = raw if isinstance(raw, list) else [raw]
     if len(values) != len(schema.row_keys):
-        return values  # `make_key_regions` reports the number of values expected
-    return [key_value_from_json(f, v) for f, v in zip(schema.row_keys, values, strict=True)]
+        key_region(schema, values)  # reports the number of values expected
+    return tuple(key_value_from_json(f, v) for f, v in zip(schema.row_keys, values, strict=True))
 
 
 def _region(schema: Schema, name: str, raw: Any) -> Region:
@@ -196,7 +200,7 @@ def _region(schema: Schema, name: str, raw: Any) -> Region:
         )
     field = schema.row_keys[0]
     low, high = (None if end is None else key_value_from_json(field, end) for end in raw)
-    return make_range_region(schema, low, high)
+    return first_field_region(schema, low, high)
 
 
 def _json(name: str, text: str) -> Any:

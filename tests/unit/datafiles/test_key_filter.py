@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.sidecars import key_filter_builder as module
 from sleeper.datafiles.sidecars.key_filter import (
     HashedKeys,
@@ -26,7 +27,15 @@ from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
 from sleeper.files import FILTER_SUFFIX, DataFile
-from sleeper.schema.model import INT_RANGES, KEY_TYPES, Field, Key, PrimitiveType, Schema
+from sleeper.schema.model import (
+    INT_RANGES,
+    DecimalType,
+    Field,
+    Key,
+    PrimitiveType,
+    Schema,
+    is_key_type,
+)
 from sleeper.storage.location import DataRoot
 
 LONG = Schema((Field("key", PrimitiveType.LONG),))
@@ -36,8 +45,17 @@ VALUES = {
     PrimitiveType.LONG: st.integers(*INT_RANGES[PrimitiveType.LONG]),
     PrimitiveType.STRING: st.text(max_size=50),
     PrimitiveType.BYTE_ARRAY: st.binary(max_size=50),
+    PrimitiveType.TIMESTAMP: st.integers(*INT_RANGES[PrimitiveType.LONG]),
+    PrimitiveType.DATE: st.integers(*INT_RANGES[PrimitiveType.INT]),
+    PrimitiveType.BOOLEAN: st.integers(0, 1),
+    DecimalType(9, 2): st.integers(-(10**9) + 1, 10**9 - 1),
+    DecimalType(18, 18): st.integers(-(10**18) + 1, 10**18 - 1),
 }
-key_types = st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), min_size=1, max_size=4)
+key_types = st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4)
+
+
+def test_values_cover_all_key_types() -> None:
+    assert {each for each in PrimitiveType if is_key_type(each)} <= set(VALUES)
 
 
 @st.composite
@@ -52,7 +70,7 @@ def make_batch(schema: Schema, keys: list[Key]) -> pa.RecordBatch:
     columns = zip(*keys, strict=True)
     kinds = arrow_schema(schema)
     return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds
+        [from_key_values(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.deletes import DeletedRows
 from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
@@ -50,12 +51,15 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     PrimitiveType.LONG: NUMBERS.map(lambda n: n * 2**40),
     PrimitiveType.STRING: WORDS,
     PrimitiveType.BYTE_ARRAY: WORDS.map(str.encode),
-    PrimitiveType.BOOLEAN: st.booleans(),
+    PrimitiveType.BOOLEAN: st.integers(0, 1),
     PrimitiveType.FLOAT: NUMBERS.map(float),
     PrimitiveType.DOUBLE: NUMBERS.map(lambda n: n / 7),
     PrimitiveType.TIMESTAMP: st.integers(0, 10).map(lambda n: n * 10**6),
     PrimitiveType.DATE: st.integers(0, 10),
-    DecimalType(20, 2): st.decimals(-5, 5, places=2),
+    # Units of the last decimal place
+    DecimalType(20, 2): st.integers(-500, 500),
+    DecimalType(9, 2): NUMBERS,
+    DecimalType(18, 3): NUMBERS.map(lambda n: n * 10**12),
     ListType(PrimitiveType.STRING): st.lists(WORDS, max_size=4),
     MapType(PrimitiveType.STRING, PrimitiveType.LONG): st.dictionaries(
         WORDS, NUMBERS, max_size=3
@@ -66,6 +70,11 @@ KEYS = (
     PrimitiveType.LONG,
     PrimitiveType.STRING,
     PrimitiveType.BYTE_ARRAY,
+    PrimitiveType.TIMESTAMP,
+    PrimitiveType.DATE,
+    PrimitiveType.BOOLEAN,
+    DecimalType(9, 2),
+    DecimalType(18, 3),
 )
 NAMES = itertools.count()
 
@@ -165,7 +174,7 @@ def written(draw: st.DrawFn, folder: Path, schema: Schema) -> tuple[DataFile, Me
             for n, row in enumerate(rows)
         ]
     columns = [
-        pa.array(column, each.type)
+        from_key_values(column, each.type)
         for column, each in zip(zip(*rows, strict=True), kind, strict=True)
     ]
     path = folder / f"{next(NAMES)}.parquet"

@@ -1,5 +1,6 @@
 """Deletes of any region, key type and number of fields, against a plain model."""
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +10,15 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.key_values import from_key_values, key_values
 from sleeper.datafiles.write import key_file
 from sleeper.deletion import keys as deleted_keys
 from sleeper.deletion.keys import delete_rows
 from sleeper.partitions.region import Range, Region
-from sleeper.schema.model import next_key_value
+from sleeper.schema.key_values import plain_key_value
+from sleeper.schema.model import Field, PrimitiveType, Schema, next_key_value, schema_to_json
+from sleeper.schema.type_text import parse_type
 from tests.seeds import choose_seed
 from tests.tables.opened import compact
 
@@ -22,12 +27,12 @@ VALUES: dict[str, list[Any]] = {
     "ByteArrayType": [b"", b"\0", b"\0\0", b"a", b"\xfe", b"\xff", b"\xff\0", b"\xff\xff"],
     "IntType": [-(2**31), -(2**31) + 1, -1, 0, 1, 2, 2**31 - 2, 2**31 - 1],
     "LongType": [-(2**63), -(2**63) + 1, -1, 0, 1, 2, 2**63 - 2, 2**63 - 1],
-}
-ARROW = {
-    "StringType": pa.string(),
-    "ByteArrayType": pa.binary(),
-    "IntType": pa.int32(),
-    "LongType": pa.int64(),
+    # The form that sorts: microseconds, days, 0 and 1, units of the last decimal place
+    "TimestampType": [-(2**63), -(2**63) + 1, -1, 0, 1, 1_357_017_300_000_000, 2**63 - 1],
+    "DateType": [-(2**31), -(2**31) + 1, -1, 0, 1, 15_706, 2**31 - 1],
+    "BooleanType": [0, 1, 0, 1, 1],
+    "DecimalType(9,2)": [-(10**9) + 1, -200, -1, 0, 1, 2, 100, 10**9 - 1],
+    "DecimalType(18,4)": [-(10**18) + 1, -200, -1, 0, 1, 2, 100, 10**18 - 1],
 }
 KINDS = [
     ("StringType",),
@@ -37,6 +42,12 @@ KINDS = [
     ("StringType", "IntType"),
     ("LongType", "ByteArrayType"),
     ("IntType", "StringType", "LongType"),
+    ("TimestampType",),
+    ("DateType",),
+    ("BooleanType",),
+    ("DecimalType(9,2)",),
+    ("BooleanType", "DecimalType(18,4)"),
+    ("DateType", "BooleanType", "TimestampType"),
 ]
 
 Row = tuple[Any, ...]
@@ -71,17 +82,15 @@ def test_any_deletes_leave_the_rows_of_the_model(
     monkeypatch.setattr(key_file, "_ROW_GROUP_KEYS", 3)
     chosen = random.Random(f"{choose_seed()} {kinds}")
     names = [f"k{i}" for i in range(len(kinds))]
-    schema = {
-        "rowKeyFields": [{"name": n, "type": k} for n, k in zip(names, kinds, strict=True)],
-        "sortKeyFields": [],
-        "valueFields": [{"name": "value", "type": "LongType"}],
-    }
+    keys = tuple(Field(n, parse_type(k)) for n, k in zip(names, kinds, strict=True))
+    schema = schema_to_json(Schema(keys, (), (Field("value", PrimitiveType.LONG),)))
     model = _Model()
     made = 0
     limits = {"sleeper.merge.files.max": str(merge_files_max)}
     with sleeper.create_instance(tmp_path / "instance", limits) as instance:
         settings = {"sleeper.table.compaction.files.batch.size": "3"}
-        table = instance.create_table("rows", schema, settings, [VALUES[kinds[0]][4]])
+        point = plain_key_value(keys[0], VALUES[kinds[0]][4])
+        table = instance.create_table("rows", json.loads(schema), settings, [point])
         fields = table.schema.row_keys
         versions = []
         for step in range(12):
@@ -92,7 +101,10 @@ def test_any_deletes_leave_the_rows_of_the_model(
                     made += 1
                     rows.append((*(chosen.choice(VALUES[k]) for k in kinds), made))
                 columns = list(zip(*rows, strict=True))
-                arrays = [pa.array(c, ARROW[k]) for c, k in zip(columns, kinds, strict=False)]
+                arrays = [
+                    from_key_values(c, arrow_type(parse_type(k)))
+                    for c, k in zip(columns, kinds, strict=False)
+                ]
                 table.ingest(pa.table([*arrays, pa.array(columns[-1])], [*names, "value"]))
                 model.rows += [(table.version, row) for row in rows]
             elif action == "delete":
@@ -120,7 +132,8 @@ def _check(
     counted = instance.sql("SELECT count(*) AS n FROM rows").to_arrow()["n"][0].as_py()
     assert counted == len(expected)
     wanted = {tuple(chosen.choice(VALUES[k]) for k in kinds) for _ in range(12)}
-    got = _rows(table.query(keys=[list(k) for k in wanted]).to_arrow(), names)
+    given = [[*map(plain_key_value, table.schema.row_keys, key)] for key in wanted]
+    got = _rows(table.query(keys=given).to_arrow(), names)
     assert got == [row for row in expected if row[:-1] in wanted]
     text = "SELECT * FROM rows WHERE value % 2 = 0"
     assert _rows(instance.sql(text).to_arrow(), names) == [r for r in expected if r[-1] % 2 == 0]
@@ -149,5 +162,5 @@ def _region(chosen: random.Random, fields: Any, kinds: Any) -> Region:
 
 
 def _rows(found: pa.Table, names: list[str]) -> list[Row]:
-    columns = [found[n].to_pylist() for n in [*names, "value"]]
+    columns = [key_values(found[n].combine_chunks()) for n in [*names, "value"]]
     return sorted(zip(*columns, strict=True))

@@ -3,13 +3,13 @@
 import pytest
 
 from sleeper.errors import InvalidRequestError
+from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import (
     DecimalType,
     Field,
     ListType,
     MapType,
     PrimitiveType,
-    check_key_value,
     schema_from_json,
     schema_to_json,
 )

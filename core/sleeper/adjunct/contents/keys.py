@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from sleeper.adjunct.store_state import Layout
 from sleeper.datafiles.arrow import as_plain
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import Field, FieldType, PrimitiveType, check_key_value
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import Field, FieldType, PrimitiveType
 
 _FIRST = b"\x01"
 KEYS_END = b"\x02"

@@ -19,11 +19,12 @@ from datafusion import functions as f
 from datafusion.expr import Expr, SortExpr
 from datafusion.functions import in_list
 
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.key_values import key_scalar
 from sleeper.partitions.region import Range, Region, holds_one_value
 from sleeper.schema.model import (
     Field,
     KeyValue,
-    PrimitiveType,
     Schema,
     smallest_key_value,
 )
@@ -89,8 +90,7 @@ def _range_predicates(field: Field, within: Range) -> list[Expr]:
 
 def _literal(field: Field, value: KeyValue) -> Expr:
     # A literal of the column's type avoids a cast of the column in every row.
-    kind = pa.int32() if field.type is PrimitiveType.INT else None
-    return lit(pa.scalar(value, kind))
+    return lit(key_scalar(value, arrow_type(field.type)))
 
 
 def _single_keys(schema: Schema, regions: Sequence[Region]) -> list[KeyValue] | None:

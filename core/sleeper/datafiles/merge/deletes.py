@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from sleeper.datafiles.arrow import arrow_schema, as_plain
 from sleeper.datafiles.conversions import boolean_array
 from sleeper.datafiles.key_files import KeyFileCache
+from sleeper.datafiles.key_values import as_key_column, key_column_type
 from sleeper.datafiles.merge.key_sets import KeySource, Mask, key_columns, listed_keys
 from sleeper.files import KeyFile
 from sleeper.partitions.region import Range, Region, holds_one_value, key_of_region
@@ -114,7 +115,8 @@ class DeletedBoxes:
 
     def __init__(self, schema: Schema, regions: Iterable[Region]) -> None:
         self._schema = schema
-        self._types = [arrow_schema(schema).field(f.name).type for f in schema.row_keys]
+        types = [arrow_schema(schema).field(f.name).type for f in schema.row_keys]
+        self._types = [key_column_type(kind) for kind in types]
         self._regions = sorted(set(regions), key=_smallest_key)
         self._starts: list[Any] = [_smallest_key(region) for region in self._regions]
 
@@ -141,7 +143,7 @@ class DeletedBoxes:
         """
         if not self._near(low, high):
             return None
-        found = self._find([as_plain(each) for each in columns])
+        found = self._find([as_key_column(as_plain(each)) for each in columns])
         return found if found.any() else None
 
     def _find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.conversions import as_booleans, boolean_array
+from sleeper.datafiles.key_values import key_value
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Schema
@@ -57,7 +58,7 @@ def _differences(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _key_at(keys: Sequence[pa.Array], row: int) -> tuple[object, ...]:
-    return tuple(values[row].as_py() for values in keys)
+    return tuple(key_value(values[row]) for values in keys)
 
 
 def keep_first(

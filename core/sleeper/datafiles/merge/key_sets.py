@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.key_values import as_key_column, key_column_type
 from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.schema.model import Key, KeyValue
 
@@ -27,7 +28,7 @@ _CODES_MAX = 2**62
 
 @dataclass(frozen=True, slots=True)
 class SortedKeys:
-    """Row keys, ascending, each once: a column per field, without views.
+    """Row keys, ascending, each once: a column as of `as_key_column` per field, without views.
 
     `listed` are the same keys as tuples if they are few.
     """
@@ -67,10 +68,11 @@ class SortedKeys:
 
 
 def listed_keys(keys: Iterable[Key], types: Sequence[pa.DataType]) -> SortedKeys:
-    """Returns the set of some keys in memory."""
+    """Returns the set of some keys in memory. `types` are those of their Arrow columns."""
     ascending = sorted(set(keys))
     columns = zip(*ascending, strict=True) if ascending else ((),) * len(types)
-    arrays = tuple(pa.array(c, kind) for c, kind in zip(columns, types, strict=True))
+    pairs = zip(columns, types, strict=True)
+    arrays = tuple(pa.array(c, key_column_type(kind)) for c, kind in pairs)
     return SortedKeys(arrays, ascending)
 
 
@@ -96,7 +98,7 @@ class KeySource(Protocol):
 
 @dataclass(slots=True)
 class KeyColumns:
-    """The row key columns of some rows, which may have views.
+    """The row key columns of some rows, as of `as_key_column`, which may have views.
 
     In key order, `low` and `high` are the first and last key. Otherwise they are the bounds of
     each field.
@@ -167,8 +169,8 @@ class KeyColumns:
 def key_columns(columns: Sequence[pa.Array], are_in_order: bool) -> KeyColumns:
     """Returns the rows. Unless `are_in_order`, their order is checked."""
     if are_in_order:
-        return KeyColumns(list(columns))
-    plain = [as_plain(column) for column in columns]
+        return KeyColumns([as_key_column(column) for column in columns])
+    plain = [as_key_column(as_plain(column)) for column in columns]
     return KeyColumns(plain, is_ascending(plain))
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.conversions import as_numbers, integer_array
+from sleeper.datafiles.key_values import as_key_column
 
 _RANKED_ROWS_MIN = 5_000
 _RANK_BYTES = 8
@@ -30,7 +31,7 @@ def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array:
     """
     if rows.num_rows < _RANKED_ROWS_MIN:
         return pc.sort_indices(rows, sort_keys=list(order))
-    keys = rows.column(order[0][0]).combine_chunks()
+    keys = as_key_column(rows.column(order[0][0]).combine_chunks())
     places, is_same, tied = _place(_ranks(keys, 0))
     if len(tied) > _TIED_SHARE_MAX * len(places):
         places, is_same, tied = _place(_ranks(keys, _count_shared(keys)))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sleeper.datafiles.conversions import integer_array
+from sleeper.datafiles.key_values import as_key_column
 from sleeper.datafiles.pages.file_pages import (
     FilePages,
     Rows,
@@ -75,7 +76,7 @@ def read_selection(
         table = reader.read_pages(columns, selection.pages)
     else:
         table = reader.read_rows(key_names, spans.all_rows())
-    key_columns = [_whole(table.column(name)) for name in key_names]
+    key_columns = [as_key_column(_whole(table.column(name))) for name in key_names]
     if selection.keys:
         found = find_keys(key_columns[0], selection.keys)
     else:

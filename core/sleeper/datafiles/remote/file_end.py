@@ -16,6 +16,7 @@ from sleeper.datafiles.engine.parquet_footer import (
     footer_length,
     split_footer,
 )
+from sleeper.datafiles.key_values import key_statistics
 from sleeper.datafiles.sidecars.checksum import Section, compute_digest, damage_error, read_checksum
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
 from sleeper.files import DataFile
@@ -139,9 +140,11 @@ def _bounds(metadata: pq.FileMetaData, field: int) -> _Bounds:
     statistics = [
         metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)
     ]
-    if any(s is None or not s.has_min_max for s in statistics):
+    bounds = [None if s is None else key_statistics(s) for s in statistics]
+    known = [each for each in bounds if each is not None]
+    if len(known) < len(bounds):
         return _Bounds(None, None)
-    return _Bounds(tuple(s.min for s in statistics), tuple(s.max for s in statistics))
+    return _Bounds(tuple(low for low, _ in known), tuple(high for _, high in known))
 
 
 def select_row_groups(end: FileEnd, regions: Sequence[Region]) -> list[int]:

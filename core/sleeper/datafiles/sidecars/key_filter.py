@@ -8,7 +8,7 @@ only at its end. docs/formats.md, "Filter sidecar", specifies the bytes. A filte
 key that the file holds.
 
 The hash is xxhash64 as Spark defines it: seed 42, the hash of each field as the seed of the
-next, text as UTF-8, numbers as 4 or 8 little-endian bytes. DataFusion's function for columns and
+next, text as UTF-8, numbers as 4 or 8 little-endian bytes (4 of IntType, DateType and BooleanType). DataFusion's function for columns and
 `hash_key` for single keys are equal. Hashes are unsigned.
 """
 
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from sleeper.datafiles.sidecars.key_order import encode_key
+from sleeper.datafiles.sidecars.key_order import SHORT_NUMBERS, encode_key
 from sleeper.errors import DataError
-from sleeper.schema.model import Field, Key, KeyValue, PrimitiveType, Schema
+from sleeper.schema.model import Field, Key, KeyValue, Schema
 
 HASH_NAME = "spark-xxhash64"
 Hashes = npt.NDArray[np.uint64]
@@ -47,7 +47,7 @@ def hash_keys(schema: Schema, keys: Sequence[Key]) -> Hashes:
 
 def _bytes(field: Field, value: KeyValue) -> bytes:
     if isinstance(value, int):
-        return struct.pack("<i" if field.type is PrimitiveType.INT else "<q", value)
+        return struct.pack("<i" if field.type in SHORT_NUMBERS else "<q", value)
     return value.encode() if isinstance(value, str) else value
 
 

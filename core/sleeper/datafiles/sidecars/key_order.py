@@ -1,6 +1,7 @@
 """Row keys as bytes that sort as the keys do, for comparisons without their schema.
 
-A number is 4 or 8 bytes, big-endian, from the smallest value of its type on. Text (UTF-8) and byte
+Numbers, dates and booleans of 4 bytes, and other numbers of 8 bytes, are big-endian and unsigned:
+zero is 2**31 or 2**63. Text (UTF-8) and byte
 arrays end with two zero bytes, and a zero byte in them is followed by 0xFF, so that a value sorts
 before its continuations whatever field comes next.
 """
@@ -10,8 +11,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from sleeper.datafiles.key_values import key_value
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema
 
+SHORT_NUMBERS = {PrimitiveType.INT, PrimitiveType.DATE, PrimitiveType.BOOLEAN}
+"""Types of keys whose numbers are 4 bytes in key filters."""
 _INT = struct.Struct(">I")
 _LONG = struct.Struct(">Q")
 
@@ -23,7 +27,7 @@ def encode_key(schema: Schema, key: Sequence[KeyValue]) -> bytes:
 
 def encode_row(schema: Schema, rows: pa.RecordBatch, place: int) -> bytes:
     """Returns the bytes of the row key at a place. Columns go by name."""
-    return encode_key(schema, [rows.column(f.name)[place].as_py() for f in schema.row_keys])
+    return encode_key(schema, [key_value(rows.column(f.name)[place]) for f in schema.row_keys])
 
 
 def shortest_start(previous: bytes, first: bytes) -> bytes:
@@ -36,7 +40,7 @@ def shortest_start(previous: bytes, first: bytes) -> bytes:
 
 def _encode(field: Field, value: KeyValue) -> bytes:
     if isinstance(value, int):
-        if field.type is PrimitiveType.INT:
+        if field.type in SHORT_NUMBERS:
             return _INT.pack(value + 2**31)
         return _LONG.pack(value + 2**63)
     content = value.encode() if isinstance(value, str) else value

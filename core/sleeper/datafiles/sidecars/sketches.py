@@ -14,7 +14,14 @@ from datasketches import PyObjectSerDe, quantiles_items_sketch
 
 from sleeper.errors import DataError
 from sleeper.partitions.region import Range
-from sleeper.schema.model import INT_RANGES, FieldType, KeyValue, PrimitiveType, Schema, precedes
+from sleeper.schema.model import (
+    FieldType,
+    KeyValue,
+    PrimitiveType,
+    Schema,
+    key_number_range,
+    precedes,
+)
 
 _K = 1024
 _STEPS = 1024
@@ -63,7 +70,7 @@ class _TextSerDe(_BytesSerDe):
 
 
 def _serde(field_type: FieldType) -> PyObjectSerDe:
-    if field_type in INT_RANGES:
+    if key_number_range(field_type) is not None:
         return _LongSerDe()
     return _TextSerDe() if field_type is PrimitiveType.STRING else _BytesSerDe()
 

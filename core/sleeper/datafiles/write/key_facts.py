@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import as_plain, take_plain
+from sleeper.datafiles.arrow import as_plain, python_value, take_plain
+from sleeper.datafiles.key_values import key_value, key_values
 from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.sidecars.key_filter import Hashes
 from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
@@ -101,7 +102,7 @@ class _KeyOrder:
 
 
 def _out_of_order(start: Sequence[pa.Array], end: Sequence[pa.Array]) -> DataError:
-    low, high = ([key[0].as_py() for key in keys] for keys in (start, end))
+    low, high = ([python_value(key[0]) for key in keys] for keys in (start, end))
     return DataError(f"rows are out of order between keys {low!r} and {high!r}")
 
 
@@ -117,11 +118,11 @@ class _KeyBounds:
         first, *others = self._names
         # Rows are sorted by the first field.
         column = batch.column(first)
-        ends = [(column[0].as_py(), column[-1].as_py())]
+        ends = [(key_value(column[0]), key_value(column[-1]))]
         for name in others:
             # Arrow has no min_max kernel for views.
             extremes = pc.min_max(as_plain(batch.column(name)))
-            ends.append((extremes["min"].as_py(), extremes["max"].as_py()))
+            ends.append((key_value(extremes["min"]), key_value(extremes["max"])))
         if not self._low:
             self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
             return
@@ -167,7 +168,7 @@ class KeySampler:
 
     def samples(self) -> list[list[KeyValue]]:
         """Returns the sampled values of each row key field."""
-        return [[v for array in kept for v in array.to_pylist()] for kept in self._kept]
+        return [[v for array in kept for v in key_values(array)] for kept in self._kept]
 
     def _new_samples(self, batch: pa.RecordBatch) -> int:
         rows: int = batch.num_rows

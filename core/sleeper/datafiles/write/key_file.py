@@ -60,7 +60,7 @@ def _distinct(batches: Iterator[pa.RecordBatch], schema: Schema) -> Iterator[pa.
         columns = [as_plain(batch.column(name)) for name in names]
         starts = run_starts(columns)
         if last is not None and all(
-            end[0].as_py() == column[0].as_py() for end, column in zip(last, columns, strict=True)
+            end[0].equals(column[0]) for end, column in zip(last, columns, strict=True)
         ):
             starts = starts[1:]
         last = [column.slice(len(column) - 1) for column in columns]

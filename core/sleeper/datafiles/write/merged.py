@@ -27,6 +27,7 @@ from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.key_values import key_value
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.latest import NO_LIMIT
 from sleeper.datafiles.merge.plan import MergePlan, merge_plan
@@ -133,7 +134,7 @@ class KeyTap:
 
     def _check_order(self, keys: pa.Array) -> None:
         # Without this check, a plan that lost its order would write a file that looks valid.
-        first, last = keys[0].as_py(), keys[-1].as_py()
+        first, last = key_value(keys[0]), key_value(keys[-1])
         if precedes(last, first) or (self._last is not None and precedes(first, self._last)):
             raise DataError(f"rows are out of order: {first!r} to {last!r} after {self._last!r}")
         self._last = last

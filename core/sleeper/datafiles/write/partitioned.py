@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.datafiles.engine.errors import engine_errors
+from sleeper.datafiles.key_values import key_value
 from sleeper.datafiles.write.file import KEPT_BYTES_MAX, DataFileWriter, FileSettings
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import SleeperError
@@ -129,7 +130,7 @@ def _write_by_leaf(
     open_files: dict[int, _OpenFile] = {}
     finished: list[tuple[int, Future[DataFile]]] = []
     for batch in batches:
-        first_key = batch.column(0)[0].as_py() if batch.num_rows else None
+        first_key = key_value(batch.column(0)[0]) if batch.num_rows else None
         passed = [p for p in open_files if _is_passed(target.leaves[p], first_key)]
         finished.extend((place, open_files.pop(place).finish()) for place in passed)
         for place, rows in router.route(batch):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_values import key_scalar, key_value
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import KeyValue, Schema, precedes
@@ -34,12 +35,12 @@ class RangeRouter:
             return
         keys = batch.column(0)
         start = 0
-        slot = bisect.bisect_right(self._starts, keys[0].as_py()) - 1
+        slot = bisect.bisect_right(self._starts, key_value(keys[0])) - 1
         while start < batch.num_rows:
             stop = batch.num_rows
             if slot + 1 < len(self._starts):
                 following = self._starts[slot + 1]
-                if not precedes(keys[stop - 1].as_py(), following):
+                if not precedes(key_value(keys[stop - 1]), following):
                     stop = _first_not_before(keys, following, start)
             if stop > start:
                 yield self._places[slot], batch.slice(start, stop - start)
@@ -74,7 +75,7 @@ class LeafRouter:
         fields = (arrow_schema(self._schema).field(name) for name in batch.schema.names)
         batch = batch.cast(pa.schema(fields))
         keys = batch.column(0)
-        low, high = keys[0].as_py(), keys[-1].as_py()
+        low, high = key_value(keys[0]), key_value(keys[-1])
         for place, leaf in enumerate(self._leaves):
             if leaf.region.ranges[0].overlaps_values(low, high):
                 rows = rows_in_region(batch, self._names, leaf.region)
@@ -91,7 +92,7 @@ def _first_not_before(keys: pa.Array, value: KeyValue, start: int) -> int:
     low, high = start, len(keys)
     while low < high:
         middle = (low + high) // 2
-        if precedes(keys[middle].as_py(), value):
+        if precedes(key_value(keys[middle]), value):
             low = middle + 1
         else:
             high = middle
@@ -108,7 +109,7 @@ def _mask(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.Arr
 
 
 def _range_masks(column: pa.Array, within: Range) -> list[pa.Array]:
-    masks = [pc.greater_equal(column, pa.scalar(within.min, column.type))]
+    masks = [pc.greater_equal(column, key_scalar(within.min, column.type))]
     if within.max is not None:
-        masks.append(pc.less(column, pa.scalar(within.max, column.type)))
+        masks.append(pc.less(column, key_scalar(within.max, column.type)))
     return masks

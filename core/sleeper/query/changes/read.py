@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
@@ -208,7 +209,9 @@ def _region_column(regions: tuple[Region, ...], kind: pa.DataType) -> pa.Array:
     for place, field in enumerate(kind):
         ranges = [region.ranges[place] for region in regions]
         ends = ([r.min for r in ranges], [r.max for r in ranges])
-        values = [pa.array(each, end.type) for each, end in zip(ends, field.type, strict=True)]
+        values = [
+            from_key_values(each, end.type) for each, end in zip(ends, field.type, strict=True)
+        ]
         columns.append(pa.StructArray.from_arrays(values, fields=list(field.type)))
     return pa.StructArray.from_arrays(columns, fields=list(kind))
 

@@ -10,16 +10,21 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import pyarrow as pa
 from datafusion import DataFrame, LogicalPlan
-from datafusion.expr import BinaryExpr, Column, Expr, Filter, InList, Like, Literal, TableScan
+from datafusion.expr import BinaryExpr, Column, Expr, Filter, InList, Like, Literal, Not, TableScan
 
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.key_values import key_value
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.schema.key_values import check_sorted_value
 from sleeper.schema.model import (
+    PLAIN_KEY_TYPES,
     Field,
+    KeyValue,
     PrimitiveType,
     Schema,
-    check_key_value,
     next_key_value,
     smallest_key_value,
 )
@@ -42,7 +47,7 @@ def key_regions(schema: Schema, predicate: Expr) -> Regions:
         return _list_regions(schema, each)
     if isinstance(each, Like) and not each.negated():
         return _pattern_regions(schema, each)
-    return None
+    return _flag_regions(schema, each)
 
 
 def intersect_regions(left: Regions, right: Regions) -> Regions:
@@ -68,10 +73,11 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def _comparison_regions(schema: Schema, op: str, left: Expr, right: Expr) -> Regions:
     if op not in _MIRRORED:
         return None
-    field, value = _find_key_field(schema, left), _value(right)
+    field, literal = _find_key_field(schema, left), right
     if field is None:
-        field, value, op = _find_key_field(schema, right), _value(left), _MIRRORED[op]
-    if field is None or not _fits(field, value):
+        field, literal, op = _find_key_field(schema, right), left, _MIRRORED[op]
+    value = None if field is None else _key_value(field, literal)
+    if field is None or value is None:
         return None
     return _regions_within(schema, field, _comparison_range(field, op, value))
 
@@ -94,16 +100,33 @@ def _comparison_range(field: Field, op: str, value: Any) -> Range | None:
 
 def _list_regions(schema: Schema, each: InList) -> Regions:
     field = _find_key_field(schema, each.expr())
-    values = [_value(item) for item in each.list()]
-    if field is None or len(values) > _REGIONS_MAX or not all(_fits(field, v) for v in values):
+    items = each.list()
+    if field is None or len(items) > _REGIONS_MAX:
         return None
-    points = [_regions_within(schema, field, _comparison_range(field, "=", v)) for v in values]
+    points = []
+    for item in items:
+        value = _key_value(field, item)
+        if value is None:
+            return None
+        points.append(_regions_within(schema, field, _comparison_range(field, "=", value)))
     return [region for regions in points for region in regions]
 
 
+def _flag_regions(schema: Schema, each: Any) -> Regions:
+    """Returns the regions of a boolean key field or its negation, which the engine simplifies."""
+    expected = not isinstance(each, Not)
+    field = _find_key_field(schema, each if expected else each.expr())
+    if field is None or field.type is not PrimitiveType.BOOLEAN:
+        return None
+    return _regions_within(schema, field, _comparison_range(field, "=", int(expected)))
+
+
 def _pattern_regions(schema: Schema, each: Like) -> Regions:
-    field, pattern = _find_key_field(schema, each.expr()), _value(each.pattern())
-    if field is None or field.type is not PrimitiveType.STRING or not isinstance(pattern, str):
+    field = _find_key_field(schema, each.expr())
+    if field is None or field.type is not PrimitiveType.STRING:
+        return None
+    pattern = _key_value(field, each.pattern())
+    if not isinstance(pattern, str):
         return None
     if each.escape_char() is not None or "\\" in pattern:
         return None
@@ -127,37 +150,44 @@ def _regions_within(schema: Schema, field: Field, within: Range | None) -> list[
     return [Region(tuple(ranges))]
 
 
-def _find_key_field(schema: Schema, expression: Expr) -> Field | None:
+def _find_key_field(schema: Schema, expression: Any) -> Field | None:
     each = _node(expression)
     if not isinstance(each, Column):
         return None
     return next((f for f in schema.row_keys if f.name == each.name()), None)
 
 
-def _value(expression: Expr) -> Any:
-    """Returns the value of a literal; `None` for other expressions."""
+def _key_value(field: Field, expression: Expr) -> KeyValue | None:
+    """Returns the value of a literal; `None` for other expressions and values that do not fit.
+
+    The engine casts the literal to the column's type if it can. Otherwise it casts the column,
+    which is then not a plain key field.
+    """
     if not isinstance(_node(expression), Literal):
         return None
     value = expression.python_value()
-    return value.as_py() if hasattr(value, "as_py") else value
+    if isinstance(value, pa.Scalar):
+        if field.type not in PLAIN_KEY_TYPES and value.type != arrow_type(field.type):
+            return None
+        value = key_value(value)
+    elif field.type not in PLAIN_KEY_TYPES:
+        return None
+    try:
+        check_sorted_value(field, value)
+    except InvalidRequestError:
+        return None
+    found: KeyValue = value
+    return found
 
 
-def _node(expression: Expr) -> Any:
+def _node(expression: Any) -> Any:
+    if isinstance(expression, Column | Not):
+        return expression
     try:
         return expression.to_variant()
     except Exception:
         # Functions and other kinds of expressions have no Python class.
         return None
-
-
-def _fits(field: Field, value: object) -> bool:
-    # The engine casts the literal to the column's type if it can. Otherwise it casts the column,
-    # which is then not a plain key field.
-    try:
-        check_key_value(field, value)
-    except InvalidRequestError:
-        return False
-    return True
 
 
 logger = logging.getLogger(__name__)
