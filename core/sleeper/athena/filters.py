@@ -17,10 +17,13 @@ from sleeper.athena.constraints import (
     ValueRange,
     ValueSet,
 )
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.key_values import key_value
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import (
+    PLAIN_KEY_TYPES,
     Field,
     KeyValue,
     Schema,
@@ -67,7 +70,7 @@ def _ranges(field: Field, values: ValueSet) -> list[Range] | None:
         case AllOrNoneValueSet(is_all):
             return None if is_all else []
         case EquatableValueSet(listed, is_white_list):
-            points = _key_values(field, listed.to_pylist())
+            points = _key_values(field, list(listed))
             if points is None or not is_white_list:
                 return None
             return [Range(p, next_key_value(field, p)) for p in sorted(set(points))]
@@ -80,28 +83,30 @@ def _ranges(field: Field, values: ValueSet) -> list[Range] | None:
 
 def _range(field: Field, each: ValueRange) -> list[Range] | None:
     """Returns a half-open range, none if it is empty; None if it is of another type."""
-    ends = [m.value.as_py() for m in (each.low, each.high) if m.value is not None]
-    if _key_values(field, ends) is None:
+    ends = _key_values(field, [m.value for m in (each.low, each.high) if m.value is not None])
+    if ends is None:
         return None
     low: KeyValue | None = smallest_key_value(field)
     high: KeyValue | None = None
     if each.low.value is not None:
-        value = each.low.value.as_py()
-        low = value if each.includes_low else next_key_value(field, value)
+        low = ends[0] if each.includes_low else next_key_value(field, ends[0])
     if each.high.value is not None:
-        value = each.high.value.as_py()
-        high = next_key_value(field, value) if each.includes_high else value
+        high = next_key_value(field, ends[-1]) if each.includes_high else ends[-1]
     if low is None or (high is not None and not precedes(low, high)):
         return []
     return [Range(low, high)]
 
 
-def _key_values(field: Field, values: Sequence[Any]) -> list[KeyValue] | None:
+def _key_values(field: Field, values: Sequence[pa.Scalar]) -> list[KeyValue] | None:
     """Returns the values; None if one is not of the field's type."""
     try:
-        return [check_key_value(field, value) for value in values]
-    except InvalidRequestError:
+        if field.type in PLAIN_KEY_TYPES:
+            return [check_key_value(field, value.as_py()) for value in values]
+        kind = arrow_type(field.type)
+        found = [key_value(value.cast(kind)) for value in values]
+    except (InvalidRequestError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
+    return None if None in found else found
 
 
 def filter_rows(batch: pa.RecordBatch, constraints: Mapping[str, ValueSet]) -> pa.RecordBatch:

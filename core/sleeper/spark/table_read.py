@@ -22,7 +22,8 @@ from sleeper.query.distributed.files import FileGroup, FileRead, plan_file_read
 from sleeper.query.hold import SharedHold, take_shared_hold
 from sleeper.query.service import read_schema
 from sleeper.renewal import Renewal
-from sleeper.schema.model import Field, Schema, smallest_key_value
+from sleeper.schema.key_values import python_key_value
+from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, smallest_key_value
 from sleeper.spark.data_source import READ_OWNER, register
 from sleeper.spark.options import (
     READ_OPTIONS,
@@ -156,10 +157,19 @@ def _in_range(field: Field, within: Range) -> list[Column]:
     key = f.col(quote_name(field.name))
     parts = []
     if within.min != smallest_key_value(field):
-        parts.append(key >= f.lit(within.min))
+        parts.append(key >= _literal(field, within.min))
     if within.max is not None:
-        parts.append(key < f.lit(within.max))
+        parts.append(key < _literal(field, within.max))
     return parts
+
+
+def _literal(field: Field, value: KeyValue) -> Column:
+    match field.type:
+        case PrimitiveType.TIMESTAMP:
+            return f.timestamp_micros(f.lit(value))
+        case PrimitiveType.DATE:
+            return f.date_from_unix_date(f.lit(value))
+    return f.lit(python_key_value(field, value))
 
 
 @dataclass

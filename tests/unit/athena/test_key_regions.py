@@ -1,5 +1,7 @@
 """Key regions of constraints: complete, and exact for settled fields."""
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,8 @@ from sleeper.athena import filters
 from sleeper.athena.constraints import value_set_from_json
 from sleeper.athena.filters import filter_rows, key_regions
 from sleeper.partitions.region import Range, Region, whole_region
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.key_values import check_key_value
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 from tests.unit.athena.protocol import Json, among, block, from_to, ranges
 
 SCHEMA = Schema(
@@ -23,13 +26,32 @@ SCHEMA = Schema(
 )
 # Hypothesis builds its Unicode tables for the first text.
 SLOW_TO_BEGIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-KINDS = {"n": pa.int32(), "s": pa.string(), "b": pa.binary()}
+OTHERS = Schema(
+    (
+        Field("t", PrimitiveType.TIMESTAMP),
+        Field("d", PrimitiveType.DATE),
+        Field("y", PrimitiveType.BOOLEAN),
+        Field("m", DecimalType(9, 2)),
+    )
+)
+KINDS = {
+    "n": pa.int32(),
+    "s": pa.string(),
+    "b": pa.binary(),
+    "t": pa.timestamp("us", "UTC"),
+    "d": pa.date32(),
+    "y": pa.bool_(),
+    "m": pa.decimal128(9, 2),
+}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "n": st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
     "s": st.sampled_from(["", "a", "a\0", "b", "\U0001f600"]),
     "b": st.sampled_from([b"", b"a", b"a\0", b"\xff", b"\xff\xff"]),
+    "t": st.integers(-2, 2).map(lambda n: datetime(2013, 1, 1, 0, 0, 2, n + 2, tzinfo=UTC)),
+    "d": st.integers(1, 5).map(lambda n: date(1969, 12, 26 + n)),
+    "y": st.booleans(),
+    "m": st.sampled_from([Decimal("-9999999.99"), Decimal("-0.01"), Decimal(0), Decimal("0.01")]),
 }
-KEYS = st.tuples(*VALUES.values())
 
 
 @st.composite
@@ -54,26 +76,30 @@ def value_sets(draw: st.DrawFn, name: str) -> Json:
             return {"@type": "AllOrNoneValueSet", "all": draw(st.booleans()), "nullAllowed": True}
 
 
-SUMMARIES = st.fixed_dictionaries({}, optional={name: value_sets(name) for name in VALUES})
-
-
+@pytest.mark.parametrize("schema", [SCHEMA, OTHERS])
 @SLOW_TO_BEGIN
-@given(SUMMARIES, st.lists(KEYS, min_size=1, max_size=20))
+@given(st.data())
 def test_regions_contain_exactly_the_keys_that_meet_settled_constraints(
-    summary: Json, keys: list[tuple[Any, ...]]
+    schema: Schema, data: st.DataObject
 ):
+    names = [field.name for field in schema.row_keys]
+    optional = {name: value_sets(name) for name in names}
+    summary = data.draw(st.fixed_dictionaries({}, optional=optional))
+    one_key = st.tuples(*(VALUES[name] for name in names))
+    keys = data.draw(st.lists(one_key, min_size=1, max_size=20))
     sets = {name: value_set_from_json(name, raw) for name, raw in summary.items()}
-    result = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    result = key_regions(schema, sets, whole_region(schema))
     settled = {name: item for name, item in sets.items() if name in result.settled}
     assert set(sets) - set(settled) <= {
         name for name, raw in summary.items() if not raw.get("whiteList", False)
     }
     for key in keys:
         row = pa.RecordBatch.from_pydict(
-            {name: pa.array([v], KINDS[name]) for name, v in zip(KINDS, key, strict=True)}
+            {name: pa.array([v], KINDS[name]) for name, v in zip(names, key, strict=True)}
         )
         meets = filter_rows(row, settled).num_rows == 1
-        assert sum(region.contains(key) for region in result.regions) == meets
+        sorted_key = tuple(map(check_key_value, schema.row_keys, key))
+        assert sum(region.contains(sorted_key) for region in result.regions) == meets
 
 
 def test_regions_lie_within_the_given_region():
