@@ -149,6 +149,7 @@ def some_files() -> Listing:
     left, right = PartitionId("left"), PartitionId("right")
     return describe_files(
         "flights",
+        SCHEMA,
         (
             (file, (FileReference(path, left, 100), FileReference(path, right, 200))),
             (replace(file, largest_number=None), (FileReference(path, left, 300, "job-1"),)),

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
-from sleeper.datafiles.casts import cast_column
+from sleeper.datafiles.casts import cast_column, cast_key_column
 from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, PrimitiveType, Schema, type_name
@@ -28,7 +28,8 @@ def fit_rows(columns: Mapping[str, pa.Array], schema: Schema, where: str) -> pa.
             arrays.append(default_column(field, rows))
             continue
         column = columns[field.name]
-        convert = parse_column if _is_parsed(column, field) else cast_column
+        cast = cast_key_column if field in schema.keys else cast_column
+        convert = parse_column if _is_parsed(column, field) else cast
         array, bad = convert(column, field)
         arrays.append(array)
         if bad:

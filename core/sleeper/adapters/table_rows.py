@@ -9,7 +9,7 @@ import pyarrow as pa
 from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.definition import TableSource
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.casts import is_castable
+from sleeper.datafiles.casts import is_castable, is_key_castable
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, did_you_mean
 from sleeper.instance import Instance, OpenTable
 from sleeper.query.engine import QueryEngine
@@ -96,7 +96,8 @@ def _check_fields(name: str, source: Schema, sink: Schema) -> tuple[str, ...]:
                 f"(expected {', '.join(each.name for each in sink.fields)})"
                 f"{did_you_mean(field.name, found)}"
             )
-        if not is_castable(arrow_type(given.type), field.type):
+        fits = is_key_castable if field in sink.keys else is_castable
+        if not fits(arrow_type(given.type), field.type):
             raise InvalidRequestError(
                 f"table {name!r}: field {field.name!r} is {type_name(given.type)}, which does not "
                 f"fit the sink's {type_name(field.type)}"

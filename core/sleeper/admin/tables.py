@@ -290,7 +290,9 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
         raise InvalidRequestError(f"schema file {path}: {error}") from error
 
 
-def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[int | str | bytes]:
+def read_split_points(
+    schema: Schema, path: Path, is_base64: bool = False
+) -> list[int | str | bytes]:
     """Reads split points from a file; `parse_split_points` describes the format."""
     text = read_text(path, "split points file")
     return parse_split_points(schema, text, f"split points file {path}", is_base64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.casts import cast_column
+from sleeper.datafiles.casts import cast_key_column
 from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.files import (
     RowChecker,
@@ -215,7 +215,7 @@ def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySa
 def _keys(batch: pa.RecordBatch, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yields the row keys that fit. The task that reads the rows reports the others."""
     names: Sequence[str] = [f.name for f in schema.row_keys]
-    columns = [cast_column(batch.column(f.name), f)[0] for f in schema.row_keys]
+    columns = [cast_key_column(batch.column(f.name), f)[0] for f in schema.row_keys]
     keys = pa.RecordBatch.from_arrays(columns, names).drop_null()
     if keys.num_rows:
         yield keys

@@ -12,7 +12,6 @@ from sleeper.cli.output import instance_command, note
 if TYPE_CHECKING:
     from sleeper.admin.versions import VersionChange
     from sleeper.instance import Instance
-    from sleeper.schema.model import KeyValue
 
 
 RequestId = Annotated[

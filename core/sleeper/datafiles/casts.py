@@ -4,6 +4,10 @@ A cast never changes a value: integers may become narrower if they fit, any layo
 or decimals is accepted, timestamps may change unit without loss. Values that do not fit are
 reported by row. They are found by halving the column, so only a failing batch takes more than one
 vectorised call.
+
+Times and dates fit a LongType key as microseconds since 1970, UTC. A date has those of its
+midnight, and a time without a zone is in UTC. Value fields of LongType refuse them, because filters
+such as `ageOff` read milliseconds.
 """
 
 from collections.abc import Callable
@@ -16,6 +20,31 @@ from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, Prim
 from sleeper.schema.model import Field as SchemaField
 
 Cast = Callable[[pa.Array], pa.Array]
+
+
+def is_key_castable(source: pa.DataType, target: FieldType) -> bool:
+    """Whether some values of the Arrow type can fit a key field of the type."""
+    return is_castable(source, target) or (target is PrimitiveType.LONG and _is_time(source))
+
+
+def cast_key_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
+    """Casts a column of a key field, as `cast_column`. `is_key_castable` must be true."""
+    if field.type is PrimitiveType.LONG and _is_time(column.type):
+        return cast_or_find(column, field, _as_microseconds)
+    return cast_column(column, field)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _as_microseconds(column: pa.Array) -> pa.Array:
+    column.validate(full=True)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
 
 
 def is_castable(source: pa.DataType, target: FieldType) -> bool:

@@ -69,7 +69,9 @@ def key_scalar(value: KeyValue, kind: pa.DataType) -> pa.Scalar:
 def from_key_values(values: Sequence[KeyValue], kind: pa.DataType) -> pa.Array:
     """Returns values as a key column of a type."""
     if pa.types.is_decimal(kind):
-        return pa.array([None if v is None else Decimal(v).scaleb(-kind.scale) for v in values], kind)
+        return pa.array(
+            [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values], kind
+        )
     if pa.types.is_boolean(kind):
         return pa.array([None if v is None else bool(v) for v in values], kind)
     return pa.array(values, kind)

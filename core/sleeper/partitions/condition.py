@@ -99,15 +99,18 @@ def _token(text: str, kind: str, value: str, place: int) -> _Token:
             return _Token("value", int(value[:_SHOWN_CHARACTERS_MAX]), place)
         case "decimal":
             return _Token("value", Decimal(value), place)
-        case "word" if value.upper() in _FLAGS:
-            return _Token("value", _FLAGS[value.upper()], place)
         case "quoted":
             return _Token("field", value.replace("``", "`"), place)
-        case "word" if value.upper() in _KEYWORDS:
-            return _Token("keyword", value.upper(), place)
         case "word":
-            return _Token("field", value, place)
+            return _word_token(value, place)
     return _Token(kind, value, place)
+
+
+def _word_token(value: str, place: int) -> _Token:
+    upper = value.upper()
+    if upper in _FLAGS:
+        return _Token("value", _FLAGS[upper], place)
+    return _Token("keyword", upper, place) if upper in _KEYWORDS else _Token("field", value, place)
 
 
 def _fault(text: str, place: int, expected: str) -> InvalidRequestError:

@@ -25,7 +25,7 @@ from sleeper.partitions.json import (
     key_value_from_json,
     region_from_json,
 )
-from sleeper.partitions.region import Region
+from sleeper.partitions.region import Region, key_region
 from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job

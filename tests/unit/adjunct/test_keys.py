@@ -140,3 +140,9 @@ def test_a_key_of_several_fields_is_a_tuple() -> None:
             codec.encode(key)
     with pytest.raises(InvalidRequestError, match="expected a tuple of 2 values: k0, k1"):
         codec.encode_bound(())
+
+
+def test_keys_of_other_types_are_refused() -> None:
+    layout = Layout((StoredField("at", PrimitiveType.TIMESTAMP),), None)
+    with pytest.raises(InvalidRequestError, match="store 's': key field 'at' has type Timestamp"):
+        KeyCodec("s", layout)

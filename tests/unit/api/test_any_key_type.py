@@ -120,9 +120,7 @@ def test_any_history_has_the_rows_of_the_model(tmp_path: Path, kind: str, strate
             model.check(table.query(as_of=version).to_arrow(), expected)
 
 
-def _ask(
-    instance: sleeper.Instance, model: _Model, row_keys: int, key: Callable[[], Row]
-) -> None:
+def _ask(instance: sleeper.Instance, model: _Model, row_keys: int, key: Callable[[], Row]) -> None:
     table, chosen, rows = model.table, model.chosen, model.rows
     model.check(table.query().to_arrow(), rows)
     wanted = [chosen.choice(rows)[:row_keys] for _ in range(5)] + [key()[:row_keys]]

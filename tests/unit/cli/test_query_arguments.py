@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sleeper.cli.arguments import build_query
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region, key_region
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 
 TYPES = (PrimitiveType.STRING, PrimitiveType.LONG, PrimitiveType.BYTE_ARRAY)
 CITY, NUMBER, HASH = (Field(t.name.lower(), t) for t in TYPES)
@@ -50,6 +50,22 @@ def test_quoted_range_bounds_parse_to_any_text(end: str) -> None:
 )
 def test_ranges_include_min_and_exclude_max(text: str, expected: Range) -> None:
     assert build_query(NUMBERS, ranges=[text]).regions == (Region((expected,)),)
+
+
+def test_times_dates_booleans_and_decimals_are_text() -> None:
+    kinds = PrimitiveType.TIMESTAMP, PrimitiveType.DATE, PrimitiveType.BOOLEAN, DecimalType(9, 2)
+    schema = Schema(tuple(Field(f"f{n}", kind) for n, kind in enumerate(kinds)))
+    key = "2013-01-01T05:15:00Z,2013-01-01,true,12.5"
+    ranges = ["2013-01-01:2013-01-02", '"2013-01-01T05:15:00Z":"2013-01-02 00:00"']
+    region = '{"f2": {"min": true}, "f3": {"max": 12.5}}'
+    found = build_query(schema, [key], ranges, [region]).regions or ()
+    midnight, second, day = 1_356_998_400_000_000, 1_357_017_300_000_000, 86_400_000_000
+    assert found[0] == key_region(schema, (second, 15_706, 1, 1250))
+    assert [each.ranges[0] for each in found[1:3]] == [
+        Range(midnight, midnight + day),
+        Range(second, midnight + day),
+    ]
+    assert found[3].ranges[2:] == (Range(1, None), Range(-(10**9) + 1, 1250))
 
 
 def test_byte_arrays_are_base64() -> None:

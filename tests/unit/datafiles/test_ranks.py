@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge import ranks
 from sleeper.datafiles.merge.ranks import sorted_places
 
@@ -21,6 +22,10 @@ KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
         st.text("ab", min_size=9, max_size=10).map("prefix-".__add__),
     ),
     pa.binary(): st.one_of(st.binary(max_size=10), st.sampled_from([b"", b"\0", b"a", b"a\0"])),
+    pa.timestamp("us", "UTC"): st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)),
+    pa.date32(): st.integers(-(2**31), 2**31 - 1),
+    pa.bool_(): st.integers(0, 1),
+    pa.decimal128(18, 5): st.one_of(st.integers(-3, 3), st.integers(-(10**18) + 1, 10**18 - 1)),
 }
 
 
@@ -36,7 +41,7 @@ def test_order(data: st.DataObject, share: float) -> None:
     kind = data.draw(st.sampled_from(list(KEYS)))
     keys = data.draw(st.lists(KEYS[kind], min_size=1, max_size=30))
     by = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
-    rows = pa.table({"key": pa.array(keys, kind), "by": by})
+    rows = pa.table({"key": from_key_values(keys, kind), "by": by})
     expected = pc.sort_indices(rows, sort_keys=ORDER).to_pylist()
     original = ranks._TIED_SHARE_MAX
     ranks._TIED_SHARE_MAX = share

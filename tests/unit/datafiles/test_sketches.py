@@ -19,7 +19,7 @@ from sleeper.datafiles.sidecars.sketches import (
 from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.errors import DataError
 from sleeper.partitions.region import Range
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 
 SCHEMA = Schema(
     (
@@ -47,6 +47,19 @@ def test_sketches_round_trip_with_any_text() -> None:
     (number_length,) = struct.unpack(">i", content[4 + length : 8 + length])
     body = content[8 + length : 8 + length + number_length]
     assert quantiles_items_sketch.deserialize(body, PyLongsSerDe()).n == 2000
+
+
+def test_sketches_of_times_dates_booleans_and_decimals_have_8_byte_integers() -> None:
+    kinds = PrimitiveType.TIMESTAMP, PrimitiveType.DATE, PrimitiveType.BOOLEAN, DecimalType(18, 2)
+    schema = Schema(tuple(Field(f"f{n}", kind) for n, kind in enumerate(kinds)))
+    samples = [[2**63 - 1, -5, 0], [-(2**31), 1], [0, 1, 1], [-(10**18) + 1, 7]]
+    content = sketches_to_bytes(schema, build_sketches(samples))
+    found = sketches_from_bytes(schema, content, "x")
+    for each, values in zip(found, samples, strict=True):
+        assert set(each.points(Range(min(values), None))) == set(values)
+    (length,) = struct.unpack(">i", content[:4])
+    first = quantiles_items_sketch.deserialize(content[4 : 4 + length], PyLongsSerDe())
+    assert (first.get_min_value(), first.get_max_value()) == (-5, 2**63 - 1)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])

@@ -9,7 +9,7 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.condition import parse_condition
 from sleeper.partitions.region import Range
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 from tests.seeds import choose_seed
 
 SCHEMA = Schema(
@@ -21,6 +21,15 @@ SCHEMA = Schema(
     (Field("hour", PrimitiveType.INT),),
     (Field("celsius", PrimitiveType.DOUBLE),),
 )
+OTHERS = Schema(
+    (
+        Field("at", PrimitiveType.TIMESTAMP),
+        Field("date", PrimitiveType.DATE),
+        Field("is_open", PrimitiveType.BOOLEAN),
+        Field("fare", DecimalType(9, 2)),
+    )
+)
+SECOND = 1_357_017_300_000_000
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 ALL_DAYS, ALL_CITIES, ALL_BYTES = Range(LOWEST, None), Range("", None), Range(b"", None)
 
@@ -47,6 +56,44 @@ def ranges(text: str) -> list[tuple[Range, ...]]:
 )
 def test_one_region(text: str, city: Range, day: Range, raw: Range) -> None:
     assert ranges(text) == [(city, day, raw)]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "within"),
+    [
+        ("at = '2013-01-01T05:15:00Z'", 0, Range(SECOND, SECOND + 1)),
+        ("at >= TIMESTAMP '2013-01-01 05:15:00'", 0, Range(SECOND, None)),
+        ("date = date '2013-01-01'", 1, Range(15_706, 15_707)),
+        ("date BETWEEN '2013-01-01' AND DATE '2013-01-02'", 1, Range(15_706, 15_708)),
+        ("is_open = TRUE", 2, Range(1, None)),
+        ("is_open < true", 2, Range(0, 1)),
+        ("fare > 12.5", 3, Range(1251, None)),
+        ("fare IN (-1)", 3, Range(-100, -99)),
+        ("fare = '0.01'", 3, Range(1, 2)),
+    ],
+)
+def test_values_of_other_types(text: str, place: int, within: Range) -> None:
+    (region,) = parse_condition(OTHERS, text)
+    assert region.ranges[place] == within
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("at > 5", "'5' at character 6 (expected text of a TimestampType)"),
+        ("at = DATE '2013-01-01'", "expected a value of TimestampType"),
+        ("date = TIMESTAMP '2013-01-01'", "expected a value of DateType"),
+        ("date = 'noon'", "expected a date such as 2013-01-31"),
+        ("is_open = 1.0", "expected a value of BooleanType"),
+        ("is_open = 1", "expected true or false"),
+        ("fare = 1.005", "at most 2 decimal places"),
+        (f"fare = 1.{'0' * 40}1", "at most 2 decimal places"),
+    ],
+)
+def test_values_that_do_not_fit_other_types(text: str, reason: str) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_condition(OTHERS, text)
+    assert reason in str(refusal.value)
 
 
 def test_alternatives_are_several_regions() -> None:

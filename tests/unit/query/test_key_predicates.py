@@ -8,13 +8,14 @@ from datafusion import SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.errors import InvalidRequestError
+from sleeper.partitions.region import Range, whole_region
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.key_predicates import find_needed_regions
 from sleeper.query.sql.statement import StatementRun, run_sql
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 from tests.examples import examples
 from tests.tables.data_table import DataTable, list_rows, make_engine
 
@@ -184,6 +185,63 @@ def test_regions_contain_every_row_that_satisfies_the_predicate(
         return
     for key in rows:
         assert any(r.contains(key) for r in regions), (condition, key)
+
+
+OTHERS = Schema(
+    (
+        Field("at", PrimitiveType.TIMESTAMP),
+        Field("day", PrimitiveType.DATE),
+        Field("is_open", PrimitiveType.BOOLEAN),
+        Field("fare", DecimalType(9, 2)),
+    ),
+    (),
+    (Field("v", PrimitiveType.LONG),),
+)
+SECOND = 1_357_017_300_000_000
+
+
+@pytest.mark.parametrize(
+    ("condition", "place", "within"),
+    [
+        ("at = '2013-01-01T05:15:00Z'", 0, Range(SECOND, SECOND + 1)),
+        ("at < TIMESTAMP '2013-01-01 05:15:00'", 0, Range(-(2**63), SECOND)),
+        ("at >= DATE '1970-01-02'", 0, Range(86_400_000_000, None)),
+        ("day = '2013-01-01'", 1, Range(15_706, 15_707)),
+        ("day > DATE '2013-01-01'", 1, Range(15_707, None)),
+        ("is_open", 2, Range(1, None)),
+        ("is_open = TRUE AND v = 1", 2, Range(1, None)),
+        ("NOT is_open", 2, Range(0, 1)),
+        ("is_open = false", 2, Range(0, 1)),
+        ("fare = 12.5", 3, Range(1250, 1251)),
+        ("fare <= -1", 3, Range(-(10**9) + 1, -99)),
+        ("fare IN (1)", 3, Range(100, 101)),
+    ],
+)
+def test_literals_of_other_key_types_narrow(condition: str, place: int, within: Range) -> None:
+    assert needed(condition) == [within if n == place else w for n, w in enumerate(WHOLE)]
+
+
+@pytest.mark.parametrize(
+    "condition", ["fare > 1.255", "v = 1", "is_open OR v = 1", "date_trunc('day', at) = day"]
+)
+def test_other_conditions_of_such_keys_do_not_narrow(condition: str) -> None:
+    assert needed(condition) is None
+
+
+WHOLE = whole_region(OTHERS).ranges
+
+
+def needed(condition: str) -> list[Range] | None:
+    """The ranges of the only region that a statement needs; None for all rows."""
+    session = SessionContext()
+    rows = pa.RecordBatch.from_pylist([], arrow_schema(OTHERS))
+    session.register_record_batches("t", [[rows]])
+    frame = session.sql(f"SELECT v FROM t WHERE {condition}")
+    regions = find_needed_regions(frame, {"t": OTHERS})["t"]
+    if regions is None:
+        return None
+    (region,) = regions
+    return [*region.ranges]
 
 
 def files_read(engine_and_openers: tuple[QueryEngine, dict], statement: str) -> dict[str, int]:

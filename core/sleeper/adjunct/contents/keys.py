@@ -17,7 +17,7 @@ from sleeper.adjunct.store_state import Layout
 from sleeper.datafiles.arrow import as_plain
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.key_values import check_key_value
-from sleeper.schema.model import Field, FieldType, PrimitiveType
+from sleeper.schema.model import PLAIN_KEY_TYPES, Field, FieldType, PrimitiveType, type_name
 
 _FIRST = b"\x01"
 KEYS_END = b"\x02"
@@ -36,11 +36,21 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 class KeyCodec:
-    """Converts keys of one layout. A key is a value, or a tuple if there are several fields."""
+    """Converts keys of one layout. A key is a value, or a tuple if there are several fields.
+
+    InvalidRequestError if a field is of no type that such keys may have.
+    """
 
     def __init__(self, store: str, layout: Layout) -> None:
         self._store = store
         self._fields = [Field(each.name, each.type) for each in layout.keys]
+        for each in self._fields:
+            if each.type not in PLAIN_KEY_TYPES:
+                raise InvalidRequestError(
+                    f"store {store!r}: key field {each.name!r} has type {type_name(each.type)} "
+                    "(expected IntType, LongType, StringType or ByteArrayType, because stores "
+                    "have no other keys)"
+                )
         self.types = layout.key_types()
         self.encode: Callable[[Any], bytes] = self._single() or self._encode
         """Returns the bytes of a key. InvalidRequestError if it is of another type."""

@@ -8,8 +8,9 @@ only at its end. docs/formats.md, "Filter sidecar", specifies the bytes. A filte
 key that the file holds.
 
 The hash is xxhash64 as Spark defines it: seed 42, the hash of each field as the seed of the
-next, text as UTF-8, numbers as 4 or 8 little-endian bytes (4 of IntType, DateType and BooleanType). DataFusion's function for columns and
-`hash_key` for single keys are equal. Hashes are unsigned.
+next, text as UTF-8, numbers as little-endian bytes: 4 of IntType, DateType and BooleanType, 8 of
+LongType, TimestampType and DecimalType. DataFusion's function for columns and `hash_key` for single
+keys are equal. Hashes are unsigned.
 """
 
 import bisect

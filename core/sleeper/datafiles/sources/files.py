@@ -19,7 +19,12 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
-from sleeper.datafiles.casts import cast_column, is_castable
+from sleeper.datafiles.casts import (
+    cast_column,
+    cast_key_column,
+    is_castable,
+    is_key_castable,
+)
 from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.operations import Operations
@@ -225,7 +230,8 @@ class RowChecker:
             if each.name not in schema.names:
                 continue
             kind = schema.field(each.name).type
-            if not is_castable(kind, each.type):
+            fits = is_key_castable if each in self.schema.keys else is_castable
+            if not fits(kind, each.type):
                 raise InvalidRequestError(
                     f"file {self.file}: field {each.name!r} is {kind}, "
                     f"expected {type_name(each.type)}"
@@ -233,7 +239,7 @@ class RowChecker:
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
         """Casts typed columns. Rows that do not fit are rejected, or refuse the job."""
-        return self._batch(columns, {f.name: cast_column for f in self.schema.fields})
+        return self._batch(columns, self._casts())
 
     def parse(
         self,
@@ -242,11 +248,12 @@ class RowChecker:
         parsers: Mapping[str, ParseColumn] | None = None,
     ) -> pa.RecordBatch:
         """Parses text fields, applies `parsers` to their fields, and casts the others."""
-        how: dict[str, ParseColumn] = {
-            f.name: parse_column if f.name in text_fields else cast_column
-            for f in self.schema.fields
-        }
+        how = self._casts() | dict.fromkeys(text_fields, parse_column)
         return self._batch(columns, how | dict(parsers or {}))
+
+    def _casts(self) -> dict[str, ParseColumn]:
+        keys = dict.fromkeys((f.name for f in self.schema.keys), cast_key_column)
+        return dict.fromkeys((f.name for f in self.schema.values), cast_column) | keys
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
         """Sets a row aside, or refuses the job if there are no rejects."""
