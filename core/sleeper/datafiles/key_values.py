@@ -61,20 +61,24 @@ def key_value(value: pa.Scalar) -> Any:
 
 def key_scalar(value: KeyValue, kind: pa.DataType) -> pa.Scalar:
     """Returns a value as a scalar of a key column's type."""
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(value).scaleb(-kind.scale), kind)
-    return pa.scalar(bool(value) if pa.types.is_boolean(kind) else value, kind)
+    return pa.scalar(_arrow_value(value, kind), kind)
 
 
-def from_key_values(values: Sequence[KeyValue], kind: pa.DataType) -> pa.Array:
+def from_key_values(values: Sequence[KeyValue | None], kind: pa.DataType) -> pa.Array:
     """Returns values as a key column of a type."""
-    if pa.types.is_decimal(kind):
-        return pa.array(
-            [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values], kind
-        )
-    if pa.types.is_boolean(kind):
-        return pa.array([None if v is None else bool(v) for v in values], kind)
+    if pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+        return pa.array([_arrow_value(value, kind) for value in values], kind)
     return pa.array(values, kind)
+
+
+def _arrow_value(value: KeyValue | None, kind: pa.DataType) -> KeyValue | Decimal | None:
+    """Returns the value from which Arrow makes one of the type."""
+    if isinstance(value, int):
+        if pa.types.is_decimal(kind):
+            return Decimal(value).scaleb(-kind.scale)
+        if pa.types.is_boolean(kind):
+            return bool(value)
+    return value
 
 
 def key_statistics(found: pq.Statistics) -> tuple[KeyValue, KeyValue] | None:

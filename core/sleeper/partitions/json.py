@@ -13,6 +13,7 @@ from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.key_values import check_key_value, plain_key_value
 from sleeper.schema.model import (
     INT_RANGES,
+    PLAIN_KEY_TYPES,
     Field,
     KeyValue,
     PrimitiveType,
@@ -70,7 +71,7 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
     """Returns the region as JSON, with plain strings and base64 bytes."""
     raw: dict[str, Any] = {
         f.name: {
-            "min": key_value_to_json(f, r.min),
+            "min": None if (low := shown_minimum(f, r)) is None else key_value_to_json(f, low),
             "minInclusive": True,
             "max": None if r.max is None else key_value_to_json(f, r.max),
             "maxInclusive": False,
@@ -79,6 +80,15 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
     }
     raw[_ENCODED_MEMBER] = False
     return raw
+
+
+def shown_minimum(field: Field, within: Range) -> KeyValue | None:
+    """Returns the lower end of a range; None if it is open, of types that gchq/sleeper lacks.
+
+    The least times and dates are no values that Python and Spark can show.
+    """
+    is_open = within.min == smallest_key_value(field) and field.type not in PLAIN_KEY_TYPES
+    return None if is_open else within.min
 
 
 def make_range(

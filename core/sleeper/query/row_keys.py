@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sleeper.datafiles.key_values import key_values
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.partitions.region import Region
-from sleeper.query.request import make_key_regions
+from sleeper.query.request import regions_of_keys
 from sleeper.schema.model import Field, Schema
 
 _KEY_REGIONS_MAX = 1_000
@@ -71,7 +72,8 @@ class RowKeys:
         if self.are_listed:
             distinct = pa.Table.from_batches([rows]).select(self._names).group_by(self._names)
             found = distinct.aggregate([]).slice(0, _KEY_REGIONS_MAX + 1)
-            self._keys |= dict.fromkeys(zip(*found.to_pydict().values(), strict=True))
+            columns = (key_values(each.combine_chunks()) for each in found.columns)
+            self._keys |= dict.fromkeys(zip(*columns, strict=True))
             if len(self._keys) > _KEY_REGIONS_MAX:
                 self._keys, self.are_listed = {}, False
 
@@ -79,7 +81,7 @@ class RowKeys:
     def regions(self) -> Sequence[Region]:
         if not self.are_listed:
             return tuple(self._bounds)
-        return make_key_regions(self._schema, self._keys)
+        return regions_of_keys(self._schema, self._keys)
 
     def filter(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows of the keys, and maybe some others if the regions are not exact."""

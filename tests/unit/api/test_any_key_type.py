@@ -13,9 +13,12 @@ import pytest
 
 import sleeper
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.query.service import open_query
+from sleeper.reports.check import check_table
 from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema, schema_to_json
 from sleeper.schema.type_text import parse_type
+from sleeper.serve.rows import parse_query
 from sleeper.splitting.service import SplitStatus, split_table
 from tests.seeds import choose_seed
 from tests.tables.opened import compact
@@ -33,6 +36,7 @@ KINDS: dict[str, Values] = {
     "StringType": lambda r: r.choice(["", "a", "b", "é"]) * r.randint(0, 3),
 }
 NEW = [*KINDS][:5]
+STRATEGIES = ["one_file_per_leaf", "one_reference_per_leaf"]
 
 
 def literal(value: Any) -> str:
@@ -68,8 +72,7 @@ class _Model:
         assert [row[:keys] for row in got] == sorted(row[:keys] for row in got)
 
 
-@pytest.mark.parametrize("strategy", ["one_file_per_leaf", "one_reference_per_leaf"])
-@pytest.mark.parametrize("kind", NEW)
+@pytest.mark.parametrize(("kind", "strategy"), [*zip(NEW, STRATEGIES * 3, strict=False)])
 def test_any_history_has_the_rows_of_the_model(tmp_path: Path, kind: str, strategy: str) -> None:
     chosen = random.Random(f"{choose_seed()} {kind} {strategy}")
     others = chosen.sample([*KINDS], 2)
@@ -116,6 +119,7 @@ def test_any_history_has_the_rows_of_the_model(tmp_path: Path, kind: str, strate
                 )
             _ask(instance, model, row_keys, key)
         assert splits or kinds[0] == "BooleanType"
+        assert not check_table(instance._ports, "rows").findings
         for version, expected in model.versions.items():
             model.check(table.query(as_of=version).to_arrow(), expected)
 
@@ -169,3 +173,44 @@ def test_the_state_has_the_bounds_of_files(tmp_path: Path) -> None:
         assert file.smallest_key == stored(times[0], date(1969, 12, 31), False, Decimal("-2"))
         assert file.largest_key == stored(times[1], date(2013, 1, 1), True, "1.5")
         assert file.smallest_key == (1_357_017_300_000_000, -1, 0, -200)
+
+
+def test_messages_and_changes_have_readable_keys(tmp_path: Path) -> None:
+    kinds = ["TimestampType", "DateType", "BooleanType", "DecimalType(9,2)"]
+    fields = tuple(Field(f"k{n}", parse_type(kind)) for n, kind in enumerate(kinds))
+    schema = Schema(fields, (), (Field("v", PrimitiveType.LONG),))
+    rows = [
+        (datetime(2013, 1, 1 + n, tzinfo=UTC), date(2013, 1, 1 + n), n % 2 == 0, Decimal(n) / 4, n)
+        for n in range(8)
+    ]
+    kind_of = arrow_schema(schema)
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(c, t) for c, t in zip(columns, kind_of.types, strict=True)]
+    settings = {"sleeper.table.rows": "latest"}
+    with sleeper.create_instance(tmp_path / "instance") as instance:
+        table = instance.create_table("rows", json.loads(schema_to_json(schema)), settings)
+        for _ in range(2):
+            table.ingest(pa.table(arrays, schema=kind_of))
+        body = {
+            "keys": [["2013-01-02T00:00:00Z", "2013-01-02", False, 0.25]],
+            "ranges": [["2013-01-04", 1_357_344_000_000_000]],
+            "regions": [{"k3": {"min": "1.5"}, "k2": {"min": True}}],
+        }
+        query = parse_query(table.schema, body)
+        found = open_query(instance._ports, "rows", query).read_all()
+        assert found["v"].to_pylist() == [1, 3, 6]
+        table.delete(regions=[{"k2": {"max": True}, "k3": {"max": "1.00"}}])
+        compact(instance)
+        assert table.query(columns=["v"]).to_arrow()["v"].to_pylist() == [0, 2, 4, 5, 6, 7]
+        *_, change = table.changes(from_number=1)
+        (region,) = change.regions
+        assert region["k0"] == {
+            "min": None,
+            "minInclusive": True,
+            "max": None,
+            "maxInclusive": False,
+        }
+        assert (region["k2"]["max"], region["k3"]["max"]) == (True, "1.00")
+        (shown,) = change.to_arrow()["region"].to_pylist()
+        assert shown["k0"] == {"min": None, "max": None}
+        assert shown["k3"] == {"min": None, "max": Decimal("1.00")}

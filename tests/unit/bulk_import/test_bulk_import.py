@@ -4,7 +4,7 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sleeper.bulk_import.run import (
 )
 from sleeper.bulk_import.splits import InputSplit, KeySample, SplitSample, plan_splits, read_split
 from sleeper.clock import system_clock
+from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
@@ -36,10 +37,13 @@ from sleeper.partitions.partition import (
     tree_from_split_points,
 )
 from sleeper.partitions.region import whole_region
+from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import (
+    PLAIN_KEY_TYPES,
     DecimalType,
     Field,
     FieldType,
+    Key,
     ListType,
     MapType,
     PrimitiveType,
@@ -95,7 +99,13 @@ def run(
 def read_rows(table: BulkImportTable) -> list[tuple[object, ...]]:
     """The rows of all files. Each file is sorted, and lies in the leaf that refers to it."""
     results: list[tuple[object, ...]] = []
-    keys = len(table.schema.row_keys)
+    fields = table.schema.row_keys
+    is_plain = all(field.type in PLAIN_KEY_TYPES for field in fields)
+
+    def key(row: tuple[Any, ...]) -> Key:
+        values = row[: len(fields)]
+        return values if is_plain else tuple(map(check_key_value, fields, values))
+
     with table.state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.leaves()}
         for reference in state.files.references():
@@ -105,7 +115,7 @@ def read_rows(table: BulkImportTable) -> list[tuple[object, ...]]:
             content = whole.to_pylist()
             rows = [tuple(r.values()) for r in content]
             assert rows == sorted(rows, key=lambda r: r[: len(table.schema.keys)])
-            assert all(regions[reference.partition_id].contains(r[:keys]) for r in rows)
+            assert all(regions[reference.partition_id].contains(key(r)) for r in rows)
             assert len(rows) == reference.rows
             results += rows
     return sorted(results, key=repr)
@@ -189,6 +199,31 @@ def test_values_of_every_type_are_imported(tmp_path: Path) -> None:
     pq.write_table(source, tmp_path / "a.parquet", row_group_size=100)
     assert run(table, InProcessCluster(runs=2), tmp_path / "a.parquet").rows == count
     assert read_rows(table) == sorted((tuple(r.values()) for r in source.to_pylist()), key=repr)
+    table.state.close()
+
+
+def test_keys_of_times_dates_booleans_and_decimals_are_imported(tmp_path: Path) -> None:
+    kinds = [PrimitiveType.TIMESTAMP, PrimitiveType.DATE, PrimitiveType.BOOLEAN, DecimalType(9, 2)]
+    schema = Schema(tuple(Field(f"k{n}", kind) for n, kind in enumerate(kinds)))
+    points = [MOMENT + timedelta(hours=100), "2200-01-01"]
+    table = make_table(tmp_path, tree_from_split_points(schema, points), schema)
+    rows = [
+        (
+            MOMENT + timedelta(hours=n),
+            (MOMENT + timedelta(days=n)).date(),
+            n % 2 == 0,
+            Decimal(n) / 4,
+        )
+        for n in reversed(range(300))
+    ]
+    columns = zip(*rows, strict=True)
+    source = [pa.array(c, arrow_type(k)) for c, k in zip(columns, kinds, strict=True)]
+    names = [field.name for field in schema.fields]
+    pq.write_table(pa.table(source, names), tmp_path / "a.parquet", row_group_size=70)
+    assert run(table, InProcessCluster(runs=2), tmp_path / "a.parquet").rows == len(rows)
+    assert read_rows(table) == sorted(rows, key=repr)
+    with table.state.reading() as state:
+        assert len({each.partition_id for each in state.files.references()}) == 2
     table.state.close()
 
 

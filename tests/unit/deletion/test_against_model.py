@@ -31,7 +31,6 @@ VALUES: dict[str, list[Any]] = {
     "TimestampType": [-(2**63), -(2**63) + 1, -1, 0, 1, 1_357_017_300_000_000, 2**63 - 1],
     "DateType": [-(2**31), -(2**31) + 1, -1, 0, 1, 15_706, 2**31 - 1],
     "BooleanType": [0, 1, 0, 1, 1],
-    "DecimalType(9,2)": [-(10**9) + 1, -200, -1, 0, 1, 2, 100, 10**9 - 1],
     "DecimalType(18,4)": [-(10**18) + 1, -200, -1, 0, 1, 2, 100, 10**18 - 1],
 }
 KINDS = [
@@ -43,9 +42,6 @@ KINDS = [
     ("LongType", "ByteArrayType"),
     ("IntType", "StringType", "LongType"),
     ("TimestampType",),
-    ("DateType",),
-    ("BooleanType",),
-    ("DecimalType(9,2)",),
     ("BooleanType", "DecimalType(18,4)"),
     ("DateType", "BooleanType", "TimestampType"),
 ]

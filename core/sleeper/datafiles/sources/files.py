@@ -252,8 +252,8 @@ class RowChecker:
         return self._batch(columns, how | dict(parsers or {}))
 
     def _casts(self) -> dict[str, ParseColumn]:
-        keys = dict.fromkeys((f.name for f in self.schema.keys), cast_key_column)
-        return dict.fromkeys((f.name for f in self.schema.values), cast_column) | keys
+        casts: dict[str, ParseColumn] = {f.name: cast_column for f in self.schema.values}
+        return casts | {f.name: cast_key_column for f in self.schema.keys}
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
         """Sets a row aside, or refuses the job if there are no rejects."""

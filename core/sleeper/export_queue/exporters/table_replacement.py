@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_values import key_values
 from sleeper.deletion.keys import write_delete
 from sleeper.errors import ConflictError, StateMovedOnError
 from sleeper.export_queue.definition import SEQUENCE
@@ -23,7 +24,7 @@ from sleeper.ingest.run import stage_rows
 from sleeper.ingest.service import ingest_table
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region
-from sleeper.query.request import Query, make_key_regions
+from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.service import open_query
 from sleeper.retries import Backoff, retry
 from sleeper.runs.commit import begin_run, commit_until_known
@@ -121,5 +122,5 @@ def _regions(schema: Schema, rows: pa.Table) -> tuple[Region, ...]:
     """Returns the distinct row keys as regions."""
     names = [field.name for field in schema.row_keys]
     distinct = rows.select(names).group_by(names).aggregate([])
-    columns = [distinct.column(name).to_pylist() for name in names]
-    return tuple(make_key_regions(schema, list(zip(*columns, strict=True))))
+    columns = [key_values(distinct.column(name).combine_chunks()) for name in names]
+    return tuple(regions_of_keys(schema, list(zip(*columns, strict=True))))

@@ -14,7 +14,7 @@ from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
-from sleeper.partitions.json import region_to_json
+from sleeper.partitions.json import region_to_json, shown_minimum
 from sleeper.partitions.region import Region
 from sleeper.query.changes.plan import Operation, PlannedChange
 from sleeper.query.engine import QueryEngine
@@ -73,7 +73,7 @@ class Change:
             count = 1
         row, region = pa.nulls(count, row_type), pa.nulls(count, region_type)
         if self.deleted:
-            region = _region_column(self.deleted, region_type)
+            region = _region_column(self.schema, self.deleted, region_type)
         elif self.rows.num_rows:
             # A delete has few of the columns.
             names = set(self.rows.schema.names)
@@ -185,7 +185,8 @@ def feed_schema(schema: Schema) -> pa.Schema:
     """Returns the Arrow schema of changes as rows.
 
     `row` is a struct of the table's fields, null for a region. `region` is a struct that has `min`
-    (inclusive) and `max` (exclusive, null if open) of each row key field, null for a row.
+    (inclusive) and `max` (exclusive) of each row key field, null for a row. `max` is null if it
+    is open, and so is `min` of times, dates, booleans and decimals.
     """
     fields = [pa.field(f.name, f.type) for f in arrow_schema(schema)]
     ranges = [
@@ -204,11 +205,11 @@ def feed_schema(schema: Schema) -> pa.Schema:
     )
 
 
-def _region_column(regions: tuple[Region, ...], kind: pa.DataType) -> pa.Array:
+def _region_column(schema: Schema, regions: tuple[Region, ...], kind: pa.DataType) -> pa.Array:
     columns = []
-    for place, field in enumerate(kind):
+    for place, (key, field) in enumerate(zip(schema.row_keys, kind, strict=True)):
         ranges = [region.ranges[place] for region in regions]
-        ends = ([r.min for r in ranges], [r.max for r in ranges])
+        ends = ([shown_minimum(key, r) for r in ranges], [r.max for r in ranges])
         values = [
             from_key_values(each, end.type) for each, end in zip(ends, field.type, strict=True)
         ]
