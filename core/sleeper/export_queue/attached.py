@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import cast_column, is_castable
+from sleeper.datafiles.key_values import from_key_values
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.rows import encode_rows, rows_schema
@@ -38,7 +39,8 @@ class _Rows:
         columns += zip(*(empty if row is None else row for row in rows), strict=True)
         kinds = rows_schema(queue).remove(0)
         arrays = [
-            pa.array(column, kind) for column, kind in zip(columns, kinds.types[1:], strict=True)
+            from_key_values(column, kind) if place < len(queue.keys) else pa.array(column, kind)
+            for place, (column, kind) in enumerate(zip(columns, kinds.types[1:], strict=True))
         ]
         batch = pa.RecordBatch.from_arrays([gone, *arrays], schema=kinds)
         return QueueExports(queue.name, self.generation, len(rows), encode_rows([batch]))

@@ -10,7 +10,7 @@ from typing import Annotated
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.runs.secrets import parse_secret
-from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Schema, type_name
+from sleeper.schema.model import Field, Schema, describe_key_types, is_key_type, type_name
 
 BUCKETS_DEFAULT = 119
 BUCKETS_MAX = 100_000
@@ -100,10 +100,10 @@ class ExportQueue:
         if not self.keys:
             raise InvalidRequestError(f"{what} has no key field (expected at least one)")
         for each in self.keys:
-            if each.type not in PLAIN_KEY_TYPES:
+            if not is_key_type(each.type):
                 raise InvalidRequestError(
                     f"{what}: key field {each.name!r} has type {type_name(each.type)} "
-                    "(expected IntType, LongType, StringType or ByteArrayType)"
+                    f"(expected {describe_key_types(each.type)})"
                 )
         for each in (*self.keys, *self.values):
             if each.name in (SEQUENCE, GONE):

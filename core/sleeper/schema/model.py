@@ -235,7 +235,7 @@ class Schema:
             if not is_key_type(field.type):
                 raise InvalidRequestError(
                     f"key field {field.name!r} has type {type_name(field.type)} "
-                    f"(expected {_describe_key_types(field.type)})"
+                    f"(expected {describe_key_types(field.type)})"
                 )
             if field.nullable:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
@@ -302,7 +302,7 @@ class Schema:
         raise InvalidRequestError(f"no field {name!r} in the schema, which has: {names}")
 
 
-def _describe_key_types(kind: FieldType) -> str:
+def describe_key_types(kind: FieldType) -> str:
     """Returns the types that a key field may have in place of another."""
     match kind:
         case PrimitiveType.FLOAT | PrimitiveType.DOUBLE:

@@ -1,5 +1,7 @@
 """Export queues in Python."""
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +53,37 @@ def test_exports_of_transactions_wait_and_are_exported(
         instance.export_queue("out")
     with pytest.raises(NotFoundError, match="'out' does not exist"):
         queue.status()
+
+
+def test_keys_of_times_and_decimals_are_exported(instance: sleeper.Instance) -> None:
+    keys = [
+        {"name": "at", "type": "TimestampType"},
+        {"name": "fare", "type": {"DecimalType": {"precision": 9, "scale": 2}}},
+    ]
+    values = [{"name": "v", "type": "LongType"}]
+    rides = instance.create_table("rides", {"rowKeyFields": keys, "valueFields": values})
+    stored = [*values, {"name": "sequence", "type": "LongType"}]
+    copy = instance.create_table("copy", {"rowKeyFields": keys, "valueFields": stored})
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    rows = [{"at": noon, "fare": Decimal(n), "v": n} for n in range(4)]
+    queue = instance.create_export_queue(
+        "out", "rides", on="ingest", keys=["at", "fare"], values="v", exporter="table:copy"
+    )
+    attached = instance.create_export_queue(
+        "own", "rides", on="transaction", keys=["at", "fare"], values="v"
+    )
+    attached.pause()
+    rides.ingest(pa.Table.from_pylist(rows, rides.arrow_schema))
+    assert queue.drain().exports == 4
+    rides.delete(keys=[(noon, Decimal(2))])
+    assert queue.drain().exports == 1
+    assert copy.query().to_arrow()["v"].to_pylist() == [0, 1, 3]
+    with rides.transaction() as transaction:
+        transaction.export("own", (noon, "1.5"), 7)
+        transaction.export("own", ("2013-01-01T12:00:00Z", Decimal("1.50")), 8)
+    attached.drain()
+    (row,) = [row for each in attached.peek() for row in each.rows.to_pylist()]
+    assert (row["at"], row["fare"], row["v"]) == (noon, Decimal("1.50"), 8)
 
 
 def test_existing_rows_are_exported_on_request(
