@@ -180,6 +180,7 @@ def _print_pairs(
 
     from sleeper.adjunct.report import pairs_as_json
     from sleeper.cli.arguments import parse_bounds
+    from sleeper.schema.key_values import plain_key_value
     from sleeper.schema.model import Field
 
     version = reader.serving
@@ -189,7 +190,7 @@ def _print_pairs(
     pairs: Iterable[tuple[Any, Any]]
     fields = [Field(each.name, each.type) for each in layout.keys]
     if keys:
-        parsed = [parse_key_values(fields, text) for text in keys]
+        parsed = [[*map(plain_key_value, fields, parse_key_values(fields, text))] for text in keys]
         wanted = [each[0] if len(each) == 1 else tuple(each) for each in parsed]
         values = version.get_many(wanted)
         pairs = [each for each in zip(wanted, values, strict=True) if each[1] is not None]
@@ -197,7 +198,8 @@ def _print_pairs(
     else:
         low, high = (None, None) if key_range is None else parse_bounds(fields[0], key_range)
         # A range is of the first field.
-        ends = [each if each is None or len(fields) == 1 else (each,) for each in (low, high)]
+        plain = [None if each is None else plain_key_value(fields[0], each) for each in (low, high)]
+        ends = [each if each is None or len(fields) == 1 else (each,) for each in plain]
         pairs, missing = version.scan(*ends), []
     for line in pairs_as_json(layout, islice(pairs, limit)):
         sys.stdout.write(f"{line}\n")

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, parse_json
 from sleeper.schema.model import (
-    PLAIN_KEY_TYPES,
     Field,
     FieldType,
     PrimitiveType,
     Schema,
+    is_key_type,
     type_name,
 )
 
@@ -256,7 +256,7 @@ def _widens(source: FieldType, target: FieldType) -> bool:
 def _check_on(lookup: Lookup, name: str, known: Mapping[str, Field], unfilled: set[str]) -> None:
     if name not in known:
         raise _error(lookup, f"the table has no field {name!r} (expected {', '.join(known)})")
-    if known[name].type not in PLAIN_KEY_TYPES:
+    if not is_key_type(known[name].type):
         raise _error(
             lookup, f"field {name!r} is {type_name(known[name].type)}, which is no type of keys"
         )

@@ -101,7 +101,7 @@ _COMPOSED: dict[str, JsonCodec[Any]] = {
 PLAIN_KEY_TYPES = frozenset(
     {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.BYTE_ARRAY}
 )
-"""Types of the keys of export queues and lookups."""
+"""The key types of gchq/sleeper, whose `KeyValue` is the value of users."""
 INT_RANGES = {
     PrimitiveType.INT: (-(2**31), 2**31 - 1),
     PrimitiveType.LONG: (-(2**63), 2**63 - 1),

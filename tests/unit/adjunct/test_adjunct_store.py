@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,40 @@ def store(instance: sleeper.Instance, accounts: sleeper.Table, tmp_path: Path) -
         "accounts", "table:accounts", tmp_path, instance=instance, refresh_seconds=None
     ) as opened:
         yield opened
+
+
+def test_keys_of_times_and_decimals(instance: sleeper.Instance, tmp_path: Path) -> None:
+    money = {"DecimalType": {"precision": 9, "scale": 2}}
+    keys = [{"name": "at", "type": "TimestampType"}, {"name": "fare", "type": money}]
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    for name, row_keys in {"one": keys[:1], "two": keys}.items():
+        table = instance.create_table(
+            name,
+            {
+                "rowKeyFields": row_keys,
+                "valueFields": [*keys[len(row_keys) :], SCHEMA["valueFields"][1]],
+            },
+            {"sleeper.table.rows": "latest"},
+        )
+        rows = [{"at": noon + timedelta(n), "fare": Decimal(n) / 4, "n": n} for n in range(-2, 5)]
+        table.ingest(pa.Table.from_pylist(rows, table.arrow_schema))
+        with AdjunctStore.open(
+            name, f"table:{name}", tmp_path, instance=instance, refresh_seconds=None
+        ) as opened:
+            key: Any = noon if name == "one" else (noon, 0)
+            assert opened.get(key)["n"] == 0
+            first = noon - timedelta(2) if name == "one" else (noon - timedelta(2), Decimal("-0.5"))
+            assert [found for found, _ in opened.all()][0] == first
+            if name == "one":
+                days = ["2013-01-01T12:00:00Z", date(2013, 1, 4)]
+                assert [value["n"] for _, value in opened.range(*days)] == [0, 1, 2]
+                table.delete(ranges=[("2013-01-01", "2013-01-03")])
+                opened.refresh()
+                assert [value["n"] for _, value in opened.all()] == [-2, -1, 2, 3, 4]
+            else:
+                table.delete(keys=[(noon, 0)])
+                opened.refresh()
+                assert opened.get(key) is None
 
 
 def test_a_lookup_returns_the_other_fields(store: AdjunctStore) -> None:

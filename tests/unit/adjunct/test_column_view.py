@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,18 @@ from sleeper.adjunct.store import Store
 from sleeper.adjunct.store_state import Layout
 from sleeper.adjunct.version import StoreVersion
 from sleeper.errors import UnavailableError
-from sleeper.schema.model import PrimitiveType
+from sleeper.schema.model import DecimalType, FieldType, PrimitiveType
 from tests.clock import FakeClock
 from tests.unit.adjunct.test_columns import INT, KEY, LONG, TEXT, VALUE, keys_of, people, stored
 
-KEYS: dict[tuple[PrimitiveType, ...], st.SearchStrategy[Any]] = {
+KEYS: dict[tuple[FieldType, ...], st.SearchStrategy[Any]] = {
     (LONG,): st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9),
     (INT,): st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9),
     (TEXT,): st.text(max_size=20),
     (PrimitiveType.BYTE_ARRAY,): st.binary(max_size=20),
+    (PrimitiveType.TIMESTAMP,): st.datetimes(timezones=st.just(UTC)),
+    (PrimitiveType.DATE, PrimitiveType.BOOLEAN): st.tuples(st.dates(), st.booleans()),
+    (DecimalType(9, 2),): st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: Decimal(n) / 100),
     (TEXT, INT): st.tuples(st.text("a\0", max_size=3), st.integers(-2, 2)),
 }
 

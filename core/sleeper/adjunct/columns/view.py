@@ -31,6 +31,7 @@ from sleeper.adjunct.columns.values import ValueColumns
 from sleeper.adjunct.contents.keys import decode_number_keys, encode_key_columns
 from sleeper.adjunct.store_state import Layout, encode_state
 from sleeper.adjunct.version import StoreVersion
+from sleeper.datafiles.key_values import as_key_column
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import PrimitiveType
 from sleeper.storage.disk import sync_file
@@ -63,7 +64,7 @@ class ColumnView:
             [each.is_valid().to_numpy(zero_copy_only=False) for each in keys]
         )
         if not is_valid.all():
-            keys = [_fill_nulls(each) for each in keys]
+            keys = [_fill_nulls(as_key_column(each)) for each in keys]
         found = self._find_number(keys[0]) if self._numbers is not None else self._find_bytes(keys)
         return pa.array(found, mask=~is_valid | (found < 0))
 

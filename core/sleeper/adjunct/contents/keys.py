@@ -15,9 +15,18 @@ import pyarrow.compute as pc
 
 from sleeper.adjunct.store_state import Layout
 from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.key_values import as_key_column
+from sleeper.datafiles.sidecars.key_order import SHORT_NUMBERS
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.key_values import check_key_value
-from sleeper.schema.model import PLAIN_KEY_TYPES, Field, FieldType, PrimitiveType, type_name
+from sleeper.schema.key_values import check_key_value, python_key_value
+from sleeper.schema.model import (
+    PLAIN_KEY_TYPES,
+    Field,
+    FieldType,
+    KeyValue,
+    PrimitiveType,
+    key_number_range,
+)
 
 _FIRST = b"\x01"
 KEYS_END = b"\x02"
@@ -36,21 +45,11 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 class KeyCodec:
-    """Converts keys of one layout. A key is a value, or a tuple if there are several fields.
-
-    InvalidRequestError if a field is of no type that such keys may have.
-    """
+    """Converts keys of one layout. A key is a value, or a tuple if there are several fields."""
 
     def __init__(self, store: str, layout: Layout) -> None:
         self._store = store
         self._fields = [Field(each.name, each.type) for each in layout.keys]
-        for each in self._fields:
-            if each.type not in PLAIN_KEY_TYPES:
-                raise InvalidRequestError(
-                    f"store {store!r}: key field {each.name!r} has type {type_name(each.type)} "
-                    "(expected IntType, LongType, StringType or ByteArrayType, because stores "
-                    "have no other keys)"
-                )
         self.types = layout.key_types()
         self.encode: Callable[[Any], bytes] = self._single() or self._encode
         """Returns the bytes of a key. InvalidRequestError if it is of another type."""
@@ -75,9 +74,9 @@ class KeyCodec:
     def decode(self, content: bytes) -> Any:
         """Returns the key of bytes."""
         values, at = [], len(_FIRST)
-        for place, kind in enumerate(self.types):
-            value, at = _decode(content, at, kind, place == len(self.types) - 1)
-            values.append(value)
+        for place, field in enumerate(self._fields):
+            value, at = _decode(content, at, field.type, place == len(self.types) - 1)
+            values.append(value if field.type in PLAIN_KEY_TYPES else _shown(field, value))
         return values[0] if len(values) == 1 else tuple(values)
 
     def encode_bound(self, bound: Any) -> bytes:
@@ -103,10 +102,10 @@ class KeyCodec:
         last = len(self._fields) - 1
         for place, (field, value) in enumerate(zip(self._fields, values, strict=False)):
             try:
-                check_key_value(field, value)
+                number_or_content = check_key_value(field, value)
             except InvalidRequestError as error:
                 raise InvalidRequestError(f"store {self._store!r}: {error}") from None
-            parts.append(_encode(value, field.type, place == last))
+            parts.append(_encode(number_or_content, field.type, place == last))
         return b"".join(parts)
 
     def _single(self) -> Callable[[Any], bytes] | None:
@@ -140,16 +139,22 @@ class KeyCodec:
         return InvalidRequestError(f"store {self._store!r}: key {key!r} (expected {expected})")
 
 
-_NUMBERS = (PrimitiveType.INT, PrimitiveType.LONG)
+def _shown(field: Field, value: KeyValue) -> Any:
+    """Returns a value as Python has it, and times and dates of far years as numbers."""
+    try:
+        return python_key_value(field, value)
+    except OverflowError:
+        return value
 
 
 def encode_key_columns(columns: Sequence[pa.Array], types: Sequence[FieldType]) -> pa.Array:
     """Returns the bytes of each row's key as an Arrow array of binary values."""
     parts: list[pa.Array | pa.Scalar] = [_ONE]
     for place, (column, kind) in enumerate(zip(columns, types, strict=True)):
-        column = as_plain(column)
-        if kind in _NUMBERS:
-            parts.append(_number_cells(column))
+        column = as_key_column(as_plain(column))
+        if key_number_range(kind) is not None:
+            is_short = kind in SHORT_NUMBERS
+            parts.append(_number_cells(column.cast(pa.int32() if is_short else pa.int64())))
             continue
         content = column.cast(pa.binary())
         if place < len(types) - 1:
@@ -184,21 +189,21 @@ def _number_cells(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(content), buffers)
 
 
-def _encode(value: Any, kind: FieldType, is_last: bool) -> bytes:
-    if kind is PrimitiveType.LONG:
+def _encode(value: KeyValue, kind: FieldType, is_last: bool) -> bytes:
+    if isinstance(value, int):
+        if kind in SHORT_NUMBERS:
+            return _INT.pack(value + _INT_SIGN)
         return _LONG.pack(value + _LONG_SIGN)
-    if kind is PrimitiveType.INT:
-        return _INT.pack(value + _INT_SIGN)
-    content: bytes = value.encode() if isinstance(value, str) else value
+    content = value.encode() if isinstance(value, str) else value
     return content if is_last else content.replace(_ZERO, _ESCAPED) + _END
 
 
 def _decode(content: bytes, at: int, kind: FieldType, is_last: bool) -> tuple[Any, int]:
     """Returns the value at a place, and the place after it."""
-    if kind is PrimitiveType.LONG:
-        return _LONG.unpack_from(content, at)[0] - _LONG_SIGN, at + _LONG.size
-    if kind is PrimitiveType.INT:
+    if kind in SHORT_NUMBERS:
         return _INT.unpack_from(content, at)[0] - _INT_SIGN, at + _INT.size
+    if key_number_range(kind) is not None:
+        return _LONG.unpack_from(content, at)[0] - _LONG_SIGN, at + _LONG.size
     end = len(content)
     if not is_last:
         end = content.index(_END, at)

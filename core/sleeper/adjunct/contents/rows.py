@@ -14,6 +14,7 @@ from sleeper.adjunct.definition import Partition
 from sleeper.adjunct.store_state import Layout, StoredField
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.partitions.region import Region
+from sleeper.schema.key_values import plain_key_value
 from sleeper.schema.model import Schema
 
 _BATCH_ROWS = 4_096
@@ -111,8 +112,12 @@ class KeyedRows:
         if len(region.ranges) > 1:
             return None
         bounds = region.ranges[0]
-        low = self._keys.encode_bound(bounds.min)
-        high = None if bounds.max is None else self._keys.encode_bound(bounds.max)
+        field = self._schema.row_keys[0]
+        low, high = (
+            None if end is None else self._keys.encode_bound(plain_key_value(field, end))
+            for end in (bounds.min, bounds.max)
+        )
+        assert low is not None
         return Writes(deleted_ranges=(DeletedRange(low, high),))
 
     def _encode_values(self, rows: pa.RecordBatch) -> list[bytes]:
