@@ -53,14 +53,9 @@ def test_keys_of_times_and_decimals(instance: sleeper.Instance, tmp_path: Path) 
     keys = [{"name": "at", "type": "TimestampType"}, {"name": "fare", "type": money}]
     noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
     for name, row_keys in {"one": keys[:1], "two": keys}.items():
-        table = instance.create_table(
-            name,
-            {
-                "rowKeyFields": row_keys,
-                "valueFields": [*keys[len(row_keys) :], SCHEMA["valueFields"][1]],
-            },
-            {"sleeper.table.rows": "latest"},
-        )
+        values = [*keys[len(row_keys) :], {"name": "n", "type": "LongType"}]
+        schema = {"rowKeyFields": row_keys, "valueFields": values}
+        table = instance.create_table(name, schema, {"sleeper.table.rows": "latest"})
         rows = [{"at": noon + timedelta(n), "fare": Decimal(n) / 4, "n": n} for n in range(-2, 5)]
         table.ingest(pa.Table.from_pylist(rows, table.arrow_schema))
         with AdjunctStore.open(
@@ -69,7 +64,7 @@ def test_keys_of_times_and_decimals(instance: sleeper.Instance, tmp_path: Path) 
             key: Any = noon if name == "one" else (noon, 0)
             assert opened.get(key)["n"] == 0
             first = noon - timedelta(2) if name == "one" else (noon - timedelta(2), Decimal("-0.5"))
-            assert [found for found, _ in opened.all()][0] == first
+            assert next(found for found, _ in opened.all()) == first
             if name == "one":
                 days = ["2013-01-01T12:00:00Z", date(2013, 1, 4)]
                 assert [value["n"] for _, value in opened.range(*days)] == [0, 1, 2]
