@@ -143,7 +143,7 @@ def list_partitions(store: StateStore, table_name: str, limit: int) -> Listing:
         schema = state.schema
     shown = []
     for depth, partition in islice(walk_tree(partitions), limit):
-        own = held.get(partition.id, PartitionTotals(partition.id, 0, 0))
+        own = held.get(partition.id, PartitionTotals(partition.id, 0, 0, 0))
         above = rows_above.get(partition.id, 0)
         shown.append(ReportedPartition(partition, depth, own.rows, above, own.files))
     leaves = sum(p.is_leaf for p in partitions)

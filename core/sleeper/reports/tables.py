@@ -295,10 +295,10 @@ def _file_columns(schema: Schema) -> tuple[Column, ...]:
     )
 
 
-def list_files(store: StateStore, table_name: str, limit: int) -> Listing:
-    """Lists files of the newest version, oldest first, up to `limit`."""
+def list_files(store: StateStore, table_name: str, limit: int, offset: int = 0) -> Listing:
+    """Lists files of the newest version, oldest first, up to `limit` after an offset."""
     with store.reading() as state:
-        files = list(islice(state.files.all(), limit))
+        files = list(islice(state.files.all(), offset, offset + limit))
         references: defaultdict[str, list[FileReference]] = defaultdict(list)
         for reference in state.files.file_references([f.path for f in files]):
             references[reference.path].append(reference)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.runs.hosts import is_loopback
+from sleeper.serve.console import FOLDER
 
 
 def identify_caller(request: Request) -> str:
@@ -31,7 +32,7 @@ def identify_caller(request: Request) -> str:
 
 TOKEN_VARIABLE = "SLEEPER_SERVE_TOKEN"
 _TOKEN_CHARACTERS_MIN = 16
-# The page and the OpenAPI document contain no data of the instance.
+# The console and the OpenAPI document contain no data of the instance.
 _PUBLIC_PATHS = ("/", "/openapi.json")
 
 
@@ -69,7 +70,7 @@ class Access:
             if not _is_loopback_host(host):
                 return 403, "host must be a loopback name, because the server has no token"
             return None
-        if scope["type"] == "http" and scope["path"] in _PUBLIC_PATHS:
+        if scope["type"] == "http" and _is_public(scope["path"]):
             return None
         given = read_header(scope, b"authorization")
         expected = f"Bearer {self.token}"
@@ -92,6 +93,10 @@ def check_token(host: str, token: str | None) -> str | None:
             f"{TOKEN_VARIABLE} must have at least {_TOKEN_CHARACTERS_MIN} characters, all ASCII"
         )
     return token
+
+
+def _is_public(path: str) -> bool:
+    return path in _PUBLIC_PATHS or path.startswith(FOLDER)
 
 
 def read_header(scope: Scope, name: bytes) -> str:

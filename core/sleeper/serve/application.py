@@ -1,11 +1,6 @@
 """The ASGI application of an instance, for `sleeper serve` and for API Gateway."""
 
-import base64
-import hashlib
-import re
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,7 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -24,6 +19,7 @@ from sleeper.query.result import TimeLimit
 from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
+from sleeper.serve.console import console_routes
 from sleeper.serve.live import LiveConnection
 from sleeper.serve.lookup_path import LookupPath
 from sleeper.serve.lookups import LookupRuns
@@ -61,7 +57,7 @@ def make_application(
         WebSocketRoute("/live", live),
     ]
     if with_page:
-        routes.append(Route("/", _page))
+        routes += console_routes()
     handlers = {
         SleeperError: answer_problem,
         HTTPException: answer_http_problem,
@@ -108,27 +104,3 @@ class NoSniff:
 
 async def _openapi(_request: Request) -> Response:
     return JSONResponse(openapi_document())
-
-
-async def _page(_request: Request) -> Response:
-    """Responds with a page that loads nothing from other servers and runs only its own code."""
-    text, policy = _page_and_policy()
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
-
-
-@cache
-def _page_and_policy() -> tuple[str, str]:
-    text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
-    script, style = (
-        _hash(re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[0])
-        for tag in ("script", "style")
-    )
-    return text, (
-        f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; "
-        "img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-
-
-def _hash(code: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

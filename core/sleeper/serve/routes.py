@@ -5,6 +5,16 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from sleeper.serve.contents import (
+    FILE_PARAMETERS,
+    FILES,
+    FOLLOWERS,
+    PARTITION_PARAMETERS,
+    PARTITIONS,
+    table_files,
+    table_followers,
+    table_partitions,
+)
 from sleeper.serve.deletes import DELETE, DELETED, delete_from_table
 from sleeper.serve.endpoint import COUNT, Endpoint, Model, Parameter
 from sleeper.serve.feed import FEED_PARAMETERS, table_changes
@@ -81,6 +91,36 @@ ENDPOINTS = (
             _TABLE_NAME,
             Parameter("limit", "The maximum number of transactions.", schema=COUNT),
         ),
+    ),
+    Endpoint(
+        "GET",
+        "/tables/{name}/partitions",
+        "tablePartitions",
+        "Returns the partition tree of a table with its sizes, level by level.",
+        table_partitions,
+        PARTITIONS,
+        errors=(400, 404),
+        parameters=(_TABLE_NAME, *PARTITION_PARAMETERS),
+    ),
+    Endpoint(
+        "GET",
+        "/tables/{name}/files",
+        "tableFiles",
+        "Returns the data files of a table, oldest first.",
+        table_files,
+        FILES,
+        errors=(400, 404),
+        parameters=(_TABLE_NAME, *FILE_PARAMETERS),
+    ),
+    Endpoint(
+        "GET",
+        "/tables/{name}/followers",
+        "tableFollowers",
+        "Returns the followers of a table's changes with their lag, and its holds.",
+        table_followers,
+        FOLLOWERS,
+        errors=(400, 404),
+        parameters=(_TABLE_NAME,),
     ),
     Endpoint(
         "GET",

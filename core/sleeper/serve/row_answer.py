@@ -4,7 +4,10 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
 
 import anyio
 import numpy as np
@@ -14,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.query.lookups import SharedRows, Span
+from sleeper.query.rows.batch_writers import BatchWriter, CsvWriter, open_arrow, open_parquet
 from sleeper.query.rows.json_text import json_lines
 from sleeper.serve.bodies import TooLargeError, describe_problem, problem_response
 from sleeper.serve.service import OpenRows, RowFetcher, RowStream, Service
@@ -50,6 +54,23 @@ def write_json_lines(result: RowStream) -> Iterator[bytes]:
 
 def write_arrow_stream(result: RowStream) -> Iterator[bytes]:
     """Yields an Arrow IPC stream. An incomplete one has no end mark."""
+    return _write_batches(open_arrow, result)
+
+
+def write_csv(result: RowStream) -> Iterator[bytes]:
+    """Yields a line of names, then a line per row."""
+    return _write_batches(CsvWriter, result)
+
+
+def write_parquet(result: RowStream) -> Iterator[bytes]:
+    """Yields a Parquet file. An incomplete one has no footer."""
+    return _write_batches(open_parquet, result)
+
+
+def _write_batches(
+    open_writer: Callable[[pa.Schema, BinaryIO], AbstractContextManager[BatchWriter]],
+    result: RowStream,
+) -> Iterator[bytes]:
     sink = io.BytesIO()
 
     def take() -> bytes:
@@ -58,7 +79,7 @@ def write_arrow_stream(result: RowStream) -> Iterator[bytes]:
         sink.truncate()
         return written
 
-    with pa.ipc.new_stream(sink, result.schema) as writer:
+    with open_writer(result.schema, sink) as writer:
         yield take()
         for batch in result:
             writer.write_batch(batch)
@@ -78,16 +99,24 @@ def encode_json_lines(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> li
     return [body + b"\n" if body else b"" for body in joined.cast(pa.binary()).to_pylist()]
 
 
-def encode_arrow_streams(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> list[bytes]:
-    """Returns each response."""
-    return [b"".join(write_arrow_stream(shared.result(each))) for each in spans]
+def encode_each(
+    write: Callable[[RowStream], Iterator[bytes]],
+    shared: SharedRows,
+    spans: Sequence[Sequence[Span]],
+) -> list[bytes]:
+    """Returns each response, encoded separately."""
+    return [b"".join(write(shared.result(each))) for each in spans]
+
+
+def _separate_format(media_type: str, write: Callable[[RowStream], Iterator[bytes]]) -> RowFormat:
+    return RowFormat(media_type, write, partial(encode_each, write))
 
 
 JSON_LINES = RowFormat("application/x-ndjson", write_json_lines, encode_json_lines, has_errors=True)
-ARROW_STREAM = RowFormat(
-    "application/vnd.apache.arrow.stream", write_arrow_stream, encode_arrow_streams
-)
-ROW_FORMATS = (JSON_LINES, ARROW_STREAM)
+ARROW_STREAM = _separate_format("application/vnd.apache.arrow.stream", write_arrow_stream)
+CSV = _separate_format("text/csv", write_csv)
+PARQUET = _separate_format("application/vnd.apache.parquet", write_parquet)
+ROW_FORMATS = (JSON_LINES, ARROW_STREAM, CSV, PARQUET)
 _ALIASES = {
     "*/*": JSON_LINES,
     "application/*": JSON_LINES,

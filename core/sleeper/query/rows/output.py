@@ -5,14 +5,14 @@ JSON, and a null is an empty value without quotes.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 from rich.cells import cell_len
 
 from sleeper.query.printable import format_cell
+from sleeper.query.rows.batch_writers import BatchWriter, CsvWriter, open_arrow, open_parquet
 from sleeper.query.rows.json_text import join_lines, json_lines, plain_text
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
@@ -20,7 +20,6 @@ RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
 
 _PAGE_ROWS = 100
 _CELL_WIDTH_MAX = 60
-_ROW_GROUP_ROWS = 100_000
 _GAP = "  "
 
 
@@ -50,18 +49,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 
 def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
     """Writes a line of names, then a line per row, with quoted strings."""
-    kinds = [f.type if _is_csv_type(f.type) else pa.string() for f in schema]
-    target = pa.schema(list(zip(schema.names, kinds, strict=True)))
-    rows = 0
-    with csv.CSVWriter(sink, target) as writer:
-        for batch in batches:
-            columns = [
-                column if _is_csv_type(column.type) else plain_text(column)
-                for column in batch.columns
-            ]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=target))
-            rows += batch.num_rows
-    return rows
+    return _write_batches(CsvWriter(schema, sink), batches)
 
 
 def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
@@ -77,24 +65,14 @@ def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 
 def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
     """Writes an Arrow IPC stream."""
-    rows = 0
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    return rows
+    return _write_batches(open_arrow(schema, sink), batches)
 
 
 def write_parquet(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
 ) -> int:
     """Writes a Parquet file."""
-    rows = 0
-    with pq.ParquetWriter(sink, schema, compression=codec) as writer:
-        for batch in batches:
-            writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
-            rows += batch.num_rows
-    return rows
+    return _write_batches(open_parquet(schema, sink, codec), batches)
 
 
 ROW_OUTPUTS: dict[str, RowOutput] = {
@@ -105,6 +83,17 @@ ROW_OUTPUTS: dict[str, RowOutput] = {
     "parquet": write_parquet,
 }
 """Writers by the name of the format on the command line."""
+
+
+def _write_batches(
+    opened: AbstractContextManager[BatchWriter], batches: Iterable[pa.RecordBatch]
+) -> int:
+    rows = 0
+    with opened as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
 
 
 def _cells(column: pa.Array) -> list[str]:
@@ -128,14 +117,4 @@ def _line(cells: Iterable[str], widths: list[int], right: list[bool]) -> bytes:
 def _is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
-
-
-def _is_csv_type(kind: pa.DataType) -> bool:
-    """Returns whether Arrow's CSV writer writes the type in our format."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_string(kind)
     )

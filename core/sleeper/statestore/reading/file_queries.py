@@ -29,11 +29,12 @@ class PartitionFile(NamedTuple):
 
 
 class PartitionTotals(NamedTuple):
-    """Rows and number of a partition's own references."""
+    """The content of a partition's own references. Bytes are a share of those of their files."""
 
     partition_id: PartitionId
     rows: int
     files: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +183,10 @@ class FileQueries(VersionReader):
     def partition_totals(self) -> Iterator[PartitionTotals]:
         """Returns the content of every partition with references, in no order."""
         rows = self.stream(
-            "SELECT p.id, held.rows, held.files FROM ("
-            " SELECT r.partition, sum(r.rows) AS rows, count(*) AS files FROM refs r"
-            f" WHERE {current('r')} GROUP BY r.partition) held"
+            "SELECT p.id, held.rows, held.files, CAST(held.bytes AS INTEGER) FROM ("
+            " SELECT r.partition, sum(r.rows) AS rows, count(*) AS files,"
+            " sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)) AS bytes FROM refs r"
+            f" CROSS JOIN files f ON f.key = r.file WHERE {current('r')} GROUP BY r.partition) held"
             " CROSS JOIN partitions p ON p.key = held.partition"
         )
         return map(PartitionTotals._make, rows)
