@@ -139,4 +139,4 @@ def _first_tab(profile: Path) -> str:
         f"http://127.0.0.1:{message.read_text().split()[0]}/json"
     ) as answer:
         tabs = json.load(answer)
-    return next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+    return str(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))

@@ -8,7 +8,7 @@ from sleeper.errors import NotFoundError
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
-from sleeper.reports.partitions import walk_tree
+from sleeper.reports.partitions import describe_bounds, walk_tree
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.file_queries import PartitionTotals
 from sleeper.statestore.store import StateStore
@@ -48,7 +48,9 @@ def list_partition_sizes(
     sized = measure_tree(tree, own)
     shown = _walk_levels(tree, sized, root)
     top = sized[shown[0]]
-    listing = _describe(table_name, schema, [sized[each] for each in shown[:limit]])
+    regions = {each.id: each.region for each in partitions}
+    keys = Column("keys", "Keys", value=lambda e: describe_bounds(schema, e.partition, regions))
+    listing = _describe(table_name, schema, keys, [sized[each] for each in shown[:limit]])
     return listing, {"partitions": len(shown), "leaves": top.leaves}
 
 
@@ -107,13 +109,15 @@ _COLUMNS = (
 )
 
 
-def _describe(table_name: str, schema: Schema, shown: Sequence[SizedPartition]) -> Listing:
+def _describe(
+    table_name: str, schema: Schema, keys: Column, shown: Sequence[SizedPartition]
+) -> Listing:
     region = Column(
         "region", "Region", value=lambda each: region_to_json(schema, each.partition.region)
     )
     return Listing.describe(
         "partition-sizes",
         f"table {table_name}: {pluralize(len(shown), 'partition')}",
-        (*_COLUMNS, region),
+        (_COLUMNS[0], keys, *_COLUMNS[1:], region),
         shown,
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -43,7 +43,7 @@ def draw_tree(schema: Schema, partitions: Sequence[ReportedPartition]) -> tuple[
     rows_max = max((_count_rows(p) for p in partitions if p.partition.is_leaf), default=0)
     trunks = _draw_trunks(partitions)
     names = [
-        f"{trunk}{each.partition.id}  {_describe_bounds(schema, each.partition, regions)}".rstrip()
+        f"{trunk}{each.partition.id}  {describe_bounds(schema, each.partition, regions)}".rstrip()
         for trunk, each in zip(trunks, partitions, strict=True)
     ]
     width = max(map(len, names), default=0)
@@ -91,9 +91,10 @@ def _draw_trunks(partitions: Sequence[ReportedPartition]) -> list[str]:
     return trunks[::-1]
 
 
-def _describe_bounds(
-    schema: Schema, partition: Partition, regions: dict[PartitionId, Region]
+def describe_bounds(
+    schema: Schema, partition: Partition, regions: Mapping[PartitionId, Region]
 ) -> str:
+    """Returns the bounds of a partition that its parent does not have, as text."""
     parent = regions.get(partition.parent_id) if partition.parent_id else None
     if parent is None:
         return "everything"

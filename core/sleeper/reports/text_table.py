@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -14,7 +14,8 @@ from sleeper.clock import iso_time
 from sleeper.query.printable import format_cell
 from sleeper.reports.output import Column, ColumnKind, Listing, Value
 
-_NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
+NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
+"""The kinds of columns that are aligned to the right."""
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _CELL_WIDTH_MAX = 100
 _GAP = 2
@@ -29,7 +30,7 @@ def format_table(listing: Listing, width: int) -> str:
     Omits columns without a value in any row. Times are in UTC, to the second.
     """
     columns = [
-        (column, [_format_value(column, row[i]) for row in listing.rows])
+        (column, [format_value(column, row[i], _format_text) for row in listing.rows])
         for i, column in enumerate(listing.columns)
     ]
     columns = [(column, texts) for column, texts in columns if any(texts)]
@@ -54,7 +55,7 @@ def _fit_widths(columns: Sequence[tuple[Column, list[str]]], width: int) -> list
 def _width_min(column: Column, texts: list[str]) -> int:
     """Returns the width that keeps numbers, dates and short words on one line."""
     longest, heading = max(map(cell_len, texts)), max(map(cell_len, column.heading.split()))
-    if column.kind in _NUMERIC:
+    if column.kind in NUMERIC:
         return max(longest, heading)
     unbroken = _DATE_LENGTH if column.kind is ColumnKind.TIME else _UNBROKEN_LENGTH_MAX
     return max(min(longest, unbroken), heading)
@@ -64,7 +65,7 @@ def _format_columns(columns: Sequence[tuple[Column, list[str]]], widths: Sequenc
     # rich adds a space between columns to the padding of one, so the gap is two.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for (column, _), width in zip(columns, widths, strict=True):
-        justify: JustifyMethod = "right" if column.kind in _NUMERIC else "left"
+        justify: JustifyMethod = "right" if column.kind in NUMERIC else "left"
         table.add_column(column.heading, justify=justify, overflow="fold", width=width)
     for row in zip(*(texts for _, texts in columns), strict=True):
         table.add_row(*(Text(text) for text in row))
@@ -88,17 +89,18 @@ def _format_records(columns: Sequence[tuple[Column, list[str]]]) -> str:
     return "\n".join(records)
 
 
-def _format_value(column: Column, value: Value) -> str:
+def format_value(column: Column, value: Value, format_text: Callable[[str], str]) -> str:
+    """Returns a value of a column as text. `format_text` takes what is text already."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return _format_text(value.rpartition("/")[2] if column.kind is ColumnKind.PATH else value)
+        return format_text(value.rpartition("/")[2] if column.kind is ColumnKind.PATH else value)
     if isinstance(value, Mapping):
-        return _format_text(json.dumps(value, ensure_ascii=False))
+        return format_text(json.dumps(value, ensure_ascii=False))
     if isinstance(value, Sequence):
-        return _format_text(", ".join(str(each) for each in value))
+        return format_text(", ".join(str(each) for each in value))
     match column.kind:
         case ColumnKind.TIME:
             return iso_time(int(value))[:19].replace("T", " ")

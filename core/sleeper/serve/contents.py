@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sleeper.instance import OpenTable
+from sleeper.partitions.partition import PartitionId
 from sleeper.reports.access import check_history_access
 from sleeper.reports.output import json_rows
 from sleeper.reports.partition_sizes import list_partition_sizes
@@ -29,6 +30,7 @@ _PARTITIONS_DEFAULT = 500
 _FILES_DEFAULT = 100
 _PARTITION: Json = {
     "partition": TEXT,
+    "keys": {**TEXT, "description": "bounds that its parent does not have"},
     "parent": {"type": ["string", "null"]},
     "leaf": {"type": "boolean"},
     **dict.fromkeys(("depth", "children", "leaves", "rows", "bytes", "references"), COUNT),
@@ -54,7 +56,7 @@ PARTITIONS = Model(
             "leaves": COUNT,
             "tree": list_schema(
                 object_schema(_PARTITION),
-                "Level by level. Sizes include the partitions below, except ownRows and ownReferences.",
+                "Level by level. Sizes include the partitions below, unless they are `own`.",
             ),
         }
     ),
@@ -86,13 +88,17 @@ FILE_PARAMETERS = (
 async def table_partitions(service: Service, request: Request) -> Response:
     """Responds with the partition tree and its sizes, the upper levels of a large tree only."""
     limit = number_parameter(request, "limit", _PARTITIONS_DEFAULT)
-    root = request.query_params.get("root")
 
     def read(table: OpenTable) -> Json:
-        listing, totals = list_partition_sizes(table.state, table.ref.name, limit, root)
+        listing, totals = list_partition_sizes(table.state, table.ref.name, limit, _root(request))
         return {**totals, "tree": list(json_rows(listing))}
 
     return await _describe(service, request, read)
+
+
+def _root(request: Request) -> PartitionId | None:
+    root = request.query_params.get("root")
+    return None if root is None else PartitionId(root)
 
 
 async def table_files(service: Service, request: Request) -> Response:

@@ -33,7 +33,8 @@ async function draw({ focus = true } = {}) {
     main.replaceChildren(...[content].flat());
     const title = main.querySelector("h1");
     document.title = `${title?.textContent ?? "Console"} – Sleeper`;
-    if (focus) title?.focus({ preventScroll: false });
+    if (focus) title?.focus();
+    main.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     announce(document.title);
   } catch (error) {
     if (signal.aborted) return;

@@ -29,7 +29,6 @@ export function columnsFor(rows) {
     name,
     title: name,
     kind: rows.some((row) => isNumber(Object.values(row)[index])) ? "number" : "text",
-    value: (row) => cell(row[name]),
   }));
 }
 
@@ -60,7 +59,7 @@ function makeCell(column, row) {
   const text = (FORMATS[column.kind] ?? cell)(value);
   const isNull = value === null || value === undefined;
   const title = text.length > 40 ? text : null;
-  return h("td", { class: `${classes(column)}${isNull ? " none" : ""}`, title }, text);
+  return h("td", { class: `${classes(column)}${isNull ? " none" : ""}`, title }, isNull ? "" : text);
 }
 
 function classes({ kind = "text", minor = false }) {

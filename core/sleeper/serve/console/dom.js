@@ -50,6 +50,20 @@ export function empty(title, ...children) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...children);
 }
 
+/** Returns a figure that draws its picture, a function of the width, again when the width changes. */
+export function picture(draw, caption, signal) {
+  const place = h("div", { class: "picture" });
+  let width = 0;
+  const observer = new ResizeObserver(() => {
+    if (!place.clientWidth || place.clientWidth === width) return;
+    width = place.clientWidth;
+    place.replaceChildren(draw(width));
+  });
+  observer.observe(place);
+  signal.addEventListener("abort", () => observer.disconnect());
+  return h("figure", {}, place, caption && h("figcaption", {}, caption));
+}
+
 /** Returns lines of a command that can be selected. */
 export function command(text) {
   return h("pre", { class: "command", tabindex: "0", "aria-label": "Command" }, text);

@@ -2,7 +2,7 @@
 
 import { getReport } from "./api.js";
 import { dataTable, stateBadge, stateKind } from "./data_table.js";
-import { choice, command, empty, facts, field, h, heading, panel } from "./dom.js";
+import { choice, command, empty, facts, field, h, heading, panel, picture } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 import { link } from "./router.js";
 import { drawTimeline } from "./timeline.js";
@@ -56,16 +56,11 @@ export async function showJobs({ query, signal, redraw }) {
 }
 
 function showFound(jobs, nowMs, signal) {
-  const figure = h("figure", { class: "time" });
   const started = jobs.filter((each) => each.startMs !== null);
-  const observer = new ResizeObserver(() => {
-    if (figure.clientWidth) figure.replaceChildren(drawTimeline(started, figure.clientWidth, nowMs));
-  });
-  observer.observe(figure);
-  signal.addEventListener("abort", () => observer.disconnect());
+  const caption = "✓ done, ✕ failed, ▸ running. The list below has the same jobs.";
   const omitted = jobs.length - JOBS_LISTED_MAX;
   return [
-    started.length ? figure : "",
+    started.length ? picture((width) => drawTimeline(started, width, nowMs), caption, signal) : "",
     dataTable("Jobs", COLUMNS, jobs.slice(0, JOBS_LISTED_MAX)),
     omitted > 0 ? h("p", { class: "about" }, `${plural(omitted, "older job")} not listed`) : "",
   ];

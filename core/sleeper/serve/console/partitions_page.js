@@ -2,19 +2,16 @@
 
 import { getJson } from "./api.js";
 import { dataTable } from "./data_table.js";
-import { choice, field, h, svg } from "./dom.js";
-import { bytes, cell, count, plural } from "./format.js";
+import { choice, field, h, picture, svg } from "./dom.js";
+import { bytes, count, plural } from "./format.js";
 import { link, replacePlace } from "./router.js";
 
 const PARTITIONS_MAX = 400;
 const LEVELS_MAX = 12;
-const WIDTH = 1000;
 const ROW_HEIGHT = 34;
 const LABEL_WIDTH_MIN = 64;
 const CHARACTER_WIDTH = 6.6;
 const SIZES = { rows: "rows", bytes: "size", leaves: "leaf partitions" };
-// The smallest values of the types of keys, which are no bounds.
-const SMALLEST = [-9223372036854775808n, -2147483648, ""];
 // The smallest share of the width that a leaf gets, of that of an average leaf.
 const LEAF_SHARE_MIN = 0.15;
 
@@ -22,7 +19,7 @@ export async function showPartitions({ table, query, signal, redraw }) {
   const root = query.get("root");
   const size = SIZES[query.get("size")] ? query.get("size") : "rows";
   const answer = await getJson(["tables", table.name, "partitions"], { root, limit: PARTITIONS_MAX }, signal);
-  const nodes = buildTree(answer.tree, keyColumns(table));
+  const nodes = buildTree(answer.tree);
   const changeSize = (value) => {
     replacePlace(["tables", table.name, "partitions"], { root, size: value });
     redraw();
@@ -35,45 +32,24 @@ export async function showPartitions({ table, query, signal, redraw }) {
       h("p", { class: "about" }, about, omitted > 0 ? `; the upper ${count(answer.tree.length)} are shown` : ""),
       root ? h("a", { class: "button", href: whole }, "Whole tree") : "",
       field("Width shows", choice(Object.entries(SIZES), size, changeSize))),
-    drawTree(nodes, size, table.name),
+    picture((width) => drawTree(nodes, size, table.name, width), "Each level divides the keys of the one above. A leaf of a stronger colour has more rows.", signal),
     dataTable(`Partitions of ${table.name}`, listColumns(table.name, nodes), walk(nodes[0])),
   ];
 }
 
-function keyColumns(table) {
-  return table.schema.rowKeyFields.map((each) => each.name);
-}
-
-/** Links nodes to their children, and describes the range of each within that of its parent. */
-function buildTree(tree, keys) {
+/** Links nodes to their children. */
+function buildTree(tree) {
   const byId = new Map();
   for (const each of tree) {
     const parent = byId.get(each.parent);
-    const node = { ...each, below: [], level: parent ? parent.level + 1 : 0, range: describeRange(each, parent, keys) };
+    const node = { ...each, below: [], level: parent ? parent.level + 1 : 0 };
     parent?.below.push(node);
     byId.set(each.partition, node);
   }
   return [...byId.values()];
 }
 
-/** Describes the bounds that a node does not share with its parent. */
-function describeRange(node, parent, keys) {
-  const texts = keys.map((name) => {
-    const { min, max } = node.region[name];
-    const outer = parent?.region[name] ?? { min: SMALLEST.find((each) => each === min), max: null };
-    const low = min === outer.min ? "" : `${shorten(min)} ≤ `;
-    const high = max === outer.max ? "" : ` < ${shorten(max)}`;
-    return low || high ? `${low}${name}${high}` : "";
-  });
-  return texts.filter(Boolean).join(", ") || "all keys";
-}
-
-function shorten(value) {
-  const text = cell(value);
-  return text.length > 24 ? `${text.slice(0, 23)}…` : text;
-}
-
-function drawTree(nodes, size, name) {
+function drawTree(nodes, size, name, fullWidth) {
   const [top] = nodes;
   const total = Number(top[size]) || 1;
   const least = (LEAF_SHARE_MIN * total) / Math.max(1, Number(top.leaves));
@@ -92,12 +68,12 @@ function drawTree(nodes, size, name) {
       left += share;
     }
   };
-  place(top, 0, WIDTH);
+  place(top, 0, fullWidth);
   const height = levels * ROW_HEIGHT;
   const label = `Partition tree of ${name}: the list below has the same numbers`;
-  return h("figure", { class: "tree" },
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label, class: "icicle" }, ...shapes),
-    h("figcaption", {}, `Each level divides the keys of the one above. A darker leaf has more rows.`));
+  // Links to the partitions below a large tree must stay reachable, so it is a group, not an image.
+  const role = shapes.some((each) => each.tagName === "a") ? "group" : "img";
+  return svg("svg", { viewBox: `0 0 ${fullWidth} ${height}`, width: fullWidth, height, role, "aria-label": label, class: "icicle" }, ...shapes);
 }
 
 function drawNode(node, x, width, largest, name, size) {
@@ -107,7 +83,7 @@ function drawNode(node, x, width, largest, name, size) {
   const box = svg("rect", { x: x + 0.75, y: y + 0.75, width: Math.max(0.5, width - 1.5), height: ROW_HEIGHT - 1.5, rx: 3, class: kind });
   if (node.leaf) box.style.setProperty("--density", `${Math.round(8 + 62 * density)}%`);
   const text = width >= LABEL_WIDTH_MIN ? label(node, size, width) : "";
-  const title = `${node.partition}: ${node.range}\n${sizes(node)}`;
+  const title = `${node.partition}: ${node.keys}\n${sizes(node)}`;
   const drawn = svg("g", {}, svg("title", {}, title), box);
   if (text) drawn.append(svg("text", { x: x + 9, y: y + ROW_HEIGHT / 2 + 4 }, text));
   const isOpen = node.leaf || node.below.length || !Number(node.children);
@@ -117,7 +93,7 @@ function drawNode(node, x, width, largest, name, size) {
 }
 
 function label(node, size, width) {
-  const range = node.level ? node.range : "all keys";
+  const range = node.keys;
   const value = size === "bytes" ? bytes(node.bytes) : count(node[size]);
   const room = Math.floor((width - 18) / CHARACTER_WIDTH);
   const whole = `${range} · ${value}`;
@@ -143,7 +119,7 @@ function listColumns(name, nodes) {
   const largest = Math.max(1, ...nodes.filter((each) => each.leaf).map((each) => Number(each.rows)));
   return [
     { name: "partition", title: "Partition", value: (node) => partitionName(node, name) },
-    { name: "range", title: "Keys", kind: "code" },
+    { name: "keys", title: "Keys", kind: "code" },
     { name: "rows", title: "Rows", kind: "count" },
     { name: "bytes", title: "Size", kind: "bytes" },
     { name: "references", title: "File references", kind: "count", minor: true },

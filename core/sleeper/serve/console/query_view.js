@@ -8,7 +8,7 @@ import { ago, count, duration, plural } from "./format.js";
 import { addToHistory, clearHistory, readHistory } from "./query_history.js";
 import { showResult } from "./result.js";
 import { link, replacePlace } from "./router.js";
-import { readColumns } from "./schema.js";
+import { quoteName, readColumns } from "./schema.js";
 
 const ROWS_SHOWN_MAX = 1000;
 const DRAFT = "sleeper.draft";
@@ -121,7 +121,7 @@ function columnsIn({ tables, columns, signal }, text) {
 
 function firstStatement(tables) {
   const [name] = tables;
-  return name === undefined ? "SELECT 1 AS one" : `SELECT *\nFROM ${/^[a-z_]\w*$/.test(name) ? name : `"${name}"`}\nLIMIT 100`;
+  return name === undefined ? "SELECT 1 AS one" : `SELECT *\nFROM ${quoteName(name)}\nLIMIT 100`;
 }
 
 function describeEntry({ atMs, rows, hasMore, milliseconds, error }) {

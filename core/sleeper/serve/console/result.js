@@ -3,19 +3,19 @@
 import { FORMATS, readBlob, requestRows } from "./api.js";
 import { chooseChart, columnTypes, drawChart, KINDS, omittedRows } from "./chart.js";
 import { columnsFor, dataTable } from "./data_table.js";
-import { announce, choice, empty, field, h } from "./dom.js";
+import { announce, choice, empty, field, h, picture } from "./dom.js";
 import { bytes, count } from "./format.js";
 
 /** Returns the elements of a result. */
 export function showResult({ sql, rows, hasMore, text, signal }) {
-  if (isPlan(rows)) return [h("p", { class: "about" }, text), ...rows.map(showPlan)];
+  if (isPlan(rows)) return [h("p", { class: "about" }, text.replace(/^.* in /, "Explained in ")), ...rows.map(showPlan)];
   const status = h("p", { class: "about" }, hasMore ? `The first ${text}. A download has all rows.` : text);
   if (!rows.length) return [status, empty("No rows", h("p", {}, "The statement is correct, and its result is empty."))];
-  const place = h("div", {});
+  const place = h("div", { class: "result" });
   const chart = chooseChart(rows);
   const show = {
     table: () => place.replaceChildren(dataTable("Result", columnsFor(rows), rows)),
-    chart: () => place.replaceChildren(...showChart(rows, chart)),
+    chart: () => place.replaceChildren(...showChart(rows, chart, signal)),
   };
   const tabs = chart ? switcher([["table", "Table"], ["chart", "Chart"]], (each) => show[each]()) : "";
   show.table();
@@ -33,33 +33,25 @@ function switcher(options, onchange) {
   return h("div", { class: "switch", role: "group", "aria-label": "Show the result as" }, ...buttons);
 }
 
-function showChart(rows, suggested) {
+function showChart(rows, suggested, signal) {
   const chart = { ...suggested };
   const types = columnTypes(rows);
   const numbers = [...types].filter(([, type]) => type === "number").map(([name]) => [name, name]);
   const names = [...[...types.keys()].map((name) => [name, name]), ["", "row number"]];
-  const figure = h("figure", { class: "chart-place" });
-  const legend = h("figcaption", {});
+  const place = h("div", { class: "result" });
   const draw = () => {
-    const width = Math.max(320, figure.clientWidth || 800);
     const omitted = omittedRows(rows, chart);
     const keys = chart.y.map((name, index) => h("span", { class: "key" }, h("span", { class: `swatch s${index}`, "aria-hidden": "true" }), name));
-    legend.replaceChildren(...keys, omitted ? h("span", { class: "dim" }, `${count(omitted)} more rows are in the table`) : "");
-    figure.replaceChildren(drawChart(rows, chart, width), legend);
+    const legend = h("span", { class: "legend" }, ...keys, omitted ? `${count(omitted)} more rows are in the table` : "");
+    place.replaceChildren(picture((width) => drawChart(rows, chart, width), legend, signal));
   };
   const set = (change) => { Object.assign(chart, change); draw(); };
   const controls = h("div", { class: "fields" },
     field("Chart", choice(Object.entries(KINDS), chart.kind, (kind) => set({ kind }))),
     field("Across", choice(names, chart.x ?? "", (x) => set({ x: x || null }))),
     field("Up", choice(numbers, chart.y[0], (name) => set({ y: [name] }))));
-  let drawn = 0;
-  new ResizeObserver(() => {
-    if (figure.clientWidth !== drawn) {
-      drawn = figure.clientWidth;
-      draw();
-    }
-  }).observe(figure);
-  return [controls, figure];
+  draw();
+  return [controls, place];
 }
 
 function isPlan(rows) {
@@ -68,7 +60,12 @@ function isPlan(rows) {
 
 function showPlan({ plan_type: type, plan }) {
   const title = String(type).replaceAll("_", " ");
-  return h("section", { class: "panel" }, h("h2", {}, title), h("pre", { class: "plan", tabindex: "0", "aria-label": title }, plan));
+  // Long lines are wrapped under their own start, so that the whole plan can be read.
+  const lines = plan.trimEnd().split("\n").map((line) => {
+    const depth = line.length - line.trimStart().length;
+    return h("span", { class: "line", vars: { "--depth": `${depth}ch` } }, line.trimStart(), "\n");
+  });
+  return h("section", { class: "panel" }, h("h2", {}, title.charAt(0).toUpperCase() + title.slice(1)), h("pre", { class: "plan" }, ...lines));
 }
 
 function downloads(sql, signal) {

@@ -5,6 +5,11 @@ export function quoteName(name) {
   return /^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
 }
 
+/** Returns a name for a command line, quoted if it needs quotes. */
+export function shellName(name) {
+  return /^[\w.-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+}
+
 /** Returns the columns of a table's schema, with their roles and types. */
 export function readColumns(schema) {
   const roles = [["row key", "rowKeyFields"], ["sort key", "sortKeyFields"], ["value", "valueFields"]];

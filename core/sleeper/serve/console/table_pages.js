@@ -5,6 +5,7 @@ import { dataTable } from "./data_table.js";
 import { command, empty, h, panel } from "./dom.js";
 import { cell, count, plural } from "./format.js";
 import { link } from "./router.js";
+import { shellName } from "./schema.js";
 
 const FILES_PER_PAGE = 50;
 const TRANSACTIONS_PER_PAGE = 100;
@@ -33,7 +34,7 @@ export async function showFiles({ table, query, signal }) {
   const { total, files } = await getJson(["tables", table.name, "files"], { offset, limit: FILES_PER_PAGE }, signal);
   if (!total) {
     return empty("This table has no files yet", h("p", {}, "A file appears here when an ingest is committed."),
-      command(`sleeper ingest ${table.name} rows.csv`));
+      command(`sleeper ingest ${shellName(table.name)} rows.csv`));
   }
   const place = (number) => link(["tables", table.name, "files"], { page: number });
   return [

@@ -2,11 +2,11 @@
 
 import { getJson } from "./api.js";
 import { dataTable } from "./data_table.js";
-import { empty, facts, h, heading, loading, panel, problem } from "./dom.js";
+import { command, empty, facts, h, heading, loading, panel, problem } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { showPartitions } from "./partitions_page.js";
 import { link } from "./router.js";
-import { quoteName, readColumns } from "./schema.js";
+import { quoteName, readColumns, shellName } from "./schema.js";
 import { showRows } from "./rows_page.js";
 import { showFiles, showFollowers, showHistory } from "./table_pages.js";
 
@@ -39,7 +39,7 @@ export async function showTable({ parts, query, signal, redraw }) {
       ["Files", table.files === undefined ? null : count(table.files)],
       ["Leaf partitions", table.leaves === undefined ? null : count(table.leaves)],
       ["Version", count(table.version)],
-      ["State", table.online ? "online" : "offline"],
+      ["State", table.online ? null : "offline"],
     ]),
     h("nav", { class: "tabs", "aria-label": `Pages of table ${name}` }, ...tabs),
     place,
@@ -64,7 +64,7 @@ async function showColumns({ table }) {
     content.push(panel("Processing of rows that are read", dataTable("Properties", shown, properties)));
   }
   if (table.rows === 0) {
-    content.push(empty("This table has no rows yet", h("p", {}, `Run sleeper ingest ${table.name} FILE to add some.`)));
+    content.push(empty("This table has no rows yet", command(`sleeper ingest ${shellName(table.name)} rows.csv`)));
   }
   return content;
 }

@@ -8,7 +8,7 @@ const LANES_MAX = 8;
 const LANE = 16;
 const GAP = 14;
 const TOP = 28;
-const RIGHT = 16;
+const RIGHT = 4;
 const LABEL_WIDTH = 128;
 const BAR_WIDTH_MIN = 4;
 const MARK_WIDTH = 16;
@@ -20,14 +20,16 @@ export function drawTimeline(jobs, width, nowMs) {
   const left = isNarrow ? 8 : LABEL_WIDTH;
   const startMs = Math.min(...jobs.map((each) => each.startMs));
   const endMs = Math.max(...jobs.map((each) => each.endMs ?? nowMs), startMs + 1000);
-  const scale = (ms) => left + ((width - left - RIGHT) * (ms - startMs)) / (endMs - startMs);
+  // The last bar may have no length, and needs its least width.
+  const room = width - left - RIGHT - BAR_WIDTH_MIN;
+  const scale = (ms) => left + (room * (ms - startMs)) / (endMs - startMs);
   const rows = [];
   let y = TOP;
   for (const [kind, some] of groupByKind(jobs)) {
     const lanes = assignLanes(some, scale, nowMs);
-    if (isNarrow) y += 16;
+    if (isNarrow) y += 18;
     const height = Math.max(1, Math.min(LANES_MAX, Math.max(...lanes) + 1)) * LANE;
-    const label = svg("text", { class: "row-label", x: isNarrow ? left : left - 12, y: isNarrow ? y - 4 : y + 12, "text-anchor": isNarrow ? "start" : "end" }, kind);
+    const label = svg("text", { class: "row-label", x: isNarrow ? left : left - 12, y: isNarrow ? y - 9 : y + 12, "text-anchor": isNarrow ? "start" : "end" }, kind);
     const bars = some.map((job, index) => drawBar(job, scale, y + (lanes[index] % LANES_MAX) * LANE, nowMs));
     rows.push(svg("rect", { class: "row-back", x: left, y: y - 4, width: width - left - RIGHT, height: height + 6, rx: 4 }), label, ...bars);
     y += height + GAP;
@@ -35,7 +37,7 @@ export function drawTimeline(jobs, width, nowMs) {
   const marks = ticks(startMs, endMs, Math.max(2, Math.floor((width - left) / 110)));
   const grid = marks.flatMap(({ ms, text }) => [
     svg("line", { class: "grid", x1: scale(ms), x2: scale(ms), y1: TOP - 6, y2: y - GAP + 4 }),
-    svg("text", { class: "tick", x: Math.min(scale(ms), width - RIGHT - 24), y: 14, "text-anchor": "middle" }, text),
+    svg("text", { class: "tick", x: Math.min(scale(ms), width - 22), y: 14, "text-anchor": "middle" }, text),
   ]);
   const label = `Time line of ${jobs.length} jobs from ${time(startMs)} to ${time(endMs)}. The list below has the same jobs.`;
   return svg("svg", { viewBox: `0 0 ${width} ${y}`, width, height: y, role: "img", "aria-label": label, class: "timeline" }, ...grid, ...rows);
@@ -60,8 +62,8 @@ function assignLanes(jobs, scale, nowMs) {
 
 /** Draws a bar. A mark at its start shows the state without colour; a failed bar has a cut end. */
 function drawBar(job, scale, y, nowMs) {
+  const width = Math.max(BAR_WIDTH_MIN, scale(job.endMs ?? nowMs) - scale(job.startMs));
   const x = scale(job.startMs);
-  const width = Math.max(BAR_WIDTH_MIN, scale(job.endMs ?? nowMs) - x);
   const kind = stateKind(job.state);
   const end = job.endMs === null ? "still running" : duration((job.endMs - job.startMs) / 1000);
   const text = `${job.kind} ${job.id}\n${job.table}: ${job.state}\n${time(job.startMs)}, ${end}${job.reason ? `\n${job.reason}` : ""}`;

@@ -1,0 +1,64 @@
+"""The contents of a report's page, read through the instance's ports."""
+
+import logging
+from collections.abc import Iterator
+
+from sleeper.errors import SleeperError
+from sleeper.instance import Instance
+from sleeper.properties.instance import ID
+from sleeper.reports.history import describe_history
+from sleeper.reports.html.page import ReportPage, TablePart
+from sleeper.reports.output import Listing, ReportKind
+from sleeper.reports.partition_sizes import list_partition_sizes
+from sleeper.reports.service import report, report_table
+from sleeper.reports.tables import gather_state, list_files
+
+logger = logging.getLogger(__name__)
+
+# The part of each table has these.
+_REPORTS_ON_TABLES = (ReportKind.FILES, ReportKind.PARTITIONS, ReportKind.STATE)
+
+
+def gather_page(
+    instance: Instance, kind: ReportKind, table_name: str | None, limit: int
+) -> ReportPage:
+    """Reads a report, with up to `limit` rows per listing.
+
+    The report `all` has a part for each table, or for the named one. NotFoundError if no table has
+    the name.
+    """
+    instance_id, now = str(instance.properties().get(ID)), instance.clock()
+    if kind is not ReportKind.ALL:
+        return ReportPage(instance_id, now, report(instance, kind, table_name, limit))
+    kinds = [k for k in ReportKind if k not in (ReportKind.ALL, *_REPORTS_ON_TABLES)]
+    listings = [each for k in kinds for each in report(instance, k, table_name, limit)]
+    return ReportPage(
+        instance_id, now, listings, tuple(_gather_tables(instance, table_name, limit))
+    )
+
+
+def _gather_tables(instance: Instance, table_name: str | None, limit: int) -> Iterator[TablePart]:
+    names = sorted(ref.name for ref in instance.tables.index.list())
+    for name in names if table_name is None else [table_name]:
+        try:
+            yield TablePart(name, tuple(_list_table(instance, name, limit)))
+        except SleeperError as error:
+            logger.warning("could not read table %s: %s", name, error)
+
+
+def _list_table(instance: Instance, name: str, limit: int) -> Iterator[Listing]:
+    table = instance.table(name)
+    _, *described = report_table(instance, name).listings()
+    yield from (each for each in described if each.rows)
+    sizes, _ = list_partition_sizes(table.state, name, limit)
+    yield sizes
+    yield list_files(table.state, name, limit)
+    with table.state.reading() as state:
+        entries, kept = state.history.newest(limit), state.history.count()
+    yield describe_history(name, entries, kept)
+    state_report = gather_state(table.state, name)
+    yield from (
+        state_report.listing(),
+        state_report.followers_listing(),
+        state_report.holds_listing(),
+    )
