@@ -21,6 +21,7 @@ _LEFT, _TOP, _GAP = 130, 28, 12
 _BAR_WIDTH_MIN = 4
 _MARK_WIDTH = 14
 _TICKS = 8
+_DAY_MS = 86_400_000
 _MARKS = {"failed": "✕", "rejected": "✕", "lost": "✕", "running": "▸", "accepted": "▸"}
 _OK, _OTHER = "✓", "·"
 _DONE = {"committed", "finished"}
@@ -85,7 +86,7 @@ def _draw_node(node: _Node, level: int, left: float, width: float, densest: floa
             "height": _LEVEL_HEIGHT - 2,
             "rx": 3,
             "class": "leaf" if is_leaf else "inner",
-            "fill-opacity": round(0.12 + 0.6 * density, 2) if is_leaf else None,
+            "fill-opacity": round(0.12 + 0.45 * density, 2) if is_leaf else None,
         },
     )
     fits = width >= max(_LABEL_WIDTH_MIN, len(text) * _CHARACTER_WIDTH + 16)
@@ -140,9 +141,16 @@ def draw_time_line(listings: Iterable[Listing], now_ms: int) -> Markup:
     for number in range(_TICKS):
         ms = start_ms + (end_ms - start_ms) * (2 * number + 1) // (2 * _TICKS)
         place: dict[str, str | float | None] = {"x": round(scale(ms), 1), "y": 14, "class": "tick"}
-        shapes.append(element("text", place, iso_time(ms)[5:16].replace("T", " ")))
+        shapes.append(element("text", place, _tick_text(ms, end_ms - start_ms)))
     jobs = sum(map(len, groups))
     return _picture(top, f"Time line of {jobs:,} jobs; the tables below have the same jobs", shapes)
+
+
+def _tick_text(ms: int, span_ms: int) -> str:
+    text = iso_time(ms)
+    if span_ms > _DAY_MS:
+        return text[5:16].replace("T", " ")
+    return text[11:16] if span_ms > _DAY_MS // 48 else text[11:19]
 
 
 def _read_bars(listing: Listing) -> list[_Bar]:

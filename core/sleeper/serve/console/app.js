@@ -90,13 +90,15 @@ function readTheme() {
   return THEMES.includes(theme) ? theme : "auto";
 }
 
+/** Asks for the token. Several requests may fail at once; the first of them opens the dialog. */
 function askForToken() {
+  if (signIn.open) return;
   const wrong = document.getElementById("sign-in-problem");
   wrong.textContent = "The server refused this token.";
   wrong.hidden = !hasToken();
   setToken(null);
   updateSignOut();
-  if (!signIn.open) signIn.showModal();
+  signIn.showModal();
 }
 
 function useToken(event) {

@@ -81,7 +81,7 @@ function drawNode(node, x, width, largest, name, size) {
   const density = Number(node.rows) / Math.max(1, Number(node.leaves)) / largest;
   const kind = node.leaf ? "leaf" : "inner";
   const box = svg("rect", { x: x + 0.75, y: y + 0.75, width: Math.max(0.5, width - 1.5), height: ROW_HEIGHT - 1.5, rx: 3, class: kind });
-  if (node.leaf) box.style.setProperty("--density", `${Math.round(8 + 62 * density)}%`);
+  if (node.leaf) box.style.setProperty("--density", `${Math.round(8 + 50 * density)}%`);
   const text = width >= LABEL_WIDTH_MIN ? label(node, size, width) : "";
   const title = `${node.partition}: ${node.keys}\n${sizes(node)}`;
   const drawn = svg("g", {}, svg("title", {}, title), box);
