@@ -256,12 +256,14 @@ def test_a_query_by_keyboard_with_completion_and_chart(page: Page, server: Servi
 
 
 def test_pictures_of_queries(page: Page, server: Serving) -> None:
+    page.resize(_WIDE[0], 860)
     go(page, server, _PLACES["query"], "Run one SELECT")
     press_button(page, "Run")
     page.wait_for_text("7 rows in")
     press_button(page, "Chart")
     page.wait_until("document.querySelector('svg.chart')")
     save_picture(page, "query")
+    page.resize(*_WIDE)
     page.prefer("dark")
     press_button(page, "Explain")
     page.wait_for_text("Physical plan")
