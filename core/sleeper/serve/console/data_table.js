@@ -6,9 +6,22 @@ import { bytes, cell, count, duration, time } from "./format.js";
 const FORMATS = { count, bytes, seconds: duration, time, text: cell, code: cell, id: cell };
 const RIGHT = new Set(["count", "bytes", "seconds"]);
 const STATES = {
-  committed: "good", finished: "good", completed: "good", ended: "good", active: "good", online: "good",
-  running: "busy", in_progress: "busy", accepted: "busy", creating: "busy",
-  failed: "bad", rejected: "bad", lost: "bad", died: "bad", unreadable: "bad", partially_failed: "bad",
+    committed: "good",
+    finished: "good",
+    completed: "good",
+    ended: "good",
+    active: "good",
+    online: "good",
+    running: "busy",
+    in_progress: "busy",
+    accepted: "busy",
+    creating: "busy",
+    failed: "bad",
+    rejected: "bad",
+    lost: "bad",
+    died: "bad",
+    unreadable: "bad",
+    partially_failed: "bad",
 };
 const MARKS = { good: "✓", busy: "▸", bad: "✕", other: "·" };
 
@@ -17,52 +30,60 @@ const MARKS = { good: "✓", busy: "▸", bad: "✕", other: "·" };
  * value or an element, and `minor`, for columns that narrow screens leave out.
  */
 export function dataTable(title, columns, rows) {
-  const head = h("tr", {}, ...columns.map((each) => h("th", { scope: "col", class: classes(each) }, each.title)));
-  const body = h("tbody", {}, ...rows.map((row) => h("tr", {}, ...columns.map((each) => makeCell(each, row)))));
-  const table = h("table", {}, h("caption", { class: "unseen" }, title), h("thead", {}, head), body);
-  return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": title }, table);
+    const head = h(
+        "tr",
+        {},
+        ...columns.map((each) => h("th", { scope: "col", class: classes(each) }, each.title)),
+    );
+    const body = h(
+        "tbody",
+        {},
+        ...rows.map((row) => h("tr", {}, ...columns.map((each) => makeCell(each, row)))),
+    );
+    const table = h("table", {}, h("caption", { class: "unseen" }, title), h("thead", {}, head), body);
+    return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": title }, table);
 }
 
 /** Returns columns for rows whose members are unknown: the members of the first row. */
 export function columnsFor(rows) {
-  return Object.keys(rows[0] ?? {}).map((name, index) => ({
-    name,
-    title: name,
-    kind: rows.some((row) => isNumber(Object.values(row)[index])) ? "number" : "text",
-  }));
+    return Object.keys(rows[0] ?? {}).map((name, index) => ({
+        name,
+        title: name,
+        kind: rows.some((row) => isNumber(Object.values(row)[index])) ? "number" : "text",
+    }));
 }
 
 export function isNumber(value) {
-  return typeof value === "number" || typeof value === "bigint";
+    return typeof value === "number" || typeof value === "bigint";
 }
 
 /** Returns a state with its mark, so that its meaning needs no colour. */
 export function stateBadge(state) {
-  const kind = stateKind(state);
-  const text = String(state).toLowerCase().replaceAll("_", " ");
-  return h("span", { class: `state ${kind}` }, h("span", { "aria-hidden": "true" }, MARKS[kind]), text);
+    const kind = stateKind(state);
+    const text = String(state).toLowerCase().replaceAll("_", " ");
+    return h("span", { class: `state ${kind}` }, h("span", { "aria-hidden": "true" }, MARKS[kind]), text);
 }
 
 /** Returns whether a state is good, bad, busy or another one. */
 export function stateKind(state) {
-  return STATES[String(state).toLowerCase().replaceAll(" ", "_")] ?? "other";
+    return STATES[String(state).toLowerCase().replaceAll(" ", "_")] ?? "other";
 }
 
 /** Returns the mark of a state. */
 export function stateMark(state) {
-  return MARKS[stateKind(state)];
+    return MARKS[stateKind(state)];
 }
 
 function makeCell(column, row) {
-  const value = column.value ? column.value(row) : row[column.name];
-  if (value instanceof Node) return h("td", { class: classes(column) }, value);
-  const text = (FORMATS[column.kind] ?? cell)(value);
-  const isNull = value === null || value === undefined;
-  const title = text.length > 40 ? text : null;
-  return h("td", { class: `${classes(column)}${isNull ? " none" : ""}`, title }, isNull ? "" : text);
+    const value = column.value ? column.value(row) : row[column.name];
+    if (value instanceof Node) return h("td", { class: classes(column) }, value);
+    const text = (FORMATS[column.kind] ?? cell)(value);
+    const isNull = value === null || value === undefined;
+    const title = text.length > 40 ? text : null;
+    return h("td", { class: `${classes(column)}${isNull ? " none" : ""}`, title }, isNull ? "" : text);
 }
 
 function classes({ kind = "text", minor = false }) {
-  const right = RIGHT.has(kind) || kind === "number" ? "right" : "";
-  return [kind, right, minor ? "minor" : ""].filter(Boolean).join(" ");
+    const right = RIGHT.has(kind) || kind === "number" ? "right" : "";
+    return [kind, right, minor ? "minor" : ""].filter(Boolean).join(" ");
 }

@@ -5,75 +5,75 @@ const NONE = "–";
 
 /** Returns a whole number with separators. */
 export function count(value) {
-  return isMissing(value) ? NONE : value.toLocaleString("en-GB", { maximumFractionDigits: 2 });
+    return isMissing(value) ? NONE : value.toLocaleString("en-GB", { maximumFractionDigits: 2 });
 }
 
 /** Returns a number with its noun, such as `1 file` or `2 files`. */
 export function plural(value, one, several = one + "s") {
-  return `${count(value)} ${Number(value) === 1 ? one : several}`;
+    return `${count(value)} ${Number(value) === 1 ? one : several}`;
 }
 
 /** Returns a size with its unit, such as `1.5 MiB`. */
 export function bytes(value) {
-  if (isMissing(value)) return NONE;
-  let size = Number(value);
-  let power = 0;
-  for (; size >= 1024 && power < BYTE_UNITS.length - 1; power += 1) size /= 1024;
-  return `${size.toFixed(power && size < 100 ? 1 : 0)} ${BYTE_UNITS[power]}`;
+    if (isMissing(value)) return NONE;
+    let size = Number(value);
+    let power = 0;
+    for (; size >= 1024 && power < BYTE_UNITS.length - 1; power += 1) size /= 1024;
+    return `${size.toFixed(power && size < 100 ? 1 : 0)} ${BYTE_UNITS[power]}`;
 }
 
 /** Returns a duration, such as `340 ms`, `12.5 s` or `3 min 20 s`. */
 export function duration(seconds) {
-  if (isMissing(seconds)) return NONE;
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+    if (isMissing(seconds)) return NONE;
+    if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds < 60) return `${seconds.toFixed(1)} s`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+    return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
 /** Returns the local date and time to the second. */
 export function time(text) {
-  if (isMissing(text)) return NONE;
-  const date = new Date(text);
-  if (Number.isNaN(date.getTime())) return String(text);
-  const pad = (number) => String(number).padStart(2, "0");
-  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
-  return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+    if (isMissing(text)) return NONE;
+    const date = new Date(text);
+    if (Number.isNaN(date.getTime())) return String(text);
+    const pad = (number) => String(number).padStart(2, "0");
+    const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
+    return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
 /** Returns the time since a moment, such as `5 min ago`. */
 export function ago(ms, nowMs = Date.now()) {
-  const seconds = Math.max(0, (nowMs - ms) / 1000);
-  if (seconds < 60) return "just now";
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
-  return `${Math.floor(seconds / 86400)} d ago`;
+    const seconds = Math.max(0, (nowMs - ms) / 1000);
+    if (seconds < 60) return "just now";
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+    if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+    return `${Math.floor(seconds / 86400)} d ago`;
 }
 
 /** Returns a value of a row as text. */
 export function cell(value) {
-  if (value === null || value === undefined) return "";
-  return typeof value === "object" ? toJson(value) : String(value);
+    if (value === null || value === undefined) return "";
+    return typeof value === "object" ? toJson(value) : String(value);
 }
 
 /** Returns a value as JSON text with all digits of its integers. */
 export function toJson(value) {
-  return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? exactNumber(each) : each));
+    return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? exactNumber(each) : each));
 }
 
 /** Returns the value of JSON text. Integers that a number cannot hold become BigInt. */
 export function fromJson(text) {
-  return JSON.parse(text, (_, value, context) =>
-    typeof value === "number" && !Number.isSafeInteger(value) && context && /^-?\d+$/.test(context.source)
-      ? BigInt(context.source)
-      : value,
-  );
+    return JSON.parse(text, (_, value, context) =>
+        typeof value === "number" && !Number.isSafeInteger(value) && context && /^-?\d+$/.test(context.source)
+            ? BigInt(context.source)
+            : value,
+    );
 }
 
 function exactNumber(value) {
-  return JSON.rawJSON ? JSON.rawJSON(String(value)) : Number(value);
+    return JSON.rawJSON ? JSON.rawJSON(String(value)) : Number(value);
 }
 
 function isMissing(value) {
-  return value === null || value === undefined || value === "";
+    return value === null || value === undefined || value === "";
 }

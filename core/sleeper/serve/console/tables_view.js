@@ -8,48 +8,56 @@ import { link } from "./router.js";
 
 const TABLES_MAX = 1000;
 const COLUMNS = [
-  { name: "name", title: "Table", value: ({ name }) => h("a", { href: link(["tables", name]) }, name) },
-  { name: "rows", title: "Rows", kind: "count" },
-  { name: "bytes", title: "Size", kind: "bytes" },
-  { name: "files", title: "Files", kind: "count", minor: true },
-  { name: "leaves", title: "Leaf partitions", kind: "count", minor: true },
-  { name: "export_lag", title: "Export lag", kind: "count", minor: true },
-  { name: "state", title: "State", value: describeState },
+    { name: "name", title: "Table", value: ({ name }) => h("a", { href: link(["tables", name]) }, name) },
+    { name: "rows", title: "Rows", kind: "count" },
+    { name: "bytes", title: "Size", kind: "bytes" },
+    { name: "files", title: "Files", kind: "count", minor: true },
+    { name: "leaves", title: "Leaf partitions", kind: "count", minor: true },
+    { name: "export_lag", title: "Export lag", kind: "count", minor: true },
+    { name: "state", title: "State", value: describeState },
 ];
 
 export async function showTables({ signal, redraw }) {
-  const refresh = h("button", { type: "button", onclick: redraw }, "Refresh");
-  const rows = await readTables(signal);
-  const head = heading("Tables", null, refresh);
-  if (!rows.length) return [head, noTables()];
-  const isComplete = rows.every((row) => row.rows !== undefined);
-  const total = (name) => rows.reduce((sum, row) => sum + Number(row[name] ?? 0), 0);
-  const sums = isComplete
-    ? [["Rows", count(total("rows"))], ["Size", bytes(total("bytes"))], ["Files", count(total("files"))]]
-    : [];
-  const columns = COLUMNS.filter(({ name }) => rows.some((row) => row[name] !== undefined && row[name] !== null));
-  return [head, facts([["Tables", count(rows.length)], ...sums]), dataTable("Tables", columns, rows)];
+    const refresh = h("button", { type: "button", onclick: redraw }, "Refresh");
+    const rows = await readTables(signal);
+    const head = heading("Tables", null, refresh);
+    if (!rows.length) return [head, noTables()];
+    const isComplete = rows.every((row) => row.rows !== undefined);
+    const total = (name) => rows.reduce((sum, row) => sum + Number(row[name] ?? 0), 0);
+    const sums = isComplete
+        ? [
+              ["Rows", count(total("rows"))],
+              ["Size", bytes(total("bytes"))],
+              ["Files", count(total("files"))],
+          ]
+        : [];
+    const columns = COLUMNS.filter(({ name }) =>
+        rows.some((row) => row[name] !== undefined && row[name] !== null),
+    );
+    return [head, facts([["Tables", count(rows.length)], ...sums]), dataTable("Tables", columns, rows)];
 }
 
 /** Returns the report on tables, or the names only, for a caller who may not see all of every table. */
 async function readTables(signal) {
-  try {
-    return (await getReport("tables", { limit: TABLES_MAX }, signal)).rows;
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 400) throw error;
-    return (await getJson(["tables"], {}, signal)).tables;
-  }
+    try {
+        return (await getReport("tables", { limit: TABLES_MAX }, signal)).rows;
+    } catch (error) {
+        if (!(error instanceof ApiError) || error.status !== 400) throw error;
+        return (await getJson(["tables"], {}, signal)).tables;
+    }
 }
 
 function describeState(row) {
-  if (row.state && row.state !== "active") return stateBadge(row.state);
-  return stateBadge(row.online ? "online" : "offline");
+    if (row.state && row.state !== "active") return stateBadge(row.state);
+    return stateBadge(row.online ? "online" : "offline");
 }
 
 function noTables() {
-  return empty(
-    "There are no tables yet",
-    h("p", {}, "Create a table from a schema and ingest a file. Then refresh this page."),
-    command("sleeper table create readings --schema readings.schema.json\nsleeper ingest readings readings.csv"),
-  );
+    return empty(
+        "There are no tables yet",
+        h("p", {}, "Create a table from a schema and ingest a file. Then refresh this page."),
+        command(
+            "sleeper table create readings --schema readings.schema.json\nsleeper ingest readings readings.csv",
+        ),
+    );
 }
