@@ -184,6 +184,16 @@ def test_keys_are_asked_for_only_in_a_table(page: Page, server: Serving) -> None
     page.wait_for_text("cab: 0x is not an integer")
 
 
+def test_the_history_hides_the_holds_of_queries(page: Page, server: Serving) -> None:
+    assert server.rows("/sql", {"statement": "SELECT count(*) AS n FROM trips"}) == [{"n": TRIPS}]
+    go(page, server, _PLACES["history"], "of holds are hidden")
+    assert "create hold" not in page.text()
+    assert page.run("document.querySelectorAll('.page tbody tr').length") >= 5
+    page.run("document.querySelector('.page .bar a').click()")
+    page.wait_for_text("create hold")
+    page.wait_for_text("Hide holds")
+
+
 def test_an_empty_instance_says_what_to_do_and_does_not_scroll(page: Page, tmp_path: Path) -> None:
     create_local_instance(tmp_path / "instance", "new")
     instance = open_local_instance(tmp_path / "instance")

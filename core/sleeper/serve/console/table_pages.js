@@ -8,7 +8,7 @@ import { link } from "./router.js";
 import { shellName } from "./schema.js";
 
 const FILES_PER_PAGE = 50;
-const TRANSACTIONS_PER_PAGE = 100;
+const TRANSACTIONS_PER_PAGE = 500;
 const FILE_COLUMNS = [
     {
         name: "file",
@@ -75,15 +75,40 @@ export async function showFiles({ table, query, signal }) {
 
 export async function showHistory({ table, query, signal }) {
     const limit = Number(query.get("limit")) || TRANSACTIONS_PER_PAGE;
-    const { recorded, transactions } = await getJson(["tables", table.name, "history"], { limit }, signal);
-    if (!transactions.length)
-        return empty("No transaction is recorded", h("p", {}, "The state keeps transactions for some time."));
-    const more = link(["tables", table.name, "history"], { limit: limit + TRANSACTIONS_PER_PAGE });
+    const withHolds = query.get("holds") === "shown";
+    const place = (values) => link(["tables", table.name, "history"], values);
+    const answer = await getJson(["tables", table.name, "history"], { limit }, signal);
+    // Each query of SQL creates and releases a hold, which would hide the changes of rows.
+    const shown = answer.transactions.filter(({ operation }) => withHolds || !/\bhold\b/.test(operation));
+    const hidden = answer.transactions.length - shown.length;
+    const holds = withHolds ? "shown" : null;
+    const older = place({ limit: limit + TRANSACTIONS_PER_PAGE, holds });
+    const about = hidden ? `; ${count(hidden)} of holds are hidden` : "";
     return [
-        h("p", { class: "about" }, `${plural(recorded, "recorded transaction")}, newest first`),
-        dataTable(`History of ${table.name}`, HISTORY_COLUMNS, transactions),
-        transactions.length < Number(recorded)
-            ? h("a", { class: "button", href: more }, "Show older transactions")
+        h(
+            "div",
+            { class: "bar" },
+            h(
+                "p",
+                { class: "about" },
+                `${plural(answer.recorded, "recorded transaction")}, newest first${about}`,
+            ),
+            hidden || withHolds
+                ? h(
+                      "a",
+                      { class: "button", href: place({ limit, holds: withHolds ? null : "shown" }) },
+                      withHolds ? "Hide holds" : "Show holds",
+                  )
+                : "",
+        ),
+        shown.length
+            ? dataTable(`History of ${table.name}`, HISTORY_COLUMNS, shown)
+            : empty(
+                  "No change is among these transactions",
+                  h("p", {}, "They are of holds, which queries create."),
+              ),
+        answer.transactions.length < Number(answer.recorded)
+            ? h("a", { class: "button", href: older }, "Show older transactions")
             : "",
     ];
 }
