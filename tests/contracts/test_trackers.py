@@ -53,6 +53,12 @@ def test_runs_of_adapters_have_a_source_a_version_and_bytes(
     assert (run.source, run.number, run.bytes) == ("table a at version 3", 7, 2**40)
 
 
+def test_runs_of_ingests_have_the_number_of_rejected_rows(job_tracker: Store[JobTracker]) -> None:
+    job_tracker.port.record(CREATED, STARTED, replace(FINISHED, rows_rejected=2))
+    (run,) = job_tracker.again().job(TABLE, "j1").runs
+    assert (run.rows_written, run.rows_rejected) == (8, 2)
+
+
 def test_the_order_and_repetition_of_events_do_not_matter(
     job_tracker: Store[JobTracker],
 ) -> None:

@@ -120,8 +120,17 @@ def ingest(
         typer.Option(
             "--rejects",
             metavar="FILE",
-            help="Append invalid rows to this file, as JSON lines, and ingest the others. By "
-            "default, one invalid row rejects the job.",
+            help="Write invalid rows to this file, as JSON lines, and ingest the others. By "
+            "default, one invalid row rejects the job. A job without a valid row is rejected.",
+        ),
+    ] = None,
+    rejects_max: Annotated[
+        int | None,
+        typer.Option(
+            "--rejects-max",
+            min=0,
+            metavar="N",
+            help="Reject the job if more than N rows are invalid. Requires --rejects.",
         ),
     ] = None,
     op_column: Annotated[
@@ -145,7 +154,7 @@ def ingest(
     Examples:
       sleeper ingest flights 2013-01.parquet 2013-02.parquet
       sleeper ingest flights /data/flights --job-id year-2013
-      sleeper ingest weather weather.csv --rejects rejected.jsonl
+      sleeper ingest weather weather.csv --rejects rejected.jsonl --rejects-max 100
       sleeper ingest flights 2013-03.parquet --submit
       sleeper ingest flights s3://arrivals/2013/ --submit
       sleeper ingest flights 2013-03-01T10.parquet --batch
@@ -153,6 +162,8 @@ def ingest(
     """
     if rejects is not None and (submit or batch):
         raise typer.BadParameter("--rejects cannot be used with --submit or --batch")
+    if rejects_max is not None and rejects is None:
+        raise typer.BadParameter("--rejects-max requires --rejects")
     if batch and (submit or job_id is not None):
         raise typer.BadParameter("--batch cannot be used with --submit or --job-id")
     if batch and op_column is not None:
@@ -177,8 +188,10 @@ def ingest(
             return
         if rejects is not None:
             arguments += ["--rejects", str(rejects)]
+        if rejects_max is not None:
+            arguments += ["--rejects-max", str(rejects_max)]
         retry = suggest_retry(context, arguments, job_id)
-        _ingest_now(instance, name, files, job_id, rejects, op_column, retry)
+        _ingest_now(instance, name, files, job_id, rejects, rejects_max, op_column, retry)
 
 
 def _ingest_now(
@@ -187,6 +200,7 @@ def _ingest_now(
     files: list[str],
     job_id: str,
     rejects: Path | None,
+    rejects_max: int | None,
     op_column: str | None,
     retry: AbstractContextManager[None],
 ) -> None:
@@ -201,8 +215,8 @@ def _ingest_now(
         interrupted_by_sigterm(),
         show_ingest(f"ingest into {name}") as progress,
     ):
-        rejected = Rejects(sink) if sink is not None else None
+        rejected = Rejects(sink, rejects_max) if sink is not None else None
         result = ingest_paths(instance, name, files, job_id, rejected, progress, op_column)
     note(summarize_load(result, name, time.monotonic() - start))
-    if rejected is not None and rejected.count:
-        note(f"{pluralize(rejected.count, 'row')} rejected: see {rejects}")
+    if result.rejected:
+        note(f"{pluralize(result.rejected, 'row')} rejected: see {rejects}")

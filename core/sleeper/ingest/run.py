@@ -121,7 +121,8 @@ class IngestResult:
 
     `number` is the number of its transaction, `bytes` are those of the files. `done_before` is
     true if an earlier ingest with the same job id committed the rows. `queued` is true if the
-    commit waits for the committer; `number` is None then.
+    commit waits for the committer; `number` is None then. `rejected` is the number of rows that
+    were set aside.
     """
 
     job_id: str
@@ -131,6 +132,7 @@ class IngestResult:
     done_before: bool = False
     queued: bool = False
     bytes: int = 0
+    rejected: int = 0
 
 
 def ingest_files(
@@ -146,7 +148,8 @@ def ingest_files(
 
     A function that finds the files is called when the run has begun.
 
-    Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job.
+    Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job, as
+    it does if no row fits.
     `op_column` is the column of the rows' operations, for a table of latest rows.
     """
     operations = make_operations(table.schema, op_column)
@@ -171,9 +174,12 @@ def ingest_files(
             _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
             rejects.keep()
+            rejects.check_some_fit(rows.unsorted.rows)
 
     try:
-        return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
+        result = _run(table, job_id, request, gather, progress or _NO_PROGRESS)
+        rejected = 0 if rejects is None or result.done_before else rejects.count
+        return replace(result, rejected=rejected)
     except DataError:
         _find_damage(table, files)
         raise

@@ -219,4 +219,5 @@ def find_source_schema(table: OpenTable) -> Schema:
 
 
 def _describe(result: IngestResult) -> RunResult:
-    return RunResult(None if result.done_before else result.rows, result.queued)
+    rows = None if result.done_before else result.rows
+    return RunResult(rows, result.queued, rejected=result.rejected or None)

@@ -44,7 +44,7 @@ class JobEvent:
     reasons to FAILED and REJECTED. In ACCEPTED, of a run that a Spark platform accepted,
     `task_id` is the platform's name of the run. Runs of adapters have a `source` in STARTED and,
     more exactly, in FINISHED, where `bytes` are those of the written files and `number` is that of
-    the transaction.
+    the transaction. `rows_rejected` is the number of rows that an ingest set aside, None for 0.
     """
 
     table_id: TableId
@@ -61,6 +61,7 @@ class JobEvent:
     bytes: Annotated[int | None, Member(optional=True)] = None
     number: Annotated[int | None, Member(optional=True)] = None
     source: Annotated[str | None, Member(optional=True)] = None
+    rows_rejected: Annotated[int | None, Member(optional=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class JobRunRef:
         bytes: int | None = None,
         number: int | None = None,
         source: str | None = None,
+        rows_rejected: int | None = None,
     ) -> JobEvent:
         """Returns the event of a step of the run."""
         return JobEvent(
@@ -102,6 +104,7 @@ class JobRunRef:
             bytes,
             number,
             source,
+            rows_rejected,
         )
 
 

@@ -38,7 +38,8 @@ class JobRun:
     """One attempt at a job. Times are in milliseconds since the epoch, None where unknown.
 
     `platform_run` is the name of the run on its Spark platform. `bytes` of written files, `number`
-    of the transaction and `source` are those of an adapter's run.
+    of the transaction and `source` are those of an adapter's run. `rows_rejected` is the number of
+    rows that an ingest set aside, None for 0.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class JobRun:
     bytes: int | None = None
     number: int | None = None
     source: str | None = None
+    rows_rejected: int | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -197,6 +199,7 @@ def _run(run_id: str, steps: dict[JobStep, JobEvent]) -> JobRun:
         bytes=finished.bytes if finished else None,
         number=finished.number if finished else None,
         source=next((e.source for e in (finished, started) if e and e.source), None),
+        rows_rejected=finished.rows_rejected if finished else None,
     )
 
 

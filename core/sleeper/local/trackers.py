@@ -27,11 +27,12 @@ ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms, task_id = excluded.task_id,
     rows_written = excluded.rows_written, reasons = excluded.reasons
 WHERE excluded.at_ms < at_ms
 """
-# The members of adapters' events, whose columns the first such event adds: an older version reads a
+# The members of some events, whose columns the first such event adds: an older version reads a
 # database without them.
-_DETAILS = {"bytes": "INTEGER", "number": "INTEGER", "source": "TEXT"}
+_DETAILS = {"bytes": "INTEGER", "number": "INTEGER", "source": "TEXT", "rows_rejected": "INTEGER"}
 _ADD_DETAILS = """
-UPDATE job_events SET bytes = :bytes, number = :number, source = :source
+UPDATE job_events SET bytes = :bytes, number = :number, source = :source,
+    rows_rejected = :rows_rejected
 WHERE (table_id, job_id, run_id, step, at_ms) = (:table_id, :job_id, :run_id, :step, :at_ms)
 """
 _TOUCH_JOB = """

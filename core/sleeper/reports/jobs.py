@@ -43,6 +43,7 @@ class _Job:
         return "; ".join([*self.status.reasons, *losses]) or None
 
 
+_REJECTED = Column("rows_rejected", "Rejected", ColumnKind.COUNT, lambda job: job.run.rows_rejected)
 _JOB_COLUMNS = (
     Column("job", "Job", value=lambda job: job.status.job_id),
     Column("table", "Table"),
@@ -58,6 +59,11 @@ _JOB_COLUMNS = (
     Column("task", "Task", value=lambda job: job.run.task_id),
     Column("reason", "Reason"),
 )
+_INGEST_COLUMNS = tuple(
+    column
+    for each in _JOB_COLUMNS
+    for column in ([each, _REJECTED] if each.name == "rows_written" else [each])
+)
 _ADAPTER_COLUMNS = (
     *(each for each in _JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
     Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
@@ -66,6 +72,8 @@ _ADAPTER_COLUMNS = (
     Column("task", "Task", value=lambda job: job.run.task_id),
     Column("reason", "Reason"),
 )
+
+_COLUMNS_BY_KIND = {JobKind.ADAPTER: _ADAPTER_COLUMNS, JobKind.INGEST: _INGEST_COLUMNS}
 
 
 def describe_jobs(
@@ -92,7 +100,7 @@ def describe_jobs(
             pluralize(len(described), noun),
             {state: counts[state] for state in (*(each.value for each in JobState), LOST)},
         ),
-        _ADAPTER_COLUMNS if kind is JobKind.ADAPTER else _JOB_COLUMNS,
+        _COLUMNS_BY_KIND.get(kind, _JOB_COLUMNS),
         described,
         note=f"older {noun}s exist: see --limit" if len(jobs) > limit else None,
     )

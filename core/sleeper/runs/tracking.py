@@ -26,7 +26,8 @@ R = TypeVar("R")
 class RunResult:
     """The rows of a run without an error; None if the job was already done.
 
-    `is_queued` if another process commits it. `bytes`, `number` and `source` are those of an event.
+    `is_queued` if another process commits it. `bytes`, `number` and `source` are those of an event,
+    and `rejected` is the number of rows that were set aside.
     """
 
     rows: int | None
@@ -34,6 +35,7 @@ class RunResult:
     bytes: int | None = None
     number: int | None = None
     source: str | None = None
+    rejected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,12 @@ class RunTracker:
             self.record_failure(error)
             raise
         done = describe(result)
-        details = {"bytes": done.bytes, "number": done.number, "source": done.source}
+        details = {
+            "bytes": done.bytes,
+            "number": done.number,
+            "source": done.source,
+            "rows_rejected": done.rejected,
+        }
         events = self._result(done.rows, done.rows, not done.is_queued, **details)
         if done.is_queued:
             # The committer may have committed already, so the message must not return.

@@ -66,6 +66,40 @@ def test_rejects_option_ingests_the_valid_rows(
     assert table["rows"] == 3
 
 
+def test_report_counts_rejected_rows(cities: Sleeper, rows_file: Path, tmp_path: Path) -> None:
+    with rows_file.open("a") as file:
+        file.write("Rome,MMXX,9\nBari,MMXX,9\n")
+    cities("ingest", "cities", rows_file, "--rejects", tmp_path / "rejects.jsonl")
+    (job,) = cities("report", "ingest-jobs", "--output", "json").rows
+    assert (job["rows_written"], job["rows_rejected"]) == (3, 2)
+
+
+def test_job_without_a_valid_row_is_rejected(cities: Sleeper, tmp_path: Path) -> None:
+    path, rejects = tmp_path / "bad.csv", tmp_path / "rejects.jsonl"
+    path.write_text("city,year,people\nRome,MMXX,9\nBari,MMXX,9\n")
+    result = cities("ingest", "cities", path, "--rejects", rejects)
+    assert result.status == 1
+    assert "error: no row fits the table: 2 rejected; the first: file" in result.stderr
+    assert len(rejects.read_text().splitlines()) == 2
+    (job,) = cities("report", "ingest-jobs", "--output", "json").rows
+    assert job["state"] == "rejected"
+    assert f"{path}, row 1: field 'year'" in job["reason"]
+
+
+def test_rejects_max_limits_the_rejected_rows(
+    cities: Sleeper, rows_file: Path, tmp_path: Path
+) -> None:
+    with rows_file.open("a") as file:
+        file.write("Rome,MMXX,9\nBari,MMXX,9\n")
+    command = ("ingest", "cities", rows_file, "--rejects", tmp_path / "rejects.jsonl")
+    result = cities(*command, "--rejects-max", 1)
+    assert result.status == 1
+    assert "error: too many rejected rows (expected at most 1); the first: file" in result.stderr
+    assert cities("table", "list", "--output", "json").rows[0]["rows"] == 0
+    assert cities(*command, "--rejects-max", 2).status == 0
+    assert cities("ingest", "cities", rows_file, "--rejects-max", 2).status == 2
+
+
 def test_unwritable_rejects_file_is_an_error(
     cities: Sleeper, rows_file: Path, tmp_path: Path
 ) -> None:

@@ -3,13 +3,15 @@
 import gzip
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sleeper.datafiles.sources import text
-from sleeper.datafiles.sources.files import Rejects, RowChecker
+from sleeper.datafiles.sources import invalid_lines, text
+from sleeper.datafiles.sources.files import Columns, Rejects, RowChecker
+from sleeper.datafiles.sources.json_rows import parse_lines
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema
@@ -166,3 +168,37 @@ def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell
     path.write_text(f'id,v\n1,"{quoted_text}"\n')
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*duplicate key"):
         read_rows(path, make_schema(kind))
+
+
+def test_invalid_lines_cost_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [json.dumps({"id": i, "v": str(i)}) for i in range(2000)]
+    lines[::10] = [f"not JSON {i}" for i in range(200)]
+    lines[5] = '{"id": 99999999999999999999, "v": "out of range"}'
+    lines[7] = '{"id": 7}'
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(lines))
+    parsed = 0
+
+    def count_lines(lines: Sequence[bytes], *arguments: Any, **options: Any) -> Columns:
+        nonlocal parsed
+        parsed += len(lines)
+        return parse_lines(lines, *arguments, **options)
+
+    monkeypatch.setattr(invalid_lines, "parse_lines", count_lines)
+    sink = io.StringIO()
+    rows = read_rows(path, TEXT, Rejects(sink))
+    assert [row[0] for row in rows] == [i for i in range(2000) if i % 10 and i != 5]
+    assert rows[5] == (7, None)
+    rejected = [json.loads(line)["row"] for line in sink.getvalue().splitlines()]
+    assert rejected == sorted([6, *range(1, 2000, 10)])
+    # All lines twice, and for the one line that Python accepts and Arrow does not, halves of them.
+    assert parsed < 5 * len(lines)
+
+
+def test_faults_of_values_after_invalid_lines_have_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1}\n\nno\n{"id": null}\n{"v": "x"}\n{"id": 6}\n')
+    sink = io.StringIO()
+    assert read_rows(path, TEXT, Rejects(sink)) == [(1, None), (6, None)]
+    lines = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert sorted(line["row"] for line in lines) == [3, 4, 5]

@@ -10,7 +10,7 @@ import errno
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -68,15 +68,18 @@ class SourceFormat(Enum):
 class Rejects:
     """Writes rows that do not fit as JSON lines: file, row, reason, and the row if known.
 
-    A run truncates the output when it begins. A job that was done before does not.
+    A run truncates the output when it begins. A job that was done before does not. More than
+    `rows_max` rows refuse the job. `first_fault` is the place and reason of the first row.
     """
 
     sink: IO[str]
+    rows_max: int | None = None
     count: int = 0
+    first_fault: str = ""
 
     def begin(self) -> None:
         """Discards the rows of an earlier try."""
-        self.count = 0
+        self.count, self.first_fault = 0, ""
         if self.sink.seekable():
             self.sink.seek(0)
             self.sink.truncate()
@@ -93,7 +96,22 @@ class Rejects:
             if error.errno not in _NO_DISK:
                 raise UnavailableError(f"cannot write rejected rows: {error}") from error
 
+    def check_some_fit(self, rows: int) -> None:
+        """Raises InvalidRequestError if all rows of a job were rejected: it would add nothing."""
+        if self.count and not rows:
+            raise InvalidRequestError(
+                f"no row fits the table: {self.count:,} rejected; the first: {self.first_fault}"
+            )
+
     def add(self, file: str, row: int, reason: str, content: Any) -> None:
+        """Writes a row. InvalidRequestError if it is one too many."""
+        if not self.count:
+            self.first_fault = f"file {file}, row {row}: {reason}"
+        if self.rows_max is not None and self.count >= self.rows_max:
+            raise InvalidRequestError(
+                f"too many rejected rows (expected at most {self.rows_max:,}); "
+                f"the first: {self.first_fault}"
+            )
         line = {"file": file, "row": row, "reason": reason, "content": content}
         self.sink.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
         self.count += 1
@@ -246,10 +264,14 @@ class RowChecker:
         columns: Columns,
         text_fields: frozenset[str],
         parsers: Mapping[str, ParseColumn] | None = None,
+        places: Sequence[int] | None = None,
     ) -> pa.RecordBatch:
-        """Parses text fields, applies `parsers` to their fields, and casts the others."""
+        """Parses text fields, applies `parsers` to their fields, and casts the others.
+
+        `places` has the number of each row after the next row, if some rows are left out.
+        """
         how = self._casts() | dict.fromkeys(text_fields, parse_column)
-        return self._batch(columns, how | dict(parsers or {}))
+        return self._batch(columns, how | dict(parsers or {}), places)
 
     def _casts(self) -> dict[str, ParseColumn]:
         casts: dict[str, ParseColumn] = {f.name: cast_column for f in self.schema.values}
@@ -262,7 +284,12 @@ class RowChecker:
             raise InvalidRequestError(f"{place}: {reason}")
         self.rejects.add(self.file, row, reason, content)
 
-    def _batch(self, columns: Columns, how: Mapping[str, ParseColumn]) -> pa.RecordBatch:
+    def _batch(
+        self,
+        columns: Columns,
+        how: Mapping[str, ParseColumn],
+        places: Sequence[int] | None = None,
+    ) -> pa.RecordBatch:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
@@ -282,7 +309,7 @@ class RowChecker:
             for row, (name, reason) in self.operations.find_faults(checked).items():
                 bad.setdefault(row, f"field {name!r}: {reason}")
         if bad:
-            self._set_aside(columns, bad)
+            self._set_aside(columns, bad, places)
             keep = pa.array([i for i in range(count) if i not in bad], pa.int64())
             arrays = [a.take(keep) for a in arrays]
         self.row += count
@@ -301,10 +328,13 @@ class RowChecker:
                 for row, reason in faults.items():
                     bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
 
-    def _set_aside(self, columns: Columns, bad: dict[int, str]) -> None:
+    def _set_aside(
+        self, columns: Columns, bad: dict[int, str], places: Sequence[int] | None
+    ) -> None:
         for row in sorted(bad):
             content = {name: python_value(column[row]) for name, column in columns.items()}
-            self.reject_row(self.row + row, bad[row], content)
+            place = row if places is None else places[row]
+            self.reject_row(self.row + place, bad[row], content)
 
 
 def _without_null_flags(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,8 +21,9 @@ from isal import igzip, isal_zlib
 
 from sleeper.datafiles.casts import UnfitError, cast_or_find, cast_values
 from sleeper.datafiles.sources.files import GZIP_SUFFIX, ZSTD_SUFFIX, Columns, RowChecker, combined
+from sleeper.datafiles.sources.invalid_lines import SeparatedLines, separate_lines
 from sleeper.datafiles.sources.json_form import count_lines
-from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines, reason_against
+from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines
 from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
 from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
@@ -82,26 +82,28 @@ def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.Record
     schema, ignores_extra = checker.schema, checker.ignores_extra_columns
     parser = BlockParser(schema, ignores_extra)
 
-    def parse(block: bytes) -> tuple[int, list[tuple[int, Columns | _InvalidLine]]]:
+    def parse(block: bytes) -> tuple[int, Columns | SeparatedLines]:
         columns = parser.parse(block)
         if columns is not None:
-            return count_lines(block), [(0, columns)]
+            return count_lines(block), columns
         lines = block.removesuffix(b"\n").split(b"\n")
-        return len(lines), list(_parse_by_halves(lines, schema, ignores_extra, 0))
+        return len(lines), separate_lines(lines, schema, ignores_extra)
 
     with open_text(path) as stream, contextlib.ExitStack() as stack:
         blocks = read_ahead(_line_blocks(stream, path, checker.line_bytes_max), checker.threads)
         stack.enter_context(contextlib.closing(blocks))
         parsed = map_ahead(parse, blocks, checker.threads)
         stack.enter_context(contextlib.closing(parsed))
-        for count, parts in parsed:
+        for count, part in parsed:
             start = checker.row
-            for first, part in parts:
-                checker.row = start + first
-                if isinstance(part, _InvalidLine):
-                    checker.reject_row(checker.row, part.reason, part.text)
-                else:
-                    yield checker.parse(part, text_fields)
+            if isinstance(part, SeparatedLines):
+                columns, places = part.columns, part.places
+                for line in part.invalid:
+                    checker.reject_row(start + line.place, line.reason, line.text)
+            else:
+                columns, places = part, None
+            if columns:
+                yield checker.parse(columns, text_fields, places=places)
             checker.row = start + count
 
 
@@ -319,28 +321,3 @@ def _check_lengths(
                 f"file {path}, line {number}: longer than {line_bytes_max} bytes "
                 "(see sleeper.ingest.line.bytes.max)"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _InvalidLine:
-    reason: str
-    text: str
-
-
-def _parse_by_halves(
-    lines: list[bytes], schema: Schema, ignores_extra: bool, first: int
-) -> Iterator[tuple[int, Columns | _InvalidLine]]:
-    """Yields columns of runs of valid lines, and invalid lines, each after its (first) place."""
-    try:
-        columns = parse_lines(lines, schema, ignores_extra=ignores_extra)
-    except NOT_ROWS as error:
-        if len(lines) == 1:
-            reason = reason_against(lines[0], schema, error)
-            yield first, _InvalidLine(reason, lines[0].decode(errors="replace").rstrip("\n"))
-            return
-        half = len(lines) // 2
-        yield from _parse_by_halves(lines[:half], schema, ignores_extra, first)
-        yield from _parse_by_halves(lines[half:], schema, ignores_extra, first + half)
-        return
-    if columns:
-        yield first, columns
