@@ -176,4 +176,4 @@ def test_a_failed_message_is_visible_before_its_timeout_expires(
     messages = messages_of(submission(*files), "no JSON")
     for receives in (1, 2, 3, 9):
         assert receive(aws, [replace(message, receives=receives) for message in messages]) == ["m0"]
-    assert values == [10, 120, 600, 600]
+    assert values == [60, 600, 600, 600]

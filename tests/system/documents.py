@@ -40,6 +40,8 @@ _PORT = re.compile(r"--port (\d+)")
 _VARYING = (
     # What a run says meanwhile, every ten seconds.
     (re.compile(r"^(idle|.* running, .* waiting)\n", re.MULTILINE), ""),
+    # The jobs of a run end in any order.
+    (re.compile(r"^\S[^:\n]*: ([\d,]+ rows?|done) in [\d.]+ s\n", re.MULTILINE), ""),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b([0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),

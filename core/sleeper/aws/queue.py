@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from sleeper.aws.clients import partial_request_backoff
 from sleeper.aws.errors import MissingResourceError, ThrottledError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueCounts
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Failure, Message, QueueCounts
 from sleeper.retries import retry
 
 if TYPE_CHECKING:
@@ -203,7 +203,12 @@ class SqsQueue:
             if not _is_stale_receipt(error):
                 raise
 
-    def release(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(
+        self,
+        receipt: str,
+        delay_seconds: float = 0,
+        failure: Failure | None = None,  # noqa: ARG002 # SQS counts receives and keeps no reasons
+    ) -> None:
         """See the port."""
         self._set_visibility(receipt, delay_seconds)
 

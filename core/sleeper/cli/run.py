@@ -2,21 +2,23 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.output import instance_command, note
+from sleeper.cli.arguments import OutputKind, OutputOption
+from sleeper.cli.output import instance_command, note, print_listings
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
+from sleeper.query.printable import printable
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
-    from sleeper.workers.run_status import RunStatus
+    from sleeper.workers.run_status import JobReport, Listener, OnJob, RunStatus
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -36,31 +38,40 @@ def run(
             help="Number of worker processes. Default: property sleeper.local.workers.",
         ),
     ] = None,
+    output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Run the background work of a local instance.
 
     Runs queued jobs, compaction, splitting and garbage collection until it is interrupted. It
     can be stopped or killed at any time; the next run continues. An AWS instance needs no
-    `sleeper run`.
+    `sleeper run`. Prints a line per job, and a summary at the end, all to standard error; with
+    --output json, the summary is a line of JSON on standard output. With --until-idle, the exit
+    status is 1 if a job failed or was rejected.
 
     \b
     Examples:
       sleeper run
       sleeper run --until-idle --workers 2
+      sleeper run --until-idle --output json | jq .dead_letters
     """
+    from sleeper.workers.run_report import describe_run, summarize_run
     from sleeper.workers.runner import run_instance
 
     latest: list[RunStatus] = []
     try:
-        with interrupted_by_sigterm(), _show_status(latest) as listener:
-            run_instance(instance, until_idle, workers, listener)
+        with interrupted_by_sigterm(), _show_status(latest) as (listener, on_job):
+            run_instance(instance, until_idle, workers, listener, on_job)
     except KeyboardInterrupt:
         if until_idle:
             raise
         note("stopped")
     finally:
-        if latest:
-            note(_summarize_run(latest[-1]))
+        if latest and output is OutputKind.JSON:
+            print_listings([describe_run(latest[-1])], output)
+        elif latest:
+            note(summarize_run(latest[-1]))
+    if until_idle and latest and latest[-1].has_failed:
+        raise typer.Exit(1)
 
 
 @instance_command
@@ -106,21 +117,28 @@ def serve(
 
 
 @contextmanager
-def _show_status(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], None]]:
-    """Returns a listener that stores the latest status in the list and shows it.
+def _show_status(latest: "list[RunStatus]") -> "Iterator[tuple[Listener, OnJob]]":
+    """Returns a listener that stores the latest status in the list and shows it, and one of jobs.
 
-    Output is a status line on a terminal, else a line at most every ten seconds.
+    Output is a line per job, and a status line on a terminal, else one at most every ten seconds.
     """
+    from sleeper.workers.run_report import describe_job
+
     if sys.stderr.isatty():
         from rich.console import Console
 
-        with Console(stderr=True).status("starting") as line:
+        console = Console(stderr=True)
+        with console.status("starting") as line:
 
             def update(status: "RunStatus") -> None:
                 latest[:] = [status]
                 line.update(_describe_status(status))
 
-            yield update
+            def show(report: "JobReport") -> None:
+                text = printable(describe_job(report))
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+            yield update, show
     else:
         last_seconds, last_text = 0.0, ""
 
@@ -132,7 +150,7 @@ def _show_status(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], 
                 last_seconds, last_text = status.seconds, text
                 note(text)
 
-        yield write
+        yield write, lambda report: note(describe_job(report))
 
 
 def _describe_status(status: "RunStatus") -> str:
@@ -144,17 +162,3 @@ def _describe_status(status: "RunStatus") -> str:
     if status.exports:
         queues.append(f"{pluralize(status.exports, 'export')} pending")
     return "; ".join(queues) or "idle"
-
-
-def _summarize_run(status: "RunStatus") -> str:
-    parts = [
-        f"{pluralize(status.compactions_created, 'compaction job')} created",
-        f"{pluralize(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
-        f"{pluralize(status.files_collected, 'file')} collected",
-    ]
-    if status.workers_died:
-        parts.append(f"{pluralize(status.workers_died, 'worker')} died")
-    if status.exports and status.idle:
-        parts.append(f"{pluralize(status.exports, 'export')} pending")
-    end = "no work left" if status.idle else "work may remain"
-    return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"

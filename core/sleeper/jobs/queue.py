@@ -103,7 +103,8 @@ class QueueSettings:
 class Message:
     """A message in flight. `receipt` identifies this receive, `receives` includes it.
 
-    `sender` is the sender's identity by the queue.
+    `sender` is the sender's identity by the queue. `failures` counts earlier receives that failed,
+    the first at `first_failed_ms`; 0 if the queue does not record them.
     """
 
     message_id: str
@@ -113,11 +114,27 @@ class Message:
     sent_ms: int
     group: str | None = None
     sender: str = LOCAL_SENDER
+    failures: int = 0
+    first_failed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The failure of a receive. Unless `is_counted`, it does not bring the message nearer its end.
+
+    SQS records no reasons and counts every receive.
+    """
+
+    reason: str
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was received too often. `died_ms` is None if the queue does not record it."""
+    """A message that was received too often.
+
+    `died_ms` and `reason`, that of its last failure, are None if the queue does not record them.
+    """
 
     message_id: str
     body: str
@@ -125,6 +142,7 @@ class DeadLetter:
     sent_ms: int
     died_ms: int | None
     group: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +200,9 @@ class MessageQueue(Protocol):
     def delete(self, receipt: str) -> None:
         """Deletes the message. Does nothing if the receipt has expired."""
 
-    def release(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(
+        self, receipt: str, delay_seconds: float = 0, failure: Failure | None = None
+    ) -> None:
         """Makes the message visible after the delay. Does nothing if the receipt has expired."""
 
     def counts(self) -> QueueCounts:

@@ -1,18 +1,35 @@
 """Message queues in SQLite: visibility timeouts, FIFO groups, dead letters."""
 
 import contextlib
+import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.jobs.process import is_alive, this_process
-from sleeper.jobs.queue import MESSAGE_BYTES_MAX, DeadLetter, Message, QueueCounts, QueueSettings
+from sleeper.jobs.queue import (
+    MESSAGE_BYTES_MAX,
+    DeadLetter,
+    Failure,
+    Message,
+    QueueCounts,
+    QueueSettings,
+)
 from sleeper.local.database import InstanceDatabase
+from sleeper.local.failed_receives import (
+    FIND_TABLE,
+    SELECT,
+    add_failure,
+    find_failures,
+    forget_failures,
+    reasons_by_message,
+)
 
+_NO_FAILURE = "no failure is recorded: each of its workers died or was interrupted"
 _DEDUPLICATION_MS = 5 * 60 * 1000
 # A message is receivable if it is due and no other message of its FIFO group is in flight, or is
 # before it and not due.
@@ -89,22 +106,33 @@ class LocalQueue:
     def delete(self, receipt: str) -> None:
         """See the port."""
         with self.database.write() as transaction:
+            forget_failures(transaction, "queue = ? AND receipt = ?", (self.name, receipt))
             transaction.execute(
                 "DELETE FROM messages WHERE queue = ? AND receipt = ?", (self.name, receipt)
             )
 
-    def release(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(
+        self, receipt: str, delay_seconds: float = 0, failure: Failure | None = None
+    ) -> None:
         """See the port. After its last receive the message is a dead letter at once."""
         parameters = {
             **self._parameters(),
             "receipt": receipt,
             "due": self.clock() + int(delay_seconds * 1000),
+            "uncounted": int(failure is not None and not failure.is_counted),
         }
         with self.database.write() as transaction:
+            held = "WHERE queue = :queue AND receipt = :receipt"
+            row = transaction.execute(f"SELECT id FROM messages {held}", parameters).fetchone()
+            if row is None:
+                return
+            if failure is not None:
+                add_failure(transaction, row["id"], failure.reason, self.clock())
             transaction.execute(
                 "UPDATE messages SET receipt = NULL, receiver = NULL,"
-                " due_ms = CASE WHEN receives >= :max THEN :now ELSE :due END"
-                " WHERE queue = :queue AND receipt = :receipt",
+                " receives = receives - :uncounted,"
+                " due_ms = CASE WHEN receives - :uncounted >= :max THEN :now ELSE :due END"
+                f" {held}",
                 parameters,
             )
 
@@ -181,6 +209,7 @@ class LocalQueue:
                 row["position"],
             ),
         )
+        failed = find_failures(transaction, row["id"])
         return Message(
             message_id=row["id"],
             body=row["body"],
@@ -188,6 +217,8 @@ class LocalQueue:
             receives=row["receives"] + 1,
             sent_ms=row["sent_ms"],
             group=row["group_id"],
+            failures=failed.count if failed else 0,
+            first_failed_ms=failed.first_ms if failed else None,
         )
 
     def _first_message_id(
@@ -232,6 +263,7 @@ class LocalDeadLetters:
             " ORDER BY position LIMIT ?",
             (self.name, limit),
         )
+        reasons = self._find_reasons([row["id"] for row in rows])
         return tuple(
             DeadLetter(
                 message_id=row["id"],
@@ -240,6 +272,7 @@ class LocalDeadLetters:
                 sent_ms=row["sent_ms"],
                 died_ms=row["died_ms"],
                 group=row["group_id"],
+                reason=reasons.get(row["id"], _NO_FAILURE),
             )
             for row in rows
         )
@@ -248,6 +281,7 @@ class LocalDeadLetters:
         """See the port."""
         self._bury()
         with self.database.write() as transaction:
+            forget_failures(transaction, "queue = ? AND died_ms IS NOT NULL", (self.name,))
             return transaction.execute(
                 "UPDATE messages SET died_ms = NULL, receives = 0, due_ms = ?"
                 " WHERE queue = ? AND died_ms IS NOT NULL",
@@ -256,13 +290,19 @@ class LocalDeadLetters:
 
     def delete(self, message_id: str) -> None:
         """See the port."""
+        dead = "queue = ? AND id = ? AND died_ms IS NOT NULL"
         with self.database.write() as transaction:
+            forget_failures(transaction, dead, (self.name, message_id))
             deleted = transaction.execute(
-                "DELETE FROM messages WHERE queue = ? AND id = ? AND died_ms IS NOT NULL",
-                (self.name, message_id),
+                f"DELETE FROM messages WHERE {dead}", (self.name, message_id)
             )
             if deleted.rowcount == 0:
                 raise NotFoundError(f"queue {self.name!r} has no dead letter {message_id!r}")
+
+    def _find_reasons(self, message_ids: Sequence[str]) -> Mapping[str, str]:
+        if not self.database.read(FIND_TABLE):
+            return {}
+        return reasons_by_message(self.database.read(SELECT, (json.dumps(message_ids),)))
 
     def _bury(self) -> None:
         with self.database.write() as transaction:

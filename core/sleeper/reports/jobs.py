@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.message_members import read_named_job
 from sleeper.jobs.queue import DeadLetter, QueueCounts, QueueName
 from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker, TaskTracker
@@ -212,6 +213,7 @@ _DEAD_LETTER_COLUMNS = (
     Column("receives", "Receives", ColumnKind.COUNT, lambda each: each[1].receives),
     Column("sent", "Sent", ColumnKind.TIME, lambda each: each[1].sent_ms),
     Column("died", "Died", ColumnKind.TIME, lambda each: each[1].died_ms),
+    Column("reason", "Reason", value=lambda each: each[1].reason),
     Column("body", "Body", value=lambda each: each[1].body),
 )
 
@@ -231,8 +233,27 @@ def list_dead_letters(instance: Instance, queue: str | None = None, limit: int =
     """Lists the oldest dead letters of one queue or of all, up to `limit` per queue."""
     names = instance.jobs.queues if queue is None else (_find_queue(instance, queue),)
     return describe_dead_letters(
-        {name.value: instance.jobs.dead_letters(name).list(limit) for name in names}
+        {
+            name.value: tuple(
+                _with_reason(instance, each)
+                for each in instance.jobs.dead_letters(name).list(limit)
+            )
+            for name in names
+        }
     )
+
+
+def _with_reason(instance: Instance, letter: DeadLetter) -> DeadLetter:
+    """Adds the reason that the job tracker has, if the queue records none."""
+    named = read_named_job(letter.body)
+    table_id = named.find_table_id(instance.tables.index)
+    if letter.reason is not None or named.job is None or table_id is None:
+        return letter
+    try:
+        reasons = instance.jobs.tracker.job(table_id, named.job).reasons
+    except NotFoundError:
+        return letter
+    return replace(letter, reason="; ".join(reasons) or None)
 
 
 def describe_dead_letters(letters: Mapping[str, tuple[DeadLetter, ...]]) -> Listing:

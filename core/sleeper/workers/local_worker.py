@@ -1,8 +1,13 @@
 """A worker process of a local instance: `python -m sleeper.workers.local_worker FOLDER`."""
 
+import contextlib
+import os
+import sys
+
 from sleeper.jobs.event import new_task_id
 from sleeper.opening import open_instance
 from sleeper.workers.child import start_child
+from sleeper.workers.run_status import JOB_REPORTS, JobReport
 from sleeper.workers.worker import Worker, run_worker_process
 
 
@@ -11,9 +16,16 @@ def main() -> None:
     folder, stop = start_child("a worker process of a local instance")
     instance = open_instance(folder)
     try:
-        run_worker_process(Worker(instance, new_task_id(), stop))
+        run_worker_process(Worker(instance, new_task_id(), stop, on_job=_write_report))
     finally:
         instance.close()
+
+
+def _write_report(report: JobReport) -> None:
+    """Writes one line to standard output, which the parent reads."""
+    # If the parent died, the closed standard input ends this process.
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), f"{JOB_REPORTS.format(report)}\n".encode())
 
 
 if __name__ == "__main__":

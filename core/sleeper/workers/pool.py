@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sleeper.errors import UnavailableError
 
@@ -17,21 +19,29 @@ _EARLY_SECONDS = 5.0
 _EARLY_DEATHS_MAX = 50
 _STOP_SECONDS = 30.0
 _TERMINATE_SECONDS = 10.0
+_READ_SECONDS = 5.0
 
 
 class WorkerPool:
     """A number of worker processes of a local instance, which `keep_up` starts.
 
-    They run the module. Their early deaths are an error unless `gives_up` is false.
+    They run the module. Their early deaths are an error unless `gives_up` is false. `on_line`
+    receives each line that they write to standard output, from other threads.
     """
 
     def __init__(
-        self, folder: Path, count: int, module: str = WORKER_MODULE, gives_up: bool = True
+        self,
+        folder: Path,
+        count: int,
+        module: str = WORKER_MODULE,
+        gives_up: bool = True,
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
         self._folder = folder
         self._count = count
         self._module = module
         self._gives_up = gives_up
+        self._on_line = on_line
         self._workers: list[_Worker] = []
         self._early_deaths = 0
         self._no_start_before = 0.0
@@ -52,12 +62,13 @@ class WorkerPool:
         self._workers = [w for w in self._workers if w not in dead]
         for worker in dead:
             worker.close_input()
+            worker.finish_reading()
             if not released:
                 self._pause_after(worker)
         if released:
             self._early_deaths = 0
         while len(self._workers) < self._count and time.monotonic() >= self._no_start_before:
-            self._workers.append(_start_worker(self._folder, self._module))
+            self._workers.append(_start_worker(self._folder, self._module, self._on_line))
         return len(dead)
 
     def stop(self) -> None:
@@ -88,6 +99,7 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     started: float
+    reader: threading.Thread | None = None
 
     def close_input(self) -> None:
         """Closes its standard input, which ends it after its current job."""
@@ -96,12 +108,17 @@ class _Worker:
 
     def end(self, seconds: float) -> None:
         """Waits, then terminates the process, which returns its job, and finally kills it."""
-        if self._has_ended(seconds):
-            return
-        self.process.terminate()
-        if not self._has_ended(_TERMINATE_SECONDS):
-            self.process.kill()
-            self.process.wait()
+        if not self._has_ended(seconds):
+            self.process.terminate()
+            if not self._has_ended(_TERMINATE_SECONDS):
+                self.process.kill()
+                self.process.wait()
+        self.finish_reading()
+
+    def finish_reading(self) -> None:
+        """Waits until the last lines of an ended process are read."""
+        if self.reader is not None:
+            self.reader.join(_READ_SECONDS)
 
     def _has_ended(self, seconds: float) -> bool:
         try:
@@ -111,7 +128,19 @@ class _Worker:
         return True
 
 
-def _start_worker(folder: Path, module: str) -> _Worker:
+def _start_worker(folder: Path, module: str, on_line: Callable[[str], None] | None) -> _Worker:
     command = [sys.executable, "-P", "-m", module, str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    return _Worker(process, time.monotonic())
+    stdout = subprocess.DEVNULL if on_line is None else subprocess.PIPE
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout)
+    reader = None
+    if on_line is not None and process.stdout is not None:
+        arguments = (process.stdout, on_line)
+        reader = threading.Thread(target=_read_lines, args=arguments, daemon=True)
+        reader.start()
+    return _Worker(process, time.monotonic(), reader)
+
+
+def _read_lines(stream: IO[bytes], on_line: Callable[[str], None]) -> None:
+    with stream:
+        for line in stream:
+            on_line(line.decode(errors="replace"))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any
 
 from sleeper.adapters.due import send_due_runs
@@ -46,7 +47,7 @@ from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
 from sleeper.workers.pool import WorkerPool
-from sleeper.workers.run_status import Listener, RunStatus
+from sleeper.workers.run_status import JOB_REPORTS, JobTotals, Listener, OnJob, RunStatus
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
@@ -82,9 +83,11 @@ def run_instance(
     until_idle: bool = False,
     workers: int | None = None,
     listener: Listener = lambda _: None,
+    on_job: OnJob = lambda _: None,
 ) -> RunStatus:
     """Runs until interrupted, or with `until_idle` until no work is left.
 
+    `listener` receives the progress, and `on_job` each job that a worker ran.
     InvalidRequestError if the instance is not a local one.
     """
     if instance.background is None:
@@ -93,7 +96,7 @@ def run_instance(
             "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
         )
     count = workers or instance.properties().get(LOCAL_WORKERS) or os.cpu_count() or 1
-    runner = _Runner(instance, instance.background, listener, count)
+    runner = _Runner(instance, instance.background, listener, count, on_job)
     try:
         return runner.run(until_idle)
     finally:
@@ -102,24 +105,34 @@ def run_instance(
 
 class _Runner:
     def __init__(
-        self, instance: Instance, background: BackgroundWork, listener: Listener, workers: int
+        self,
+        instance: Instance,
+        background: BackgroundWork,
+        listener: Listener,
+        workers: int,
+        on_job: OnJob,
     ) -> None:
         self._instance = instance
         self._background = background
         self._listener = listener
-        self._workers = WorkerPool(background.folder, workers)
+        self._on_job = on_job
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._totals = JobTotals()
+        self._workers = WorkerPool(background.folder, workers, on_line=self._lines.put)
         self._exporter = WorkerPool(background.folder, 1, _EXPORT_MODULE, gives_up=False)
         self._exports = ExportWatch(instance)
         self._export_work = ExportWork()
         self._tables: dict[TableId, _TableProgress] = {}
         self._done_at: dict[str, float] = {}
         self._is_first_round = True
+        self._dead_before = 0
         self._due_ms: int | None = None
         self._status = RunStatus()
         self._start = time.monotonic()
 
     def run(self, until_idle: bool) -> RunStatus:
         self._due_ms = self._instance.clock() if until_idle else None
+        self._dead_before = self._count_dead()
         while True:
             try:
                 is_idle = self._run_round(until_idle)
@@ -130,17 +143,39 @@ class _Runner:
                 self._add_problem(str(error))
                 is_idle = False
                 time.sleep(_UNAVAILABLE_WAIT_SECONDS)
-            seconds = time.monotonic() - self._start
-            self._update(workers=len(self._workers), seconds=seconds, idle=is_idle)
-            self._listener(self._status)
+            self._update(workers=len(self._workers), idle=is_idle)
             if is_idle and until_idle:
+                self.stop()
                 return self._status
+            self._tell()
             time.sleep(_TICK_SECONDS)
 
     def stop(self) -> None:
         """Stops the workers, whose jobs have a limited time to finish."""
         self._exporter.stop()
         self._workers.stop()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Reports the jobs that ended, and the status."""
+        while not self._lines.empty():
+            try:
+                report = JOB_REPORTS.parse(self._lines.get(), "job report")
+            except InvalidRequestError:
+                continue  # user code printed it
+            self._totals.add(report)
+            self._on_job(report)
+        totals = self._totals
+        self._update(
+            seconds=time.monotonic() - self._start,
+            done=dict(totals.done),
+            failures=totals.failures,
+        )
+        self._listener(self._status)
+
+    def _count_dead(self) -> int:
+        jobs = self._instance.jobs
+        return sum(jobs.queue(name).counts().dead for name in jobs.queues)
 
     def _run_round(self, until_idle: bool) -> bool:
         """Returns whether no work is left."""
@@ -177,6 +212,7 @@ class _Runner:
         self._update(
             waiting={name: c.visible + c.delayed for name, c in counts.items()},
             running={name: c.in_flight for name, c in counts.items()},
+            dead_letters=max(0, sum(c.dead for c in counts.values()) - self._dead_before),
         )
         return any(c.unfinished for c in counts.values())
 

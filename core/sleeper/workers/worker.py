@@ -41,6 +41,8 @@ from sleeper.runs.retry_policy import (
 from sleeper.runs.task import TaskRecord
 from sleeper.splitting.service import run_split_message
 from sleeper.stash.message import run_stash_message
+from sleeper.workers.job_report import report_failure, report_job
+from sleeper.workers.run_status import OnJob
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +97,13 @@ class Worker:
         task_id: str,
         stop: threading.Event,
         settings: WorkerSettings = LOCAL_WORKER,
+        on_job: OnJob | None = None,
     ) -> None:
         self._instance = instance
         self._task = TaskRecord(instance, settings.kind, task_id)
         self._stop = stop
         self._settings = settings
+        self._on_job = on_job
         self._current: tuple[MessageQueue, Message] | None = None
         self._runs_job = False
         self._is_interrupted = False
@@ -165,24 +169,52 @@ class Worker:
 
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
         policy = self._settings.retry_policies[name]
+        start = time.monotonic()
+        failure: Exception | None = None
         try:
             with visibility_renewal(queue, message, *self._visibility(name)):
                 rows_read, rows_written = self._run_message(name, message)
         except policy.dropped as error:
-            logger.warning("%s job dropped: %s", name.value, error)
-            rows_read, rows_written = 0, 0
+            logger.log(self._level, "%s job dropped: %s", name.value, error)
+            rows_read, rows_written, failure = 0, 0, error
         except InterruptedJobError:
             queue.release(message.receipt)
             raise
         except Exception as error:
             if isinstance(error, SleeperError):
-                logger.warning("%s job returned to its queue: %s", name.value, error)
+                logger.log(self._level, "%s job returned to its queue: %s", name.value, error)
             else:
                 logger.exception("%s job failed", name.value)
-            return_message(queue, message, policy.delay_seconds(message, error))
+            reason, delay_seconds = policy.judge(message, error, self._instance.clock())
+            return_message(queue, message, delay_seconds, reason)
+            self._report(name, message, start, 0, error, delay_seconds)
             return
         queue.delete(message.receipt)
         self._task.add_job(rows_read, rows_written)
+        self._report(name, message, start, rows_written or rows_read, failure)
+
+    @property
+    def _level(self) -> int:
+        """The level of warnings on jobs, whose reports name the reason if there are reports."""
+        return logging.WARNING if self._on_job is None else logging.INFO
+
+    def _report(
+        self,
+        name: QueueName,
+        message: Message,
+        start: float,
+        rows: int,
+        error: Exception | None,
+        retry_seconds: float | None = None,
+    ) -> None:
+        if self._on_job is None:
+            return
+        seconds = time.monotonic() - start
+        if error is None:
+            report = report_job(self._instance, name, message, rows, seconds)
+        else:
+            report = report_failure(self._instance, name, message, error, seconds, retry_seconds)
+        self._on_job(report)
 
     def _run_message(self, name: QueueName, message: Message) -> tuple[int, int]:
         self._runs_job = True

@@ -17,12 +17,14 @@ from sleeper.clock import system_clock
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError, UserCodeError
 from sleeper.ingest.service import submit_ingest
 from sleeper.instance import Instance
-from sleeper.jobs.queue import Message, QueueName
+from sleeper.jobs.queue import Failure, Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.runs.retry_policy import RetryPolicy
+from sleeper.reports.jobs import list_dead_letters
+from sleeper.runs.retry_policy import RETRY_POLICIES, RetryPolicy
 from sleeper.tables import TableRef
+from sleeper.workers.run_status import JobOutcome, JobReport
 from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
 from tests.clock import FakeClock
 from tests.ports import with_ports
@@ -70,7 +72,8 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
             body = json.dumps({"tableId": "0000000a", "partitionId": "root"})
             return (replace(MESSAGE, body=body, receives=len(release_delays) + 1),)
 
-        def release(self, _: str, delay_seconds: float) -> None:
+        def release(self, _: str, delay_seconds: float, failure: Failure) -> None:
+            assert failure.reason == "no answer"
             release_delays.append(delay_seconds)
 
     def unavailable(_: str) -> TableRef:
@@ -118,13 +121,12 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
         waits = []
         with monkeypatch.context() as patch:
             patch.setattr("sleeper.datafiles.sources.parquet.pq.ParquetFile", raise_too_many_files)
-            for _ in range(2):
+            for _ in range(8):
                 assert worker.run_one()
                 assert not worker.run_one()
                 assert instance.jobs.tracker.job(table_id, "j1").state is JobState.FAILED
                 waits.append(start_next_try(instance, clock))
-        assert waits == sorted(waits)
-        assert sum(waits) >= 120
+        assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
         assert worker.run_one()
         assert instance.jobs.tracker.job(table_id, "j1").state is JobState.COMMITTED
         assert not instance.jobs.dead_letters(QueueName.INGEST).list()
@@ -137,16 +139,73 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
     clock = FakeClock(system_clock())
 
     def fail(*_: object) -> None:
-        raise UnavailableError("the disk is full")
+        raise UserCodeError("the iterator failed")
 
     monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
         instance.jobs.queue(QueueName.SPLITTING).send("{}")
-        worker = Worker(instance, "task", threading.Event())
+        reports: list[JobReport] = []
+        worker = Worker(instance, "task", threading.Event(), on_job=reports.append)
         for _ in range(3):
             start_next_try(instance, clock)
             assert worker.run_one()
-        assert len(instance.jobs.dead_letters(QueueName.SPLITTING).list()) == 1
+        (letter,) = instance.jobs.dead_letters(QueueName.SPLITTING).list()
+        assert letter.reason == "the iterator failed"
+        assert [each.outcome for each in reports] == [JobOutcome.FAILED] * 3
+        assert reports[0].reason == "the iterator failed"
+        (row,) = list_dead_letters(instance).rows
+        assert "the iterator failed" in row
+
+
+def test_an_unavailable_resource_leaves_a_dead_letter_after_an_hour_at_the_earliest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_local_instance(tmp_path / "instance", "test")
+    clock = FakeClock(system_clock())
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("the disk is full")
+
+    monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
+    with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
+        queue, letters = (
+            instance.jobs.queue(QueueName.SPLITTING),
+            instance.jobs.dead_letters(QueueName.SPLITTING),
+        )
+        queue.send("{}")
+        worker = Worker(instance, "task", threading.Event())
+        start_ms, tries = clock.now_ms, 0
+        while queue.counts().unfinished:
+            start_next_try(instance, clock)
+            assert worker.run_one()
+            tries += 1
+        assert clock.now_ms - start_ms > 3_600_000
+        assert tries < 25
+        assert letters.list()[0].reason == "the disk is full"
+        assert letters.redrive() == 1
+        assert queue.receive()[0].failures == 0
+
+
+def test_a_dead_letter_of_dead_workers_says_so(tmp_path: Path) -> None:
+    create_local_instance(tmp_path / "instance", "test")
+    clock = FakeClock(system_clock())
+    with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
+        queue = instance.jobs.queue(QueueName.SPLITTING)
+        queue.send("{}")
+        for _ in range(3):
+            start_next_try(instance, clock)
+            assert queue.receive()
+        start_next_try(instance, clock)
+        (letter,) = instance.jobs.dead_letters(QueueName.SPLITTING).list()
+        assert letter.reason == (
+            "no failure is recorded: each of its workers died or was interrupted"
+        )
+
+
+def test_receives_of_a_job_on_aws_span_ten_minutes_if_a_resource_is_unavailable() -> None:
+    policy, error = RETRY_POLICIES[QueueName.INGEST], UnavailableError("no answer")
+    delays = [policy.delay_seconds(replace(MESSAGE, receives=n), error) for n in (1, 2)]
+    assert sum(delays) >= 600
 
 
 @pytest.mark.parametrize(

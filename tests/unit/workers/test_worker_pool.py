@@ -50,7 +50,7 @@ def test_workers_that_die_with_a_message_are_replaced_however_many_they_are(
     assert deaths == 3
 
 
-def dying_worker(_: Path, __: str) -> pools._Worker:
+def dying_worker(_: Path, __: str, _on_line: object) -> pools._Worker:
     command = [sys.executable, "-S", "-c", "import os; os.abort()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     return pools._Worker(process, time.monotonic())
