@@ -57,9 +57,9 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
     make_latest,
-    schema_from_json,
     schema_to_json,
 )
+from sleeper.schema.user_json import parse_user_schema
 from sleeper.statestore.fold import SNAPSHOT_TABLE
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
@@ -91,7 +91,7 @@ def create_table(
     name exists. Garbage collection removes what an interrupted creation leaves.
     """
     check_table_name(name)
-    schema = schema_from_json(schema_text)
+    schema = parse_user_schema(schema_text)
     for field in schema.fields:
         check_default(field)
     settings = dict(settings or {})
@@ -285,7 +285,7 @@ def read_text(path: Path, noun: str) -> str:
 def _read_schema(path: Path) -> tuple[str, Schema]:
     text = read_text(path, "schema file")
     try:
-        return text, schema_from_json(text)
+        return text, parse_user_schema(text)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"schema file {path}: {error}") from error
 

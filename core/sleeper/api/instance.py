@@ -14,6 +14,7 @@ from sleeper.adapters.source_text import DatabaseOptions
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
+from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.api.export_queue import ExportQueue
 from sleeper.api.results import Rowset
 from sleeper.api.table import AsOf, Table
@@ -30,7 +31,8 @@ from sleeper.opening import open_instance as open_ports
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.service import explain_statement, open_sql
 from sleeper.query.sql.tables import parse_as_of
-from sleeper.schema.model import Schema, schema_from_json, schema_to_json
+from sleeper.schema.model import Schema, schema_to_json
+from sleeper.schema.user_json import parse_user_schema
 from sleeper.stash.layout import parse_format
 from sleeper.stash.prune import parse_age, prune_stashes
 from sleeper.stash.requests import remove_schedule, request_stash
@@ -102,6 +104,7 @@ def restore_instance(
             instance.close()
 
 
+@check_argument_types
 class Instance:
     """An open instance: a context manager that closes it at the end.
 
@@ -150,7 +153,7 @@ class Instance:
             text = schema_to_json(schema)
         else:
             text = schema if isinstance(schema, str) else json.dumps(schema)
-        schema_from_json(text)
+        parse_user_schema(text)
         table_admin.create_table(self._ports, name, text, properties, split_points)
         return self.table(name)
 
@@ -393,6 +396,7 @@ class Instance:
         """
         AdapterStore(self._ports.storage.root).delete(name)
 
+    @checks_own_arguments
     def create_export_queue(
         self,
         name: str,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from sleeper.errors import InvalidRequestError
 from sleeper.query.changes.read import Change, check_columns, feed_schema
 from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.result import QueryResult
@@ -18,20 +19,25 @@ class Rowset:
     """The rows of a query or SQL statement: a stream that can be read once.
 
     Iteration yields `pyarrow.RecordBatch` objects; the `to_...` methods read all rows. The stream
-    reads data files on demand, in bounded memory. It is a context manager and has the Arrow C
-    stream interface. Close it to stop before the last row. `schema` is the Arrow schema of the
-    rows.
+    reads data files on demand, in bounded memory, and keeps no rows. It is a context manager and
+    has the Arrow C stream interface. Close it to stop before the last row. `schema` is the Arrow
+    schema of the rows.
 
     Reading raises `StateMovedOnError` if garbage collection deleted a data file of the version
-    that is read, `InvalidRequestError` if the query exceeds a limit of rows or time, and
-    `DataError` if a data file is missing or damaged.
+    that is read, `InvalidRequestError` if the query exceeds a limit of rows or time, or if the rows
+    were read before or the result was closed, and `DataError` if a data file is missing or damaged.
+    An iteration that was left can be continued.
     """
 
     def __init__(self, result: QueryResult) -> None:
         self._result = result
+        self._is_iterated = False
+        self._is_streamed = False
         self.schema: pa.Schema = result.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._check_unread(is_iteration=True)
+        self._is_iterated = True
         return iter(self._result)
 
     def __enter__(self) -> Self:
@@ -49,10 +55,13 @@ class Rowset:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Returns the rows as a stream for other Arrow libraries."""
-        return self._result.to_reader()
+        self._check_unread()
+        return pa.RecordBatchReader.from_batches(self.schema, self._stream())
 
     def to_arrow(self) -> pa.Table:
         """Reads all rows into memory, as a PyArrow table."""
+        self._check_unread()
+        self._is_streamed = True
         return self._result.read_all()
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -66,6 +75,24 @@ class Rowset:
         frame = polars.from_arrow(self.to_arrow())
         assert isinstance(frame, polars.DataFrame)
         return frame
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        # Libraries open streams only for their schemas, so the first batch begins the reading.
+        self._check_unread()
+        self._is_streamed = True
+        yield from self._result
+
+    def _check_unread(self, is_iteration: bool = False) -> None:
+        if self._is_streamed or (self._is_iterated and not is_iteration):
+            state = "were read before"
+        elif self._result.is_closed:
+            state = "were read before" if self._is_iterated else "are those of a closed result"
+        else:
+            return
+        raise InvalidRequestError(
+            f"the rows {state} (expected an unread result: repeat the query, or keep the table "
+            "that to_arrow returned)"
+        )
 
 
 class Changes:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
+from sleeper.api.argument_types import check_argument_types
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
@@ -59,6 +60,7 @@ AsOf = int | datetime | str
 """A version: a transaction number, a time, or ISO 8601 text or an age such as `2h`."""
 
 
+@check_argument_types
 class Table:
     """A table of an open instance. `Instance.table` and `Instance.create_table` return it.
 
@@ -374,7 +376,7 @@ class Table:
         was used for another change. After `UnavailableError` repeat the call with the id in the
         error's message.
         """
-        kind = parse_type(field_type) if isinstance(field_type, str) else field_type
+        kind = _check_type(field_type)
         field = Field(name, kind, default=default)
         operation = None if aggregation is None else parse_operation(aggregation)
         return self._change(AddField(field, after, operation), change_id)
@@ -397,7 +399,7 @@ class Table:
 
         IntType becomes LongType, FloatType becomes DoubleType, a DecimalType gets more digits.
         """
-        kind = parse_type(field_type) if isinstance(field_type, str) else field_type
+        kind = _check_type(field_type)
         return self._change(WidenField(name, kind), change_id)
 
     def order_fields(self, names: Sequence[str], change_id: str | None = None) -> SchemaChange:
@@ -426,3 +428,13 @@ class Table:
         """The number of the newest transaction, a value for `as_of`."""
         with self._instance.table(self.name).state.reading() as state:
             return int(state.number)
+
+
+def _check_type(kind: object) -> FieldType:
+    if isinstance(kind, str):
+        return parse_type(kind)
+    if isinstance(kind, FieldType):
+        return kind
+    raise InvalidRequestError(
+        f"field type {kind!r:.100} is {type(kind).__name__} (expected a field type or its name)"
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.arguments import complete_names, use_instance
+from sleeper.cli.arguments import LIMIT_MAX, complete_names, use_instance
 from sleeper.cli.ingest import suggest_retry, summarize_load
 from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
 from sleeper.errors import InvalidRequestError
@@ -288,7 +288,9 @@ def list_all(instance: "Instance") -> "Iterable[Listing]":
 def show(
     instance: "Instance",
     name: AdapterName,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of runs to list.")] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, max=LIMIT_MAX, help="Number of runs to list.")
+    ] = 10,
 ) -> "Iterable[Listing]":
     """Show an adapter and its latest runs.
 

@@ -9,7 +9,7 @@ import typer
 
 from sleeper.cli.adjunct_options import Input, NoWait, StoreName, StorePath, feed_context, find_path
 from sleeper.cli.adjunct_run import run
-from sleeper.cli.arguments import OutputKind, OutputOption, parse_key_values
+from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, parse_key_values
 from sleeper.cli.output import note, print_listings, show_stages
 from sleeper.errors import NotFoundError, SleeperError
 
@@ -94,7 +94,13 @@ def get(
     everything: Annotated[bool, typer.Option("--all", help="All keys, in their order.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="Largest number of keys. Default: all."),
+        typer.Option(
+            "--limit",
+            min=1,
+            max=LIMIT_MAX,
+            metavar="N",
+            help="Largest number of keys. Default: all.",
+        ),
     ] = None,
     path: StorePath = None,
 ) -> None:

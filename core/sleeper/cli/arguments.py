@@ -28,6 +28,9 @@ from sleeper.query.request import Query
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
 from sleeper.statestore.version import Version
 
+LIMIT_MAX = 10**15
+"""The maximum of limits, which leaves room for calculations in 64 bits."""
+
 
 class OutputKind(StrEnum):
     """The formats of a report."""

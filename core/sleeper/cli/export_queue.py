@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli import new_export_queue
-from sleeper.cli.arguments import OutputKind, OutputOption, complete_names
+from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, complete_names
 from sleeper.cli.output import (
     RowFormat,
     instance_command,
@@ -93,7 +93,10 @@ def peek(
         typer.Option("--dead", help="Dead letters, with the errors, instead of pending exports."),
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Largest number of exports.")
+        int,
+        typer.Option(
+            "--limit", min=1, max=LIMIT_MAX, metavar="N", help="Largest number of exports."
+        ),
     ] = 20,
     row_format: Annotated[
         RowFormat, typer.Option("--format", "-o", "--output", help="Format of the rows.")

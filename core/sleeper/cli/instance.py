@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli.arguments import (
+    LIMIT_MAX,
     OutputKind,
     OutputOption,
     complete_instance_property,
@@ -306,6 +307,7 @@ def report(
         typer.Option(
             "--limit",
             min=1,
+            max=LIMIT_MAX,
             metavar="N",
             help=f"Maximum number of rows per listing. Default: {_TEXT_ROWS_MAX} for text, "
             f"{_PAGE_ROWS_MAX:,} for HTML, no limit for JSON.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import TableName
+from sleeper.cli.arguments import LIMIT_MAX, TableName
 from sleeper.cli.output import instance_command, listing_command, note
 from sleeper.reports.output import pluralize
 
@@ -196,7 +196,10 @@ def list_letters(
         str | None, typer.Argument(metavar="QUEUE", help="Name of the queue. Default: all.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Maximum number per queue.")
+        int,
+        typer.Option(
+            "--limit", min=1, max=LIMIT_MAX, metavar="N", help="Maximum number per queue."
+        ),
     ] = 100,
 ) -> "Iterable[Listing]":
     """List dead letters, oldest first.

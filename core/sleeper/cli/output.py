@@ -108,10 +108,15 @@ class RowFormat(StrEnum):
 
     @classmethod
     def choose(cls, row_format: Self | None, file: Path | None) -> Self:
-        """Returns the given format, or that of the file's suffix, or TABLE."""
+        """Returns the given format, or that of the file's suffix, or TABLE if it has none."""
         if row_format is not None:
             return row_format
         suffix = file.suffix.lower() if file is not None else ""
+        if suffix and suffix not in _FORMATS:
+            raise typer.BadParameter(
+                f"--output {file}: unknown ending {suffix} (expected {', '.join(_FORMATS)}, or the "
+                "format with --format)"
+            )
         return cls(_FORMATS.get(suffix, "table"))
 
 
@@ -123,6 +128,7 @@ _FORMATS = {
     ".arrow": "arrow",
     ".arrows": "arrow",
     ".parquet": "parquet",
+    ".txt": "table",
 }
 
 

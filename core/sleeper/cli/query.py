@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli.arguments import (
+    LIMIT_MAX,
     KeysOption,
     OutputKind,
     OutputOption,
@@ -53,7 +54,8 @@ def query(
         str | None, typer.Option("--columns", metavar="A,B", help="Columns to print, in order.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of rows.")
+        int | None,
+        typer.Option("--limit", min=0, max=LIMIT_MAX, metavar="N", help="Maximum number of rows."),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -104,6 +106,7 @@ def query(
       sleeper query flights --region \\
           '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
     """
+    row_format, output = _choose_output(row_format, output)
     instance.table(name)  # fails before the engine takes a second to load
     from sleeper.cli.arguments import build_query
     from sleeper.processing.text import iterator_call
@@ -165,6 +168,7 @@ def sql(
     if explain:
         _explain(context, statement, as_of or (), row_format, output)
         return
+    row_format, output = _choose_output(row_format, output)
     with use_instance(context) as instance:
         from sleeper.query.sql.service import open_sql
         from sleeper.query.sql.tables import parse_as_of_options
@@ -196,14 +200,20 @@ def _explain(
         print_listings([list_reads(explanation)], kind)
 
 
+def _choose_output(
+    row_format: RowFormat | None, output: Path | None
+) -> tuple[RowFormat, Path | None]:
+    """Returns the format, and the file unless it is the name of a format."""
+    if row_format is None and output is not None and str(output) in set(RowFormat):
+        return RowFormat(str(output)), None
+    return RowFormat.choose(row_format, output), output
+
+
 def _print_rows(
-    result: "QueryResult", row_format: RowFormat | None, output: Path | None, start: float
+    result: "QueryResult", row_format: RowFormat, output: Path | None, start: float
 ) -> None:
     from sleeper.query.rows.output import ROW_OUTPUTS
 
-    if row_format is None and output is not None and str(output) in set(RowFormat):
-        row_format, output = RowFormat(str(output)), None
-    row_format = RowFormat.choose(row_format, output)
     with result, open_row_sink(row_format, output) as sink:
         rows = ROW_OUTPUTS[row_format](result.schema, result, sink)
     note(f"{pluralize(rows, 'row')}, {(time.monotonic() - start) * 1000:,.0f} ms")

@@ -9,6 +9,7 @@ import typer
 
 from sleeper.cli import fields, versions
 from sleeper.cli.arguments import (
+    LIMIT_MAX,
     OutputKind,
     OutputOption,
     TableName,
@@ -127,7 +128,10 @@ def history(
     instance: "Instance",
     name: TableName,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Maximum number of transactions.")
+        int,
+        typer.Option(
+            "--limit", min=0, max=LIMIT_MAX, metavar="N", help="Maximum number of transactions."
+        ),
     ] = 50,
     output: OutputOption = OutputKind.TEXT,
 ) -> None:

@@ -13,6 +13,8 @@ from sleeper.schema.key_values import check_key_value, check_sorted_value
 from sleeper.schema.model import Field, KeyValue, Schema, precedes
 from sleeper.statestore.version import Version
 
+_LIMIT_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -47,8 +49,8 @@ def check_query(query: Query, schema: Schema) -> None:
         if len(set(query.columns)) < len(query.columns):
             raise InvalidRequestError(f"duplicate column in the query: {', '.join(query.columns)}")
     check_processing(query.processing, schema)
-    if query.limit is not None and query.limit < 0:
-        raise InvalidRequestError(f"limit {query.limit} is negative")
+    if query.limit is not None and not 0 <= query.limit <= _LIMIT_MAX:
+        raise InvalidRequestError(f"limit {query.limit} (expected 0 to {_LIMIT_MAX})")
 
 
 def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> Sequence[Region]:
@@ -87,10 +89,26 @@ def select_regions(
     plain = {"stringsBase64Encoded": False}
     of_keys = make_key_regions(schema, keys)
     others = (
-        *(make_range_region(schema, low, high) for low, high in ranges),
-        *(region_from_json(schema, {**plain, **region}) for region in regions),
+        *(make_range_region(schema, *_check_ends(ends)) for ends in ranges),
+        *(region_from_json(schema, {**plain, **_check_mapping(each)}) for each in regions),
     )
     return (*of_keys, *others) if others else of_keys
+
+
+def _check_ends(ends: object) -> tuple[object, object]:
+    if isinstance(ends, str | bytes) or not isinstance(ends, Sequence) or len(ends) != 2:
+        raise InvalidRequestError(
+            f"range {ends!r} is no pair (expected the minimum and the maximum, or None for an end)"
+        )
+    return ends[0], ends[1]
+
+
+def _check_mapping(region: object) -> Mapping[str, Any]:
+    if not isinstance(region, Mapping):
+        raise InvalidRequestError(
+            f"region {region!r} is no mapping (expected ranges by the names of row key fields)"
+        )
+    return region
 
 
 def select_columns(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:

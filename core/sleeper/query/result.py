@@ -21,7 +21,7 @@ class QueryResult:
 
     It can be iterated once, and must be closed after a partial iteration; it is a context manager.
     Iteration raises `StateMovedOnError` if garbage collection deletes a file, which a hold
-    prevents for long queries.
+    prevents for long queries, and `InvalidRequestError` after a close before the last row.
     """
 
     def __init__(
@@ -37,6 +37,8 @@ class QueryResult:
         self._rows_max = rows_max
         self._rows = 0
         self._batches_read = 0
+        self._is_complete = False
+        self.is_closed = False
         self._finalizer: weakref.finalize[..., QueryResult] | None = None
         if holds:
             self._finalizer = weakref.finalize(self, _release_in_background, tuple(holds))
@@ -46,9 +48,12 @@ class QueryResult:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if self.is_closed and not self._is_complete:
+            raise InvalidRequestError("the result of the query is closed (expected an open one)")
         try:
             batch = next(self._batches)
-        except BaseException:
+        except BaseException as error:
+            self._is_complete = isinstance(error, StopIteration)
             self.close()
             raise
         self._rows += batch.num_rows
@@ -73,6 +78,7 @@ class QueryResult:
 
     def close(self) -> None:
         """Stops the query and releases its version. Idempotent."""
+        self.is_closed = True
         batches, self._batches = self._batches, iter(())
         closing = getattr(batches, "close", None)
         if closing is not None:

@@ -1,11 +1,12 @@
 """The Python API on a real instance: kinds of rows for ingest, and of results."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -192,3 +193,106 @@ def test_interrupted_ingest_names_its_job_id(
     with pytest.raises(KeyboardInterrupt) as error:
         table.ingest(frame("a"), "monday")
     assert "job_id='monday'" in error.value.__notes__[0]
+
+
+READS: dict[str, Callable[[sleeper.Rowset], object]] = {
+    "to_arrow": lambda rows: rows.to_arrow(),
+    "to_pandas": lambda rows: rows.to_pandas(),
+    "to_polars": lambda rows: rows.to_polars(),
+    "to_reader": lambda rows: rows.to_reader().read_all(),
+    "stream": lambda rows: pa.table(rows),
+    "iteration": lambda rows: list(rows),
+}
+
+
+@pytest.mark.parametrize("second", READS)
+@pytest.mark.parametrize("first", ["to_arrow", "to_reader", "iteration"])
+def test_second_read_of_a_result_is_refused(table: sleeper.Table, first: str, second: str) -> None:
+    table.ingest(frame("a", "z"))
+    rows = table.query()
+    READS[first](rows)
+    with pytest.raises(InvalidRequestError, match="the rows were read before"):
+        READS[second](rows)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_read_of_a_closed_result_is_refused(table: sleeper.Table, read: str) -> None:
+    table.ingest(frame("a"))
+    with table.query() as rows:
+        pass
+    with pytest.raises(InvalidRequestError, match="those of a closed result"):
+        READS[read](rows)
+
+
+def test_iteration_can_be_continued_until_the_result_is_closed(table: sleeper.Table) -> None:
+    table.ingest(frame("a", "h", "z"))
+    rows = table.query()
+    first = next(iter(rows))
+    with pytest.raises(InvalidRequestError, match="were read before"):
+        rows.to_arrow()
+    second = next(batches := iter(rows))
+    assert [*first["k"].to_pylist(), *second["k"].to_pylist()] == ["a", "h"]
+    rows.close()
+    with pytest.raises(InvalidRequestError, match="the result of the query is closed"):
+        next(batches)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"limit": "5"}, "limit is str '5' .expected an integer"),
+        ({"limit": 10**30}, "limit is int 1000.*expected an integer of 64 bits"),
+        ({"limit": True}, "limit is bool True"),
+        ({"limit": -1}, "limit -1 .expected 0 to"),
+        ({"columns": "kiv"}, "columns is str 'kiv' .expected a list or None"),
+        ({"keys": 5}, "keys is int 5 .expected a list"),
+        ({"ranges": ("a", "b")}, "range 'a' is no pair"),
+        ({"ranges": [("a", "b", "c")]}, "is no pair .expected the minimum and the maximum"),
+        ({"regions": {"k": {"min": "a"}}}, "regions is dict .* .expected a list"),
+        ({"regions": ["k"]}, "region 'k' is no mapping"),
+        ({"filters": 5}, "filters is int 5 .expected text"),
+        ({"iterator": 5}, "iterator is int 5"),
+    ],
+)
+def test_arguments_of_wrong_types_are_refused(
+    table: sleeper.Table, arguments: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=error):
+        table.query(**arguments)
+
+
+def test_wrong_types_are_refused_by_all_methods(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    wrong: Any = 5
+    calls: list[Callable[[], object]] = [
+        lambda: instance.table(wrong),
+        lambda: instance.sql(wrong),
+        lambda: instance.create_table("u", SCHEMA, {"sleeper.table.gc.delay.minutes": wrong}),
+        lambda: instance.create_table("u", SCHEMA, split_points=wrong),
+        lambda: table.ingest(frame("a"), job_id=wrong),
+        lambda: table.add_field("w", wrong),
+        lambda: table.history("5"),  # type: ignore[arg-type]
+        lambda: table.order_fields("v"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidRequestError, match="expected"):
+            call()
+    assert table.query(limit=np.int64(0)).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"sortKeyFeilds": []}, "unknown member 'sortKeyFeilds'.*did you mean sortKeyFields"),
+        (
+            {"valueFields": [{"name": "v", "type": "LongType", "nulable": True}]},
+            "field 'v': unknown member 'nulable'.*did you mean nullable",
+        ),
+    ],
+)
+def test_unknown_members_of_a_schema_are_refused(
+    instance: sleeper.Instance, change: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=error):
+        instance.create_table("u", {**SCHEMA, **change})

@@ -146,3 +146,22 @@ def test_explain_prints_the_files_read(full: Sleeper) -> None:
     assert full("sql", "--explain", statement).stdout.startswith("1 row in ")
     assert full("sql", "--explain", statement, "--output", "x.csv").status == 2
     assert "invalid SQL" in full("sql", "--explain", "SELEC 1").stderr
+
+
+@pytest.mark.parametrize("command", [("query", "cities"), ("sql", "SELECT * FROM cities")])
+def test_unknown_endings_of_output_files_are_refused(
+    full: Sleeper, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    for name in ("rows.xlsx", "rows.parqet"):
+        result = full(*command, "--output", tmp_path / name)
+        assert result.status == 2
+        assert f"unknown ending {Path(name).suffix}" in result.stderr
+        assert list(tmp_path.glob("rows.[xp]*")) == []
+    assert full(*command, "--output", tmp_path / "a.xlsx", "--format", "csv").status == 0
+
+
+def test_huge_limits_are_refused(full: Sleeper) -> None:
+    for command in (("query", "cities"), ("report", "ingest-jobs"), ("table", "history", "cities")):
+        result = full(*command, "--limit", 10**30)
+        assert (result.status, result.stdout) == (2, "")
+        assert "--limit" in result.stderr
