@@ -6,6 +6,10 @@ and the index row last. A clone begins with a row in the state *creating*, witho
 name, because other tables keep files for it. Deletion marks the row as *deleting*, which frees the
 name; garbage collection then removes the objects and at last the row.
 
+A row in that state with the time of the deletion is that of a table that can be brought back.
+Garbage collection removes the time before it removes anything else. Both are conditional changes of
+the row, so only one of them succeeds.
+
 Invariants: two active tables never share a name, an id is never reused, and a concurrent change is
 never overwritten.
 """
@@ -17,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NewType, Protocol
 
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.retries import Backoff, retry
 
 TableId = NewType("TableId", str)
@@ -36,12 +40,16 @@ class TableState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """A row of the table index. Offline tables are not split or compacted."""
+    """A row of the table index. Offline tables are not split or compacted.
+
+    `deleted_ms` is the time of the deletion of a table that can be brought back.
+    """
 
     id: TableId
     name: str
     online: bool = True
     state: TableState = TableState.ACTIVE
+    deleted_ms: int | None = None
 
 
 def new_table_id() -> TableId:
@@ -125,16 +133,62 @@ def set_table_online(index: TableIndex, name: str, online: bool) -> TableRef:
     return _change(index, name, lambda table: replace(table, online=online))
 
 
-def mark_table_deleting(index: TableIndex, name: str) -> TableRef:
+def mark_table_deleting(index: TableIndex, name: str, deleted_ms: int | None = None) -> TableRef:
     """Marks the table as deleting and frees its name. Garbage collection deletes its data.
 
-    If no active table has the name, it marks unfinished clones of that name.
+    With the time of the deletion, `restore_deleted` can bring it back. If no active table has the
+    name, it marks unfinished clones of that name, which cannot be brought back.
     """
     if not _has_name(index, name):
         unfinished = [mark_clone_deleting(index, table) for table in find_clones(index, name)]
         if unfinished:
             return unfinished[0]
-    return _change(index, name, lambda table: replace(table, state=TableState.DELETING))
+    return _change(
+        index,
+        name,
+        lambda table: replace(table, state=TableState.DELETING, deleted_ms=deleted_ms),
+    )
+
+
+def list_deleted(index: TableIndex) -> tuple[TableRef, ...]:
+    """Returns the deleted tables that can be brought back, by name."""
+    return tuple(t for t in index.list(TableState.DELETING) if t.deleted_ms is not None)
+
+
+def find_deleted(index: TableIndex, name: str) -> TableRef:
+    """Returns the deleted table with the name or id. NotFoundError if none can be brought back.
+
+    InvalidRequestError if several have the name.
+    """
+    deleted = list_deleted(index)
+    found = [table for table in deleted if name in (table.name, table.id)]
+    if not found:
+        near = did_you_mean(name, (table.name for table in deleted))
+        raise NotFoundError(f"no deleted table {name!r} can be brought back{near}")
+    if len(found) > 1:
+        ids = ", ".join(table.id for table in found)
+        raise InvalidRequestError(
+            f"several deleted tables are named {name!r} (expected an id: {ids})"
+        )
+    return found[0]
+
+
+def restore_deleted(index: TableIndex, name: str) -> TableRef:
+    """Brings a deleted table back, by its name or id, under its name.
+
+    ConflictError if another table has the name, or if garbage collection begins to delete it.
+    """
+    before = find_deleted(index, name)
+    after = replace(before, state=TableState.ACTIVE, deleted_ms=None)
+    index.replace(before, after)
+    return after
+
+
+def end_retention(index: TableIndex, table: TableRef) -> TableRef:
+    """Makes a deletion final. ConflictError if the table was brought back."""
+    after = replace(table, deleted_ms=None)
+    index.replace(table, after)
+    return after
 
 
 def find_clones(index: TableIndex, name: str) -> tuple[TableRef, ...]:

@@ -9,10 +9,13 @@ from sleeper.tables import (
     TableIndex,
     TableRef,
     TableState,
+    end_retention,
     find_clones,
     find_table,
+    list_deleted,
     mark_table_deleting,
     rename_table,
+    restore_deleted,
     set_table_online,
 )
 from tests.contracts.conftest import Store
@@ -112,6 +115,30 @@ def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
     index.port.remove(A.id)
     index.port.remove(A.id)
     assert index.list_stored() == [(B.id, "apples", "active")]
+
+
+def test_deleted_tables_are_brought_back_until_their_deletion_is_final(
+    index: Store[TableIndex],
+) -> None:
+    index.port.create(A)
+    index.port.create(B)
+    for _ in range(2):
+        deleted = mark_table_deleting(index.port, "apples", 5_000)
+        assert list_deleted(index.again()) == (deleted,)
+        assert index.again().get(A.id).deleted_ms == 5_000
+        assert dict(index.again().get_all([A.id]))[A.id] == deleted
+        assert restore_deleted(index.port, A.id) == A
+        assert index.again().find("apples") == A
+    deleted = mark_table_deleting(index.port, "apples", 6_000)
+    final = end_retention(index.port, deleted)
+    assert (final.state, final.deleted_ms) == (TableState.DELETING, None)
+    with pytest.raises(ConflictError, match="was changed"):
+        index.port.replace(deleted, A)
+    with pytest.raises(ConflictError, match="was changed"):
+        end_retention(index.port, deleted)
+    with pytest.raises(NotFoundError):
+        restore_deleted(index.port, "apples")
+    assert index.again().get(A.id) == final
 
 
 def test_two_deleted_tables_may_share_a_name(index: Store[TableIndex]) -> None:

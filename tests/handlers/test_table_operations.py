@@ -278,7 +278,7 @@ def test_deleting_a_table_during_an_operation_is_not_a_failure(instance: Instanc
     ref = make_table(instance, "t")
 
     def delete(_: Any) -> None:
-        delete_table(instance, "t")
+        delete_table(instance, "t", now=True)
         raise UnavailableError("its files went away")
 
     assert operate(instance, delete, messages_of(ref.id)) == []
@@ -331,7 +331,7 @@ def test_metrics_report_files_rows_and_partitions_of_a_table(
 def test_a_sweep_finishes_deletions_past_one_that_fails(aws: Lambda, instance: Instance) -> None:
     for name in ("a", "b"):
         make_table(instance, name)
-        delete_table(instance, name)
+        delete_table(instance, name, now=True)
     first, _ = instance.tables.index.list(TableState.DELETING)
 
     def remove(table_id: str) -> None:

@@ -327,7 +327,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(crash_at=crash, again_at=crash)
     def delete_and_make_again(self, crash_at: int | None, again_at: int | None) -> None:
-        self.attempt(crash_at, lambda instance: delete_table(instance, NAME))
+        self.attempt(crash_at, lambda instance: delete_table(instance, NAME, now=True))
         try:
             self.raw.tables.index.find(NAME)
             return  # it died before
@@ -682,7 +682,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def delete_clone(self, pick: int, crash_at: int | None) -> None:
         name = _picked(sorted(self.clones), pick)
         if name is not None:
-            delete_table(self.raw, name)
+            delete_table(self.raw, name, now=True)
             del self.clones[name]
             self.attempt(crash_at, lambda i: finish_deletions(i))
 
@@ -1201,7 +1201,7 @@ class InstanceMachine(RuleBasedStateMachine):
         for name, clone in self.clones.items():
             if clone.has_snapshot:
                 assert self.queried(None, name) == self.model.visible(clone.content)
-            delete_table(self.raw, name)
+            delete_table(self.raw, name, now=True)
         finish_deletions(self.raw)
         self.clock.now_ms += 20 * DAY_MS
         self.state.commit(AcceptTime(self.clock.now_ms))  # much time may have passed before

@@ -353,7 +353,7 @@ def test_a_deleted_table_leaves_nothing_behind(
     data = f"sleeper-{deployed_instance.id}-table-data-000000000000"
     assert list_keys(deployed_instance, data, ref.id)
 
-    ok(cities("table", "delete", "towns"))
+    ok(cities("table", "delete", "towns", "--yes", "--now"))
     assert finish_deletions(instance) == 1
     assert list_keys(deployed_instance, data, "") == []
     assert list_keys(deployed_instance, data.replace("table-data", "config"), "tables") == []
@@ -379,7 +379,7 @@ def test_a_clone_outlives_its_deleted_owner(
     cloned = ok(cities("table", "clone", "cities", "towns")).stderr
     assert cloned.startswith("cloned version 5 of cities as towns: 1 file, ")
     owner = instance.tables.index.find("cities").id
-    ok(cities("table", "delete", "cities"))
+    ok(cities("table", "delete", "cities", "--yes", "--now"))
     assert finish_deletions(instance) == 0
     ok(cities("ingest", "towns", "rows.parquet", "--job-id", "again"))
     ok(cities("undo", "again"))

@@ -379,7 +379,7 @@ def every_report_reads(user: AwsUser) -> None:
 def check_table_deletion(user: AwsUser) -> None:
     """Its objects, log and properties are deleted."""
     (table,) = (t for t in user.report("tables") if t["name"] == "readings")
-    user.sleeper("table", "delete", "readings")
+    user.sleeper("table", "delete", "readings", "--yes", "--now")
     data = user.properties()["sleeper.data.bucket"]
 
     def is_gone() -> bool:

@@ -23,7 +23,7 @@ from sleeper.processing.text import (
     iterator_call,
     processing_to_json,
 )
-from sleeper.properties.instance import ORPHAN_AGE_DAYS
+from sleeper.properties.instance import DELETION_DELAY_HOURS, ORPHAN_AGE_DAYS
 from sleeper.properties.table import (
     AGGREGATIONS,
     COMPACTION_STRATEGY,
@@ -71,9 +71,13 @@ from sleeper.statestore.transactions.table_definition import AcceptTime, Initial
 from sleeper.tables import (
     TableRef,
     check_table_name,
+    end_retention,
+    find_deleted,
+    list_deleted,
     mark_table_deleting,
     new_table_id,
     rename_table,
+    restore_deleted,
     set_table_online,
 )
 
@@ -193,13 +197,30 @@ def accept_time(instance: Instance, name: str) -> tuple[int, int]:
         return before_ms, state.time_ms
 
 
-def delete_table(instance: Instance, name: str) -> None:
-    """Deletes a table: it is inaccessible at once; garbage collection deletes its files.
+def delete_table(instance: Instance, name: str, now: bool = False) -> TableRef:
+    """Deletes a table: it is inaccessible at once, and garbage collection deletes its files later.
 
-    InvalidRequestError if it has export queues, whose exports might be lost.
+    With `now` it cannot be brought back, not even if it was deleted before; `name` may be the id of
+    such a table. InvalidRequestError if it has export queues, whose exports might be lost.
     """
     _check_no_queues(instance, name)
-    mark_table_deleting(instance.tables.index, name)
+    index = instance.tables.index
+    is_final = now or not instance.properties().get(DELETION_DELAY_HOURS)
+    try:
+        return mark_table_deleting(index, name, None if is_final else instance.clock())
+    except NotFoundError:
+        if not now or name not in {key for t in list_deleted(index) for key in (t.name, t.id)}:
+            raise
+        return end_retention(index, find_deleted(index, name))
+
+
+def undelete_table(instance: Instance, name: str) -> TableRef:
+    """Brings a deleted table back, by its name or id.
+
+    NotFoundError if it is no deleted table, or its time has passed; ConflictError if another table
+    has the name.
+    """
+    return restore_deleted(instance.tables.index, name)
 
 
 def _check_no_queues(instance: Instance, name: str) -> None:

@@ -39,6 +39,7 @@ from sleeper.stash.requests import remove_schedule, request_stash
 from sleeper.stash.run import StashResult, run_stash
 from sleeper.stash.schedules import schedule_stash
 from sleeper.statestore.version import parse_version
+from sleeper.tables import list_deleted
 from sleeper.workers.run_status import RunStatus
 from sleeper.workers.runner import run_instance
 
@@ -172,12 +173,27 @@ class Instance:
         clone_table(self._ports, source, name, version)
         return self.table(name)
 
-    def delete_table(self, name: str) -> None:
+    def delete_table(self, name: str, now: bool = False) -> None:
         """Deletes a table. Its name is free at once; background work deletes its files later.
+
+        `undelete_table` brings the table back for `sleeper.table.deletion.delay.hours`, unless
+        `now` is true, which also ends the time of a table that was deleted before.
 
         Raises `NotFoundError` if the table does not exist.
         """
-        table_admin.delete_table(self._ports, name)
+        table_admin.delete_table(self._ports, name, now)
+
+    def deleted_tables(self) -> dict[str, str]:
+        """Returns the names of the deleted tables that can be brought back, by id."""
+        return {table.id: table.name for table in list_deleted(self._ports.tables.index)}
+
+    def undelete_table(self, name: str) -> Table:
+        """Brings a deleted table back, by its name or id, with rows, history and properties.
+
+        Raises `NotFoundError` if there is no such table, `InvalidRequestError` if several have the
+        name, and `ConflictError` if an existing table has it.
+        """
+        return self.table(table_admin.undelete_table(self._ports, name).name)
 
     def sql(self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None) -> Rowset:
         """Runs one SELECT statement, which may name any tables of the instance.

@@ -3,8 +3,8 @@
 The index has the form that existing clients read. An active table is the same item in three
 DynamoDB tables: by name, by id, and by online and name (docs/formats.md, "Table index"). A table
 that is being deleted is only in the one by id, with `State`, so that clients that look for a name
-or list tables do not see it. A change is one transaction over all its items, on the condition
-that none changed after it was read.
+or list tables do not see it, and with `DeletedTime` while it can be brought back. A change is one
+transaction over all its items, on the condition that none changed after it was read.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,8 @@ from sleeper.storage.location import DataRoot
 from sleeper.tables import TableIndex
 
 _KEY_BYTES_MAX = 2048
-_ATTRIBUTES = ("TableId", "TableName", "Online", "State")
+_OPTIONAL = ("State", "DeletedTime")
+_ATTRIBUTES = ("TableId", "TableName", "Online", *_OPTIONAL)
 _IS_TABLE = "#TableId = :TableId"
 
 
@@ -149,8 +150,9 @@ class DynamoTableIndex:
             return put, f"a table of id {after.id} already exists"
         values = {name: v for name, v in _item(before).items() if name != "TableId"}
         condition = " AND ".join(f"#{name} = :{name}" for name in values)
-        if "State" not in values:
-            condition += " AND attribute_not_exists(#State)"
+        for name in _OPTIONAL:
+            if name not in values:
+                condition += f" AND attribute_not_exists(#{name})"
         if after is None:
             delete = self._by_id.delete_write({"TableId": before.id}, condition, values)
             return delete, _changed(before)
@@ -166,7 +168,9 @@ def _online_key(table: TableRef) -> Item:
 
 
 def _item(table: TableRef) -> Item:
-    state = {} if table.state is TableState.ACTIVE else {"State": table.state.value}
+    state: Item = {} if table.state is TableState.ACTIVE else {"State": table.state.value}
+    if table.deleted_ms is not None:
+        state["DeletedTime"] = table.deleted_ms
     return {
         "TableId": table.id,
         "TableName": table.name,
@@ -177,7 +181,13 @@ def _item(table: TableRef) -> Item:
 
 def _table(item: Item) -> TableRef:
     state = TableState(item.get("State", TableState.ACTIVE.value))
-    return TableRef(TableId(item["TableId"]), item["TableName"], item["Online"] == "true", state)
+    return TableRef(
+        TableId(item["TableId"]),
+        item["TableName"],
+        item["Online"] == "true",
+        state,
+        item.get("DeletedTime"),
+    )
 
 
 _TABLE_ID = re.compile("[0-9a-f]{8}")

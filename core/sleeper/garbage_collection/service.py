@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, SleeperError
 from sleeper.garbage_collection.clones import drop_stale_pins, keeps_pinned_files, unpin_files
 from sleeper.garbage_collection.collection import (
     CollectionReport,
@@ -19,8 +19,8 @@ from sleeper.garbage_collection.snapshot_versions import (
     find_policy,
 )
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.instance import SNAPSHOT_TRANSACTIONS_MIN
-from sleeper.tables import TableId, TableIndex, TableRef, TableState
+from sleeper.properties.instance import DELETION_DELAY_HOURS, SNAPSHOT_TRANSACTIONS_MIN
+from sleeper.tables import TableId, TableIndex, TableRef, TableState, end_retention
 
 RemovePiece = Callable[[TableId], object]
 """Removes one part of a table. Idempotent."""
@@ -41,7 +41,8 @@ def finish_table_deletion(table: TableRef, index: TableIndex, *remove: RemovePie
 
 
 logger = logging.getLogger(__name__)
-_ABANDONED_MS = 3_600_000
+_HOUR_MS = 3_600_000
+_ABANDONED_MS = _HOUR_MS
 # The number of the only transaction that a creation commits.
 _CREATION_NUMBER = 1
 
@@ -112,16 +113,17 @@ def run_orphan_collection(instance: Instance, ref: TableRef, dry_run: bool = Fal
 def finish_deletions(instance: Instance) -> int:
     """Finishes the deletion of tables that were deleted; returns how many.
 
-    A table with files that clones need stays. One that fails keeps none of the others; the first
-    failure is raised after them.
+    A table that can be brought back stays until its time has passed. A table with files that clones
+    need stays. One that fails keeps none of the others; the first failure is raised after them.
     """
     failures: list[SleeperError] = []
     finished = 0
     for ref in instance.tables.index.list(TableState.DELETING):
         try:
-            if keeps_pinned_files(instance, ref):
+            final = _end_retention(instance, ref)
+            if final is None or keeps_pinned_files(instance, final):
                 continue
-            finish_table_deletion(ref, instance.tables.index, instance.tables.delete)
+            finish_table_deletion(final, instance.tables.index, instance.tables.delete)
             finished += 1
         except SleeperError as error:
             logger.warning("deletion not finished: %s", error, extra={"table": ref.id})
@@ -129,6 +131,19 @@ def finish_deletions(instance: Instance) -> int:
     if failures:
         raise failures[0]
     return finished
+
+
+def _end_retention(instance: Instance, ref: TableRef) -> TableRef | None:
+    """Returns the table with a final deletion, None if it stays or was brought back."""
+    if ref.deleted_ms is None:
+        return ref
+    hours = instance.properties().get(DELETION_DELAY_HOURS)
+    if instance.clock() < ref.deleted_ms + hours * _HOUR_MS:
+        return None
+    try:
+        return end_retention(instance.tables.index, ref)
+    except ConflictError:
+        return None
 
 
 def sweep_abandoned(instance: Instance) -> int:

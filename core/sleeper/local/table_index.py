@@ -72,6 +72,11 @@ class LocalTableIndex:
                 "UPDATE tables SET name = ?, online = ?, state = ? WHERE id = ?",
                 (after.name, after.online, after.state.value, after.id),
             )
+            if after.deleted_ms != before.deleted_ms:
+                _add_deletion_time(transaction)
+                transaction.execute(
+                    "UPDATE tables SET deleted_ms = ? WHERE id = ?", (after.deleted_ms, after.id)
+                )
 
     def remove(self, table_id: TableId) -> None:
         """See the port."""
@@ -91,10 +96,18 @@ class LocalTableIndex:
             raise ConflictError(f"table {table.name!r} already exists")
 
 
+def _add_deletion_time(transaction: sqlite3.Connection) -> None:
+    """Adds its column, unless the table has it: an older version reads a database without it."""
+    columns = transaction.execute("PRAGMA table_info (tables)")
+    if "deleted_ms" not in {row["name"] for row in columns}:
+        transaction.execute("ALTER TABLE tables ADD COLUMN deleted_ms INTEGER")
+
+
 def _table(row: sqlite3.Row) -> TableRef:
     return TableRef(
         id=TableId(row["id"]),
         name=row["name"],
         online=bool(row["online"]),
         state=TableState(row["state"]),
+        deleted_ms=row["deleted_ms"] if "deleted_ms" in row.keys() else None,  # noqa: SIM118 # values
     )

@@ -141,6 +141,7 @@ COMPACTION_X86_MEMORY_MB = declare("compaction.task.x86.memory.mb", whole_number
 COMPACTION_RETRIES_MAX = declare("compaction.job.max.retries", whole_number(1, 1000), 3, Group.COMPACTION, "The number of attempts before a compaction job becomes a dead letter.", redeploy=True)
 COMPACTION_VISIBILITY_SECONDS = declare("compaction.queue.visibility.timeout.seconds", whole_number(1, 43200), 900, Group.COMPACTION, "The visibility timeout of compaction jobs: without a renewal another task receives the job.", redeploy=True)
 
+DELETION_DELAY_HOURS = declare("table.deletion.delay.hours", whole_number(0), 24, Group.COLLECTION, "The time for which `sleeper table undelete` can bring a deleted table back, before garbage collection deletes its files. 0: none.")
 COLLECTION_PERIOD_MINUTES = declare("gc.period.minutes", whole_number(1), 15, Group.COLLECTION, "The period of garbage collection.", redeploy=True)
 COLLECTION_BATCH_SIZE = declare("gc.batch.size", whole_number(1), 10_000, Group.COLLECTION, "The maximum number of files that one log entry collects.")
 

@@ -8,6 +8,7 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
+from sleeper.properties.instance import DELETION_DELAY_HOURS
 from sleeper.reports.export_queues import gather_export_queues, list_export_queues
 from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
@@ -20,6 +21,7 @@ from sleeper.reports.tables import (
     TableReport,
     gather_state,
     gather_table,
+    list_deleted_tables,
     list_files,
     list_tables,
 )
@@ -30,6 +32,7 @@ from sleeper.tables import TableRef
 logger = logging.getLogger(__name__)
 
 _ALL_ROWS = 2**62
+_HOUR_MS = 3_600_000
 _JOB_KINDS = {
     ReportKind.INGEST_JOBS: JobKind.INGEST,
     ReportKind.BULK_IMPORT_JOBS: JobKind.BULK_IMPORT,
@@ -51,6 +54,12 @@ def report(
     rows_max = _ALL_ROWS if limit is None else limit
     kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
     return tuple(listing for each in kinds for listing in _report(instance, each, ref, rows_max))
+
+
+def report_deleted(instance: Instance) -> Listing:
+    """Reports the deleted tables that can be brought back."""
+    delay_ms = instance.properties().get(DELETION_DELAY_HOURS) * _HOUR_MS
+    return list_deleted_tables(instance.tables.index, delay_ms)
 
 
 def report_table(instance: Instance, name: str) -> TableReport:

@@ -25,7 +25,7 @@ from sleeper.schema.model import Key, Schema, type_name
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.reading.newest_queries import Follower, Hold
 from sleeper.statestore.store import StateStore
-from sleeper.tables import TableId, TableIndex, TableRef, TableState
+from sleeper.tables import TableId, TableIndex, TableRef, TableState, list_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def list_tables(
     limit: int | None = None,
     read_table: Callable[[TableRef], ReportedTable] | None = None,
 ) -> Listing:
-    """Lists active tables, then unfinished clones, then those that are being deleted.
+    """Lists active tables, then unfinished clones, then those whose deletion is final.
 
     With `table_id`, only that table.
 
@@ -88,7 +88,7 @@ def list_tables(
     and continues with the others.
     """
     states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
-    tables = [table for state in states for table in index.list(state)]
+    tables = [t for state in states for t in index.list(state) if t.deleted_ms is None]
     selected = tuple(t for t in tables if table_id is None or t.id == table_id)
     shown = []
     for table in selected[:limit]:
@@ -101,6 +101,20 @@ def list_tables(
                 reported = ReportedTable(table, is_unreadable=True)
         shown.append(reported)
     return describe_tables(shown, len(selected))
+
+
+def list_deleted_tables(index: TableIndex, delay_ms: int) -> Listing:
+    """Lists deleted tables that can be brought back, with the time until when."""
+    tables = list_deleted(index)
+    columns = (
+        Column("name", "Table"),
+        Column("id", "Id"),
+        Column("deleted", "Deleted", ColumnKind.TIME, lambda table: table.deleted_ms),
+        Column("kept_until", "Kept until", ColumnKind.TIME, lambda t: t.deleted_ms + delay_ms),
+    )
+    return Listing.describe(
+        "deleted-tables", pluralize(len(tables), "deleted table"), columns, tables
+    )
 
 
 def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:

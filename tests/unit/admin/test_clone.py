@@ -206,11 +206,11 @@ def test_files_of_several_clones_go_with_the_last(tables: Tables) -> None:
         tables.api.clone_table("a", name)
     shared = tables.data_files(tables.id("a"))
     tables.compact("a")
-    delete_table(tables.instance, "b")
+    delete_table(tables.instance, "b", now=True)
     tables.collect()
     assert set(tables.pins("a")) == {tables.id("c")}
     assert tables.keys("c") == ROWS
-    delete_table(tables.instance, "c")
+    delete_table(tables.instance, "c", now=True)
     tables.collect()
     assert tables.pins("a") == {}
     assert not set(shared) & set(tables.data_files(tables.id("a")))
@@ -223,7 +223,7 @@ def test_a_deleted_owner_keeps_what_clones_need(tables: Tables) -> None:
     owner = tables.id("a")
     with tables.instance.table("b").state.reading() as state:
         shared = sorted(state.files.paths())
-    delete_table(tables.instance, "a")
+    delete_table(tables.instance, "a", now=True)
     tables.collect()
     tables.reopen()
     assert tables.data_files(owner) == shared
@@ -245,11 +245,11 @@ def test_a_clone_of_a_clone_pins_files_at_their_owners(tables: Tables) -> None:
     owner = tables.id("a")
     tables.api.clone_table("a", "b")
     tables.ingest("b", range(100, 103))
-    delete_table(tables.instance, "a")
+    delete_table(tables.instance, "a", now=True)
     tables.collect()
     tables.api.clone_table("b", "c")
     middle = tables.id("b")
-    delete_table(tables.instance, "b")
+    delete_table(tables.instance, "b", now=True)
     tables.collect()
     assert tables.keys("c") == [*ROWS, 100, 101, 102]
     assert tables.table_folders() == {owner, middle, tables.id("c")}
@@ -277,7 +277,7 @@ def test_a_lost_row_of_a_clone_keeps_its_pins(tables: Tables) -> None:
         file.write(b"x")
     index = tables.instance.tables.index
     with suppress(NotFoundError):
-        delete_table(tables.instance, "b")
+        delete_table(tables.instance, "b", now=True)
     index.remove(clone)
     tables.compact("a")
     collect_table(tables.instance, "a")
@@ -309,7 +309,7 @@ def test_a_deleted_table_with_a_damaged_state_keeps_what_clones_may_need(
 ) -> None:
     tables.api.clone_table("a", "b") if is_cloned else tables.api.create_table("b", KEY_AND_VALUE)
     owner = tables.id("a")
-    delete_table(tables.instance, "a")
+    delete_table(tables.instance, "a", now=True)
     tables.instance.close()
     (tables.folder / owner / "state.db").write_bytes(b"damaged" * 1000)
     tables.open()
@@ -317,7 +317,7 @@ def test_a_deleted_table_with_a_damaged_state_keeps_what_clones_may_need(
         with pytest.raises(DataError):
             finish_deletions(tables.instance)
         assert tables.keys("b") == ROWS
-        delete_table(tables.instance, "b")
+        delete_table(tables.instance, "b", now=True)
         with suppress(DataError):  # that of the owner, which is first
             finish_deletions(tables.instance)
     finish_deletions(tables.instance)
@@ -357,7 +357,7 @@ def test_a_clone_whose_process_died_anywhere_is_repeated(tables: Tables) -> None
         assert set(tables.pins("a")) == {clone}
         assert tables.keys("b") == ROWS
         assert tables.table_folders() == {tables.id("a"), clone}
-        delete_table(tables.instance, "b")
+        delete_table(tables.instance, "b", now=True)
         tables.collect()
         assert tables.pins("a") == {}
         assert tables.table_folders() == {tables.id("a")}
@@ -375,7 +375,7 @@ def test_an_unfinished_clone_is_listed_and_can_be_deleted(tables: Tables) -> Non
             with pytest.raises(NotFoundError):
                 tables.api.table("b")
         with suppress(NotFoundError):  # it died before the row, or when it was complete
-            delete_table(tables.instance, "b")
+            delete_table(tables.instance, "b", now=True)
         tables.clock.now_ms += 3_600_000
         tables.collect()
         assert tables.instance.tables.index.list(TableState.CREATING) == ()
@@ -399,7 +399,7 @@ def test_a_collection_of_a_clone_that_dies_is_finished(tables: Tables) -> None:
             collect_table(tables.instance, "b")
         assert tables.pins("a") == {}
         assert tables.keys("b") == tables.keys("a") == ROWS
-        delete_table(tables.instance, "b")
+        delete_table(tables.instance, "b", now=True)
         tables.collect()
         assert tables.table_folders() == {owner}
         if not has_died:
@@ -410,7 +410,7 @@ def test_a_collection_of_a_clone_that_dies_is_finished(tables: Tables) -> None:
 def test_a_deletion_of_an_owner_that_dies_is_finished(tables: Tables) -> None:
     tables.api.clone_table("a", "b")
     tables.api.clone_table("a", "c")
-    delete_table(tables.instance, "a")
+    delete_table(tables.instance, "a", now=True)
     for crash_at in range(1, 8):
         plan = CrashPlan(left=crash_at)
         with suppress(Crash):
@@ -425,7 +425,7 @@ def test_a_table_that_is_deleted_meanwhile_is_not_cloned(tables: Tables, is_fini
     create = tables.instance.tables.create
 
     def delete_then_create(table_id: TableId) -> None:
-        delete_table(tables.instance, "a")
+        delete_table(tables.instance, "a", now=True)
         if is_finished:
             finish_deletions(tables.instance)
         create(table_id)

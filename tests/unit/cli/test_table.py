@@ -29,7 +29,22 @@ def test_table_list_rename_offline_and_delete(cities: Sleeper) -> None:
     (row,) = cities("table", "list", "--output", "json").rows
     assert (row["name"], row["online"]) == ("towns", False)
     assert cities("table", "online", "towns").status == 0
-    assert cities("table", "delete", "towns").stderr == "deleting table towns\n"
+    refused = cities("table", "delete", "towns")
+    assert (refused.status, refused.stdout) == (2, "")
+    assert "cannot ask whether to delete table towns with 0 rows" in refused.stderr
+    deleted = cities("table", "delete", "towns", "--yes")
+    table_id = deleted.stderr.split()[-1]
+    assert deleted.stderr == (
+        f"deleted table towns; to bring it back, run: sleeper table undelete {table_id}\n"
+    )
+    (listed,) = cities("table", "list", "--deleted", "--output", "json").rows
+    assert (listed["name"], listed["id"]) == ("towns", table_id)
+    assert listed["deleted"] < listed["kept_until"]
+    assert cities("table", "undelete", "town").stderr.endswith("did you mean towns?\n")
+    assert cities("table", "undelete", "towns").stderr == "brought table towns back\n"
+    assert cities("table", "list", "--deleted", "--output", "json").rows == []
+    assert cities("table", "delete", "towns", "--yes", "--now").stderr == "deleting table towns\n"
+    assert cities("table", "undelete", "towns").status == 1
     (row,) = cities("table", "list", "--output", "json").rows
     assert row["state"] == "deleting"
     assert cities("table", "show", "towns").status == 1

@@ -84,6 +84,6 @@ def test_an_unfinished_clone_is_listed_and_deleted(loaded: Sleeper, tmp_path: Pa
         ("towns", "creating"),
     ]
     assert "1 table, 1 being created" in loaded("table", "list").stdout
-    assert loaded("table", "delete", "towns").status == 0
+    assert loaded("table", "delete", "towns", "--yes").status == 0
     assert "1 table, 1 being deleted" in loaded("table", "list").stdout
-    assert loaded("table", "delete", "towns").status == 1
+    assert loaded("table", "delete", "towns", "--yes").status == 1

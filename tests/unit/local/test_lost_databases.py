@@ -78,7 +78,7 @@ def test_a_lost_state_is_not_replaced_by_an_empty_one(hurt: Instance) -> None:
     for _ in range(2):
         with pytest.raises(DataError, match=r"state\.db"):
             hurt.table("hurt").state  # noqa: B018
-    delete_table(hurt, "hurt")
+    delete_table(hurt, "hurt", now=True)
     assert list(report_rows(hurt, ReportKind.TABLES)) == ["good", "hurt"]
 
 

@@ -256,7 +256,7 @@ def test_a_checkpoint_belongs_to_a_table_id(instance: sleeper.Instance) -> None:
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     stream.stop()
-    instance.delete_table("t")
+    instance.delete_table("t", now=True)
     instance.create_table("t", SCHEMA)
     ingest(instance, 0, 30)
     another = source_.streamReader(source_.schema())
@@ -271,7 +271,7 @@ def test_a_checkpoint_belongs_to_a_table_id(instance: sleeper.Instance) -> None:
 
 
 def delete(instance: sleeper.Instance) -> None:
-    instance.delete_table("t")
+    instance.delete_table("t", now=True)
     assert finish_deletions(instance._ports) == 1
 
 
@@ -296,7 +296,7 @@ def test_a_stream_of_a_deleted_table_fails(
     stream = stream_copy(source(instance))
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     assert stream.latestOffset(end, ReadAllAvailable()) == end
-    instance.delete_table("t")
+    instance.delete_table("t", now=True)
     time.sleep(0.6)  # it does not look more often
     with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
         stream.latestOffset(end, ReadAllAvailable())
@@ -308,7 +308,7 @@ def test_a_write_to_a_deleted_table_fails(
 ) -> None:
     source_ = source(instance)
     writer = source_.writer(source_.schema(), overwrite=False)
-    instance.delete_table("t")
+    instance.delete_table("t", now=True)
     with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
         writer.commit([])
     (job,) = instance._ports.jobs.tracker.recent(JobKind.INGEST)[:1]

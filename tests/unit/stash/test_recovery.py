@@ -356,7 +356,7 @@ def test_a_deleted_table_that_was_asked_for_fails_the_stash(stasher: Stasher) ->
     stasher.instance.create_table("a", SCHEMA).ingest(rows(1))
     record = start(stasher, submitted=True, tables=("a",))
     control_stashes(stasher.ports())
-    stasher.instance.delete_table("a")
+    stasher.instance.delete_table("a", now=True)
     finish_deletions(stasher.ports())
     assert run_workers(stasher) == 1
     # A task decides, and the control function does what follows.

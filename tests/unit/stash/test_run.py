@@ -329,7 +329,7 @@ def test_a_table_that_is_deleted_meanwhile_is_left_out(
         stasher.instance.create_table(name, SCHEMA).ingest(rows(1))
 
     def delete() -> None:
-        stasher.instance.delete_table("b")
+        stasher.instance.delete_table("b", now=True)
         finish_deletions(stasher.instance._ports)
 
     before_copying(monkeypatch, delete)
