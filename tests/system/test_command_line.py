@@ -135,7 +135,9 @@ def test_an_invalid_message_becomes_a_rejected_job(sleeper: CommandLine, tmp_pat
     wrong = tmp_path / "wrong.parquet"
     wrong.write_bytes(b"PAR1 and nothing else")
     job_id = sleeper("ingest", "flights", wrong, "--submit").stdout.strip()
-    sleeper("run", "--until-idle", "--workers", "1")
+    ran = sleeper("run", "--until-idle", "--workers", "1", status=1)
+    assert f"ingest {job_id} of flights: rejected after" in ran.stderr
+    assert ", 1 failure, 0 dead letters," in ran.stderr
     jobs = {row["job"]: row for row in sleeper.rows("report", "ingest-jobs", "--output", "json")}
     assert jobs[job_id]["state"] == "rejected"
     assert str(wrong) in jobs[job_id]["reason"]

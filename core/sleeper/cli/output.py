@@ -266,10 +266,15 @@ def show_ingest(description: str) -> Iterator["IngestProgress"]:
                 description=f"{description}: writing",
                 total=rows_read,
                 completed=rows_written,
-                rows=f"{rows_written:,} of {rows_read:,} rows",
+                rows=format_progress(rows_written, rows_read),
             )
 
         yield IngestProgress(count_read, count_written)
+
+
+def format_progress(done: int, total: int) -> str:
+    """Returns the number of rows done, of the known total, and the percentage."""
+    return f"{done:,} of {total:,} rows, {100 * done // max(total, 1)} %"
 
 
 @contextmanager
@@ -313,8 +318,21 @@ def show_rows(description: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda _done, _total: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=None, rows="")
+
+        def update(done: int, total: int) -> None:
+            total = max(done, total)
+            bar.update(task, completed=done, total=total, rows=format_progress(done, total))
+
+        yield update

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sleeper.errors import SleeperError
 from sleeper.tables import TableId, TableIndex
 
-_IDS = ("jobId", "queryId", "id", "partitionId", "name")
+_IDS = ("jobId", "queryId", "id", "runId", "partitionId")
 
 
 @dataclass(frozen=True, slots=True)

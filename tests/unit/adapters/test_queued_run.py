@@ -14,7 +14,7 @@ from sleeper.adapters.message import send_run
 from sleeper.adapters.platform import run_on_platform
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import QueueName
@@ -94,13 +94,14 @@ def test_a_failing_run_is_retried_and_becomes_a_dead_letter_with_its_reason(
         run = JobRunRef(ref.id, adapter.job_id(run_id), JobKind.ADAPTER, str(clock()))
         event = run.event(JobStep.FAILED, clock(), reasons=("shop.example does not answer",))
         opened.jobs.tracker.record(event)
-        raise UnavailableError("shop.example does not answer")
+        raise DataError("shop.example does not answer")
 
     monkeypatch.setattr(queued_run, "run_adapter", fail)
     send_run(instance, adapter, "1")
     assert run_worker(instance, clock) == 3
     (letter,) = instance.jobs.dead_letters(QueueName.ADAPTER).list()
     assert letter.body == '{"adapter":"orders","runId":"1"}'
+    assert letter.reason == "shop.example does not answer"
     job = find_job(instance, adapter.job_id("1"))
     assert job.state is JobState.FAILED
     assert job.runs[-1].reasons == ("shop.example does not answer",)
