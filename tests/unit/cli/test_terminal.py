@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import typer
 
-from sleeper.cli.output import note, report_failures
+from sleeper.cli.output import format_progress, note, report_failures
 from sleeper.errors import NotFoundError
 from sleeper.query.rows.output import write_csv, write_json, write_table
 from sleeper.reports.output import Column, ColumnKind, Listing, write_text
@@ -54,3 +54,8 @@ def test_errors_and_notes_escape_names(capsys: pytest.CaptureFixture[str]) -> No
     message = capsys.readouterr().err
     assert is_safe(message)
     assert message == f"error: no table {_SHOWN}\ncreated table {_SHOWN}\nnext\n"
+
+
+def test_progress_has_rows_and_percent_of_the_total() -> None:
+    assert format_progress(5_000, 20_000) == "5,000 of 20,000 rows, 25 %"
+    assert format_progress(0, 0) == "0 of 0 rows, 0 %"

@@ -17,7 +17,8 @@ from sleeper.clock import system_clock
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError, UserCodeError
 from sleeper.ingest.service import submit_ingest
 from sleeper.instance import Instance
-from sleeper.jobs.queue import Failure, Message, QueueName
+from sleeper.jobs.event import JobKind, JobRunRef, JobStep
+from sleeper.jobs.queue import DeadLetter, Failure, Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -184,6 +185,19 @@ def test_an_unavailable_resource_leaves_a_dead_letter_after_an_hour_at_the_earli
         assert letters.list()[0].reason == "the disk is full"
         assert letters.redrive() == 1
         assert queue.receive()[0].failures == 0
+
+
+def test_a_queue_without_reasons_has_those_of_the_job_tracker(tmp_path: Path) -> None:
+    create_local_instance(tmp_path / "instance", "test")
+    body = json.dumps({"id": "j1", "tableName": "rows", "files": []})
+    letters = (DeadLetter("m1", body, 3, 0, None), DeadLetter("m2", "not JSON", 3, 0, None))
+    with closing(open_local_instance(tmp_path / "instance")) as instance:
+        make_table(instance)
+        run = JobRunRef(instance.table("rows").ref.id, "j1", JobKind.INGEST, "r1")
+        instance.jobs.tracker.record(run.event(JobStep.FAILED, 5, reasons=("no space",)))
+        dead = {"dead_letters": lambda _: SimpleNamespace(list=lambda _: letters)}
+        rows = list_dead_letters(with_ports(instance, jobs=dead), "ingest").rows
+    assert [row[5] for row in rows] == ["no space", None]
 
 
 def test_a_dead_letter_of_dead_workers_says_so(tmp_path: Path) -> None:
