@@ -37,6 +37,7 @@ NAMES = (
     "query-service",
     "functions",
     "serve",
+    "small-writes",
     "deletes",
     "purge",
     "upserts",

@@ -86,7 +86,7 @@ def measure(settings: Settings) -> Result:
 
 def points(_: Watch, folder: str, rows: int) -> dict[str, float]:
     """Keys at random over HTTP; each answer is checked."""
-    with _serve(folder) as (url, _process):
+    with serve_folder(folder) as (url, _process):
         connection = http.client.HTTPConnection(url)
         for key in range(0, rows, max(rows // 100, 1)):
             connection.request("POST", "/tables/t/query", json.dumps({"keys": [key]}), _HEADERS)
@@ -99,7 +99,7 @@ def points(_: Watch, folder: str, rows: int) -> dict[str, float]:
 
 def live_points(_: Watch, folder: str, rows: int) -> dict[str, float]:
     """Keys at random over WebSockets; each answer is checked."""
-    with _serve(folder) as (url, _process):
+    with serve_folder(folder) as (url, _process):
         asyncio.run(_ask_live(url, rows, _POINTS // 10))  # reads what a warm process has read
         start = time.perf_counter()
         taken = asyncio.run(_ask_live(url, rows, _POINTS))
@@ -143,7 +143,7 @@ def arrow(watch: Watch, folder: str, rows: int) -> dict[str, float]:
 
 
 def _read_all(watch: Watch, folder: str, rows: int, accept: str) -> dict[str, float]:
-    with _serve(folder) as (url, process):
+    with serve_folder(folder) as (url, process):
         connection = http.client.HTTPConnection(url)
         with watch:
             connection.request("POST", "/tables/t/query", "{}", {**_HEADERS, "Accept": accept})
@@ -179,7 +179,8 @@ def _batches(rows: int, start: int) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _serve(folder: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def serve_folder(folder: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Yields the address of a server of the instance in a folder, and its process."""
     program = "from sleeper.cli.main import main; main()"
     command = [sys.executable, "-c", program, "--instance", folder, "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -20,6 +20,7 @@ from sleeper.api.instance import Instance, create_instance, open_instance, resto
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
+from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
 
@@ -33,6 +34,7 @@ __all__ = [
     "SequencedExport",
     "Table",
     "TableReader",
+    "TableWriter",
     "Transaction",
     "create_instance",
     "open_instance",

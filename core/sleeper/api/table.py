@@ -14,6 +14,7 @@ from sleeper.api.argument_types import check_argument_types
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
+from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
@@ -115,6 +116,16 @@ class Table:
                 return ingest_paths(self._instance, self.name, paths, chosen, op_column=op_column)
             batches = read_batches(rows)
             return ingest_rows(self._instance, self.name, batches, chosen, op_column=op_column)
+
+    def writer(self) -> TableWriter:
+        """Opens a writer of small batches of rows, which writes those of several threads together.
+
+        Use it as a context manager. An ingest of many rows takes less time than a writer does.
+
+        Raises `NotFoundError` if the table was deleted.
+        """
+        self._instance.table(self.name)
+        return TableWriter(self._instance, self.name)
 
     def query(
         self,

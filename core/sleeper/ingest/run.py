@@ -53,6 +53,9 @@ from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.location import DataRoot
 
+IN_MEMORY_NAME = "(in-memory rows)"
+"""The name of Arrow batches in errors."""
+
 OnRows = Callable[[int], None]
 FindFiles = Callable[[], Sequence[SourceFile]]
 
@@ -199,7 +202,7 @@ def ingest_batches(
     def gather(rows: GatheredRows) -> None:
         checker = RowChecker(
             table.schema,
-            "(in-memory rows)",
+            IN_MEMORY_NAME,
             None,
             operations=operations,
             enrichment=table.open_enrichment(),
@@ -312,7 +315,7 @@ class StagedRows:
         schema = self.table.schema
         operations = make_operations(schema, op_column)
         checker = RowChecker(
-            schema, "(in-memory rows)", None, operations=operations, enrichment=self.enrichment
+            schema, IN_MEMORY_NAME, None, operations=operations, enrichment=self.enrichment
         )
         self.gathered.add_batches(read_batches(iter(batches), checker))
 

@@ -138,7 +138,7 @@ def ingest_rows(
                 progress,
                 op_column,
             ),
-            _describe,
+            describe_run,
         )
         task.add_job(result.rows, result.rows)
     return result
@@ -174,7 +174,7 @@ def run_ingest_job(
         return ingest_files(place, job.id, files, job.request, rejects, progress, job.op_column)
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)
-    return tracker.execute(run, _describe, inputs=len(job.files))
+    return tracker.execute(run, describe_run, inputs=len(job.files))
 
 
 def describe_rows_job(job_id: str) -> str:
@@ -218,6 +218,7 @@ def find_source_schema(table: OpenTable) -> Schema:
     return make_source_schema(schema, enriched_names(parse_enrichment(declared)))
 
 
-def _describe(result: IngestResult) -> RunResult:
+def describe_run(result: IngestResult) -> RunResult:
+    """Returns what the tracker records of an ingest."""
     rows = None if result.done_before else result.rows
     return RunResult(rows, result.queued, rejected=result.rejected or None)

@@ -54,6 +54,14 @@ def check_feed_access(table: OpenTable, caller: str) -> None:
     _check_unrestricted(table, caller, "change feeds")
 
 
+def check_write_access(table: OpenTable, caller: str) -> None:
+    """Raises InvalidRequestError unless the caller may see all rows and fields of the table.
+
+    Rows of a table of latest rows hide others.
+    """
+    _check_unrestricted(table, caller, "writes")
+
+
 def check_version_access(table: OpenTable, caller: str) -> None:
     """Raises InvalidRequestError unless the caller may see all rows and fields of the table.
 

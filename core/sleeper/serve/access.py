@@ -8,7 +8,7 @@ of another site opens.
 import hmac
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -19,6 +19,13 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.runs.hosts import is_loopback
 from sleeper.serve.console import FOLDER
+
+
+class TableAccess(NamedTuple):
+    """The name of a table, and a caller, which restricts what requests may see or change."""
+
+    table_name: str
+    caller: str
 
 
 def identify_caller(request: Request) -> str:

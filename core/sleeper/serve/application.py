@@ -25,7 +25,9 @@ from sleeper.serve.lookup_path import LookupPath
 from sleeper.serve.lookups import LookupRuns
 from sleeper.serve.openapi import openapi_document
 from sleeper.serve.routes import ENDPOINTS
+from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import OpenStatement, QuerySlots, RowStream, ServerLimits, Service
+from sleeper.serve.write_path import SMALL_BYTES_MAX, WritePath
 
 
 def make_application(
@@ -35,6 +37,7 @@ def make_application(
     open_statement: OpenStatement | None = None,
     read_only_reason: str | None = None,
     slots: QuerySlots | None = None,
+    writers: RowWriters | None = None,
 ) -> Starlette:
     """Returns the application: the endpoints, and WebSockets at `/live`. Access is not checked.
 
@@ -46,7 +49,14 @@ def make_application(
         return open_sql(instance, statement, limit, caller, parse_as_of(as_of))
 
     slots = slots or QuerySlots(limits.queries_max, limits.waiting_max)
-    service = Service(instance, limits, slots, open_statement or open_here, read_only_reason)
+    service = Service(
+        instance,
+        limits,
+        slots,
+        open_statement or open_here,
+        writers or RowWriters(instance),
+        read_only_reason,
+    )
 
     async def live(websocket: WebSocket) -> None:
         await LiveConnection(websocket, service).serve()
@@ -72,10 +82,11 @@ def make_server_application(
     open_statement: OpenStatement | None = None,
     read_only_reason: str | None = None,
 ) -> ASGIApp:
-    """Returns the application of a server, which answers lookups that wait together.
+    """Returns the application of a server, which answers lookups and writes that wait together.
 
     A function of API Gateway answers one request at a time.
     """
+    writers = RowWriters(instance)
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
     application = make_application(
         instance,
@@ -83,8 +94,12 @@ def make_server_application(
         open_statement=open_statement,
         read_only_reason=read_only_reason,
         slots=slots,
+        writers=writers,
     )
-    return LookupPath(application, LookupRuns(instance, limits, slots))
+    lookups = LookupPath(application, LookupRuns(instance, limits, slots))
+    if read_only_reason is not None:
+        return lookups
+    return WritePath(lookups, writers, min(SMALL_BYTES_MAX, limits.body_bytes_max))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,16 @@ class TooLargeError(InvalidRequestError):
     """A request or response is larger than the server's limits allow."""
 
 
+class ForbiddenError(InvalidRequestError):
+    """The caller may not do what it requests."""
+
+
 def describe_problem(error: Exception) -> tuple[HTTPStatus, dict[str, str]]:
     """Returns the status and JSON of an error response. Logs unexpected errors."""
     if isinstance(error, TooLargeError):
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _problem("InvalidRequest", str(error))
+    if isinstance(error, ForbiddenError):
+        return HTTPStatus.FORBIDDEN, _problem("Forbidden", str(error))
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

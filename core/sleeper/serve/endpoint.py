@@ -48,7 +48,8 @@ class Endpoint:
 
     `name` is its OpenAPI operation id, `path` has Starlette's syntax. `response` is the model
     of a successful response; `None` stands for rows in a format that the client chooses.
-    `errors` are the statuses of errors besides those of every endpoint.
+    `errors` are the statuses of errors besides those of every endpoint. `row_types` are the media
+    types of a body of rows.
     """
 
     method: str
@@ -61,6 +62,7 @@ class Endpoint:
     parameters: tuple[Parameter, ...] = ()
     body: Model | None = None
     status: int = 200
+    row_types: tuple[str, ...] = ()
 
     def make_route(self, service: Service) -> Route:
         """Returns the Starlette route of the endpoint."""

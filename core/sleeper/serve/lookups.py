@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
 
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
@@ -22,6 +21,7 @@ from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.service import make_query_table
 from sleeper.schema.model import Schema
+from sleeper.serve.access import TableAccess
 from sleeper.serve.row_answer import RowFormat
 from sleeper.serve.service import QuerySlots, ServerLimits
 
@@ -34,13 +34,6 @@ _RESPONSES_BYTES_MAX = 16 * 1024**2
 
 Answer = bytes | Exception | None
 """The body of a response, or the error of the request; `None` if the request must run alone."""
-
-
-class TableAccess(NamedTuple):
-    """The name of a table, and a caller, which restricts what lookups may see."""
-
-    table_name: str
-    caller: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,6 +72,9 @@ def _operation(endpoint: Endpoint) -> Json:
     }
     if endpoint.body is not None:
         operation["requestBody"] = {"required": True, "content": _json_content(endpoint.body)}
+    if endpoint.row_types:
+        content = {each: {} for each in endpoint.row_types}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

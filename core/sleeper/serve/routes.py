@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from sleeper.ingest.small_rows import ContentType
 from sleeper.serve.contents import (
     FILE_PARAMETERS,
     FILES,
@@ -19,6 +20,7 @@ from sleeper.serve.deletes import DELETE, DELETED, delete_from_table
 from sleeper.serve.endpoint import COUNT, Endpoint, Model, Parameter
 from sleeper.serve.feed import FEED_PARAMETERS, table_changes
 from sleeper.serve.queries import QUERY_MESSAGE, QUERY_STATUS, SUBMITTED, query_status, submit
+from sleeper.serve.row_writes import WRITTEN, write_rows
 from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
 from sleeper.serve.service import Service
 from sleeper.serve.snapshot_versions import (
@@ -153,6 +155,25 @@ ENDPOINTS = (
         errors=(400, 404, 406, 409, 413, 415, 503),
         parameters=(_TABLE_NAME,),
         body=QUERY,
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/rows",
+        "addRows",
+        "Adds the rows of the body to a table, acknowledged when they are durable. Rows of many "
+        "requests are written and committed together. A read-only server answers 403.",
+        write_rows,
+        WRITTEN,
+        errors=(400, 404, 408, 409, 413, 415, 503),
+        parameters=(
+            _TABLE_NAME,
+            Parameter(
+                "Idempotency-Key",
+                "A repeated request with the key adds no row twice, for 30 days.",
+                "header",
+            ),
+        ),
+        row_types=tuple(each.value for each in ContentType),
     ),
     _change(
         "delete",

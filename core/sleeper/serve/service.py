@@ -27,12 +27,16 @@ from sleeper.properties.instance import (
     SERVE_HEADER_SECONDS_MAX,
     SERVE_QUERIES_MAX,
     SERVE_READ_SECONDS_MAX,
+    SERVE_ROWS_BYTES_MAX,
     SERVE_SECONDS_MAX,
     SERVE_WAITING_MAX,
 )
 from sleeper.query.result import TimeLimit
+from sleeper.serve.row_writers import RowWriters
 
 T = TypeVar("T")
+# Each ingests the rows of a large body.
+_LARGE_WRITES_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class ServerLimits:
     `None` for a server that streams responses; otherwise larger responses are refused. A
     WebSocket sends a frame for each query at least every `keep_alive_seconds`. A client must
     read each piece of a response within `read_seconds_max`, and send the headers of a request
-    within `header_seconds_max`.
+    within `header_seconds_max`. A body of rows has at most `rows_bytes_max`.
     """
 
     queries_max: int = 16
@@ -56,6 +60,7 @@ class ServerLimits:
     read_seconds_max: float = 30.0
     connections_max: int = 500
     header_seconds_max: float = 10.0
+    rows_bytes_max: int = 1024**3
 
 
 def read_limits(instance: Instance) -> ServerLimits:
@@ -72,6 +77,7 @@ def read_limits(instance: Instance) -> ServerLimits:
         read_seconds_max=properties.get(SERVE_READ_SECONDS_MAX),
         connections_max=properties.get(SERVE_CONNECTIONS_MAX),
         header_seconds_max=properties.get(SERVE_HEADER_SECONDS_MAX),
+        rows_bytes_max=properties.get(SERVE_ROWS_BYTES_MAX),
     )
 
 
@@ -135,7 +141,11 @@ class Service:
     limits: ServerLimits
     slots: QuerySlots
     open_statement: OpenStatement
+    writers: RowWriters
     read_only_reason: str | None = None
+    large_writes: anyio.CapacityLimiter = field(
+        default_factory=lambda: anyio.CapacityLimiter(_LARGE_WRITES_MAX)
+    )
 
 
 def check_writable(service: Service) -> None:

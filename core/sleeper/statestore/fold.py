@@ -135,12 +135,14 @@ class Fold:
         )
         return found and AppliedId(*found)
 
-    def remember(self, transaction_id: str, kind: str, fingerprint: bytes) -> None:
-        """Stores the id of the transaction that is being applied."""
+    def remember(
+        self, transaction_id: str, kind: str, fingerprint: bytes, number: int | None = None
+    ) -> None:
+        """Stores the id of the transaction with the number, by default the one being applied."""
         self._ids_added += 1
         self.run(
             "INSERT INTO applied (id, kind, fingerprint, number, time) VALUES (?, ?, ?, ?, ?)",
-            (transaction_id, kind, fingerprint, self.next_number, self.time_ms),
+            (transaction_id, kind, fingerprint, number or self.next_number, self.time_ms),
         )
 
     def record(self, kind: str, effect: Effect) -> None:

@@ -50,7 +50,21 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 )
 
 
-def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """The content of a file in memory, uncompressed, with its name in errors."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TextFile = SourceFile | MemoryFile
+
+
+def read_csv(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a CSV file, checked and parsed."""
     schema = checker.schema
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
@@ -76,7 +90,7 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
         checker.reject_row(*each)
 
 
-def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+def read_json_lines(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a JSON lines file, checked and parsed."""
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
     schema, ignores_extra = checker.schema, checker.ignores_extra_columns
@@ -109,7 +123,7 @@ def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.Record
 
 def _csv_reader(
     stream: IO[bytes],
-    path: SourceFile,
+    path: TextFile,
     checker: RowChecker,
     short_rows: list[tuple[int, str, str]],
     text_columns: Sequence[str],
@@ -150,7 +164,7 @@ class _CheckedCsv(io.RawIOBase):
     that is too long.
     """
 
-    def __init__(self, stream: IO[bytes], path: SourceFile, value_bytes_max: int) -> None:
+    def __init__(self, stream: IO[bytes], path: TextFile, value_bytes_max: int) -> None:
         self._stream = stream
         self._path = path
         self._value_bytes_max = value_bytes_max
@@ -229,7 +243,7 @@ def _has_whole_values(lines: np.ndarray) -> bool:
 
 
 def _named_errors(
-    reader: csv.CSVStreamingReader, path: SourceFile, short_rows: list[tuple[int, str, str]]
+    reader: csv.CSVStreamingReader, path: TextFile, short_rows: list[tuple[int, str, str]]
 ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, str, str]]]]:
     """Yields batches with the short rows that were found before their end."""
     while True:
@@ -271,8 +285,10 @@ def _json_cells(column: pa.Array, field: Field) -> pa.Array:
         raise UnfitError(f"not JSON of the field: {error}") from error
 
 
-def open_text(path: SourceFile) -> IO[bytes]:
+def open_text(path: TextFile) -> IO[bytes]:
     """Opens a file for a sequential read, uncompressed."""
+    if isinstance(path, MemoryFile):
+        return io.BytesIO(path.content)
     name = path.name.lower()
     content: Any = path
     try:
@@ -288,7 +304,7 @@ def open_text(path: SourceFile) -> IO[bytes]:
         raise classify_error(error, text, InvalidRequestError) from error
 
 
-def _line_blocks(stream: IO[bytes], path: SourceFile, line_bytes_max: int) -> Iterator[bytes]:
+def _line_blocks(stream: IO[bytes], path: TextFile, line_bytes_max: int) -> Iterator[bytes]:
     """Yields whole lines in blocks of some megabytes. InvalidRequestError if one is too long."""
     line, unfinished = 1, b""
     while True:
@@ -312,9 +328,7 @@ def _line_blocks(stream: IO[bytes], path: SourceFile, line_bytes_max: int) -> It
             return
 
 
-def _check_lengths(
-    lines: Sequence[bytes], path: SourceFile, first: int, line_bytes_max: int
-) -> None:
+def _check_lengths(lines: Sequence[bytes], path: TextFile, first: int, line_bytes_max: int) -> None:
     for number, line in enumerate(lines, start=first):
         if len(line) > line_bytes_max:
             raise InvalidRequestError(

@@ -46,6 +46,7 @@ _OPERATIONS = {
     "expire_snapshots": "expire versions",
     "export_rows": "export",
     "check_unchanged": "check rows that were read",
+    "record_requests": "record requests",
 }
 
 

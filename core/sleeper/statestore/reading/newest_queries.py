@@ -19,6 +19,7 @@ from sleeper.statestore.rows import (
 )
 from sleeper.statestore.snapshot_versions import IN_EXPIRED
 from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
+from sleeper.statestore.transactions.record_requests import REQUEST_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,16 @@ class JobQueries(VersionReader):
     def added_files(self, job_id: str) -> AppliedId | None:
         """Returns the transaction that committed the files of the ingest, import or load."""
         return self.applied(job_id, "add_files") or self.applied(job_id, "publish_snapshot")
+
+    def requests(self, ids: Sequence[str]) -> dict[str, AppliedId]:
+        """Returns the write requests among the ids whose rows were committed in 30 days."""
+        rows = self.rows(
+            "SELECT id, kind, fingerprint, number, time FROM applied"
+            " WHERE kind = :kind AND id IN (SELECT value FROM json_each(:ids))",
+            kind=REQUEST_KIND,
+            ids=json.dumps(ids),
+        )
+        return {row[0]: AppliedId(*row) for row in rows}
 
     def assigned(self) -> Iterator[AssignedJob]:
         """Returns every job that holds files, oldest first."""

@@ -39,6 +39,7 @@ from sleeper.statestore.transactions.partition_split import (
     SplitPartition,
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
+from sleeper.statestore.transactions.record_requests import RecordRequests
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.snapshot_loads import (
     BeginLoad,
@@ -90,6 +91,7 @@ KINDS: dict[str, type[Transaction]] = {
         DeleteExportQueue,
         ExportRows,
         CheckUnchanged,
+        RecordRequests,
     )
 }
 

@@ -1,0 +1,94 @@
+"""The rows of a large request, which are in a file on local disk: an ingest of their own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.ingest.row_writer import (
+    WriteResult,
+    check_not_snapshot,
+    find_request,
+    pack_content,
+    repeat_result,
+)
+from sleeper.ingest.run import (
+    IN_MEMORY_NAME,
+    IngestResult,
+    IngestTable,
+    ingest_batches,
+    ingest_files,
+)
+from sleeper.ingest.service import describe_rows_job, describe_run, ingest_table
+from sleeper.ingest.small_rows import ROWS_NAME, ContentType, read_stream
+from sleeper.instance import OpenTable
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.ingest_job import new_job_id
+from sleeper.runs.task import record_task
+from sleeper.runs.tracking import track_run
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.record_requests import RecordRequests, WriteRequest
+from sleeper.statestore.transactions.transaction import Outcome
+
+SUFFIXES = {
+    ContentType.JSON_LINES: ".ndjson",
+    ContentType.CSV: ".csv",
+    ContentType.ARROW_STREAM: ".arrows",
+}
+"""The ends of the names of the files."""
+
+
+def write_large(
+    table: OpenTable, file: Path, kind: ContentType, digest: bytes, request_id: str | None
+) -> WriteResult:
+    """Adds the rows of a file, in bounded memory. Results and errors are as of a `RowWriter`."""
+    target = ingest_table(table)
+    check_not_snapshot(table)
+    if request_id is not None:
+        earlier = find_request(target.state, request_id)
+        if earlier is not None:
+            return repeat_result(request_id, digest, earlier)
+        target = replace(target, commit=_record(target, request_id, digest))
+    try:
+        result = _ingest(table, target, file, kind)
+    except StateMovedOnError:
+        # Another request of the id may have been committed meanwhile.
+        earlier = None if request_id is None else find_request(target.state, request_id)
+        if request_id is None or earlier is None:
+            raise
+        return repeat_result(request_id, digest, earlier)
+    except InvalidRequestError as error:
+        text = str(error).replace(str(file), ROWS_NAME).replace(IN_MEMORY_NAME, ROWS_NAME)
+        raise InvalidRequestError(text) from error
+    assert result.number is not None
+    return WriteResult(request_id, result.rows, result.number)
+
+
+def _record(target: IngestTable, request_id: str, digest: bytes) -> Callable[[AddFiles], Outcome]:
+    """Returns the commit of the files together with the id of the request."""
+
+    def commit(files: AddFiles) -> Outcome:
+        rows = sum(new.file.rows for new in files.files)
+        request = WriteRequest(request_id, pack_content(digest, rows))
+        return target.state.commit_together(RecordRequests((request,)), files)[-1]
+
+    return commit
+
+
+def _ingest(table: OpenTable, target: IngestTable, file: Path, kind: ContentType) -> IngestResult:
+    job_id = new_job_id()
+    request = describe_rows_job(job_id)
+
+    def run() -> IngestResult:
+        if kind is not ContentType.ARROW_STREAM:
+            return ingest_files(target, job_id, [file], request)
+        with pa.OSFile(str(file)) as source:
+            return ingest_batches(target, job_id, read_stream(source), request)
+
+    with record_task(table.instance, JobKind.INGEST) as task:
+        tracker = track_run(table.instance, JobKind.INGEST, table.ref.id, job_id, task.id)
+        result = tracker.execute(lambda _: run(), describe_run)
+        task.add_job(result.rows, result.rows)
+    return result

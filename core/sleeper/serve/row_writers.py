@@ -1,0 +1,50 @@
+"""Writers of the rows that callers post, one for each table and caller."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from sleeper.errors import InvalidRequestError
+from sleeper.ingest.row_writer import RowWriter, WriteResult
+from sleeper.ingest.small_rows import Content
+from sleeper.instance import Instance, OpenTable
+from sleeper.reports.access import check_write_access
+from sleeper.serve.access import TableAccess
+from sleeper.serve.bodies import ForbiddenError
+
+# Groups of as many tables are written at the same time.
+_THREADS = 4
+_WRITERS_MAX = 1_000
+
+
+class RowWriters:
+    """Writes rows, those of many requests together. An object belongs to one event loop."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._executor = ThreadPoolExecutor(_THREADS, "row-writer")
+        self._writers: dict[TableAccess, RowWriter] = {}
+
+    def submit(
+        self, access: TableAccess, content: Content, request_id: str | None
+    ) -> "Future[WriteResult]":
+        """Takes a request. Its future has the result, or the error, when the rows are durable.
+
+        UnavailableError if too many requests wait.
+        """
+        writer = self._writers.get(access)
+        if writer is None:
+            if len(self._writers) >= _WRITERS_MAX:
+                self._writers = {a: each for a, each in self._writers.items() if not each.is_idle}
+            writer = RowWriter(partial(open_for_writes, self._instance, access), self._executor)
+            self._writers[access] = writer
+        return writer.submit(content, request_id)
+
+
+def open_for_writes(instance: Instance, access: TableAccess) -> OpenTable:
+    """Returns the table. ForbiddenError if the caller may not write to it."""
+    table = instance.table(access.table_name)
+    try:
+        check_write_access(table, access.caller)
+    except InvalidRequestError as refusal:
+        raise ForbiddenError(str(refusal)) from refusal
+    return table

@@ -1,0 +1,174 @@
+"""The endpoint that adds rows to a table, acknowledged when they are durable."""
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+from anyio import to_thread
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from sleeper.datafiles.engine.settings import make_spill_folder
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.ingest.large_rows import SUFFIXES, write_large
+from sleeper.ingest.row_writer import WriteResult, check_request_id
+from sleeper.ingest.small_rows import Content, ContentType, begin_digest
+from sleeper.serve.access import TableAccess, identify_caller, read_header
+from sleeper.serve.bodies import TooLargeError
+from sleeper.serve.endpoint import COUNT, POSITIVE, Model, object_schema
+from sleeper.serve.row_writers import open_for_writes
+from sleeper.serve.service import Service, check_writable
+
+WRITTEN = Model(
+    "Written",
+    object_schema(
+        {
+            "number": {**POSITIVE, "description": "the transaction that added the rows"},
+            "rows": COUNT,
+            "alreadyDone": {
+                "type": "boolean",
+                "description": "an earlier request with the key added the rows",
+            },
+        }
+    ),
+)
+CONTENT_TYPES = {
+    **{kind.value: kind for kind in ContentType},
+    "application/jsonl": ContentType.JSON_LINES,
+    "application/json-lines": ContentType.JSON_LINES,
+}
+_CHUNK_SECONDS_MAX = 30
+
+
+async def write_rows(service: Service, request: Request) -> Response:
+    """Adds the rows of the body. Those of a large body are ingested alone, from local disk."""
+    check_writable(service)
+    kind = find_content_type(request.scope)
+    if kind is None:
+        names = ", ".join(each.value for each in ContentType)
+        given = request.headers.get("content-type", "")
+        raise HTTPException(415, f"content type {given[:200]!r} (expected {names})")
+    request_id = read_request_id(request.scope)
+    access = TableAccess(request.path_params["name"], identify_caller(request))
+    async with _receive(service, request, kind) as body:
+        if body.file is None:
+            content = Content(kind, bytes(body.start))
+            future = service.writers.submit(access, content, request_id)
+            return Response(encode_written(await asyncio.wrap_future(future)), 200, _JSON)
+        file, digest = body.file, body.digest.digest()
+
+        def work() -> WriteResult:
+            table = open_for_writes(service.instance, access)
+            return write_large(table, file, kind, digest, request_id)
+
+        result = await to_thread.run_sync(work, limiter=service.large_writes)
+        return Response(encode_written(result), 200, _JSON)
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def find_content_type(scope: Scope) -> ContentType | None:
+    """Returns the format of the rows in the body; None if it is unknown."""
+    name = read_header(scope, b"content-type")
+    return CONTENT_TYPES.get(name) or CONTENT_TYPES.get(name.partition(";")[0].strip().lower())
+
+
+def read_request_id(scope: Scope) -> str | None:
+    """Returns the key of the request, which may be quoted; None if it has none."""
+    key = read_header(scope, b"idempotency-key")
+    if not key:
+        return None
+    is_quoted = len(key) > 1 and key[0] == key[-1] == '"'
+    key = key[1:-1] if is_quoted else key
+    try:
+        check_request_id(key)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"Idempotency-Key: {error}") from error
+    return key
+
+
+def encode_written(result: WriteResult) -> bytes:
+    """Returns the body of the response."""
+    written = {"number": result.number, "rows": result.rows, "alreadyDone": result.already_done}
+    return json.dumps(written, separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
+class _Body:
+    """A body in memory, or in a file if it is large, and the hash of its content."""
+
+    start: bytearray
+    digest: "hashlib.blake2b"
+    file: Path | None = None
+
+
+@asynccontextmanager
+async def _receive(service: Service, request: Request, kind: ContentType) -> AsyncIterator[_Body]:
+    """Yields the body when it has arrived. Its file is deleted at the end."""
+    body, limits = _Body(bytearray(), begin_digest(kind)), service.limits
+    sink: BinaryIO | None = None
+    size = 0
+    try:
+        async for chunk in _chunks(request):
+            size += len(chunk)
+            body.digest.update(chunk)
+            body.start += chunk
+            if size > limits.rows_bytes_max:
+                raise TooLargeError(f"the body has more than {limits.rows_bytes_max:,} bytes")
+            if len(body.start) > limits.body_bytes_max:
+                if sink is None:
+                    folder = service.instance.storage.spill_folder()
+                    body.file = folder / f"request-{uuid.uuid4().hex}{SUFFIXES[kind]}"
+                    sink = await to_thread.run_sync(_open, body.file)
+                await to_thread.run_sync(_write, sink, bytes(body.start))
+                body.start.clear()
+        if sink is not None:
+            await to_thread.run_sync(_write, sink, bytes(body.start))
+            sink.close()
+        yield body
+    finally:
+        if sink is not None:
+            sink.close()
+        if body.file is not None:
+            body.file.unlink(missing_ok=True)
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
+    """Yields the parts of the body, each of which must arrive in time."""
+    stream = request.stream()
+    while True:
+        try:
+            with anyio.fail_after(_CHUNK_SECONDS_MAX):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            reason = f"the next part of the body did not arrive within {_CHUNK_SECONDS_MAX} s"
+            raise HTTPException(408, reason) from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _open(file: Path) -> BinaryIO:
+    make_spill_folder(file.parent)
+    try:
+        return file.open("xb")
+    except OSError as error:
+        raise UnavailableError(f"cannot keep the body in {file.parent}: {error}") from error
+
+
+def _write(sink: BinaryIO, content: bytes) -> None:
+    try:
+        sink.write(content)
+        sink.flush()
+    except OSError as error:
+        raise UnavailableError(f"cannot keep the body on the local disk: {error}") from error
