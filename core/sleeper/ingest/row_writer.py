@@ -6,10 +6,11 @@ rows, so that a repeated request adds no row twice.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Condition
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ from sleeper.statestore.transactions.transaction import Outcome, new_transaction
 logger = logging.getLogger(__name__)
 _ID_CHARACTERS_MAX = 200
 _ROWS_BYTES = 8
+_NEXT_SECONDS_MAX = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class RowWriter:
         self._open_table = open_table
         self._executor = executor
         self._limits = limits or WriterLimits()
-        self._lock = Lock()
+        self._lock = Condition()
         self._waiting: list[_Request] = []
         self._waiting_bytes = 0
         self._is_running = False
@@ -131,6 +133,7 @@ class RowWriter:
             self._waiting.append(request)
             self._waiting_bytes += request.size
             starts, self._is_running = not self._is_running, True
+            self._lock.notify()
         if starts:
             self._executor.submit(self._run)
         return request.result
@@ -154,6 +157,7 @@ class RowWriter:
 
     def _run(self) -> None:
         while group := self._take():
+            start = time.monotonic()
             try:
                 _write_group(self._open_table(), group)
             except Exception as error:
@@ -161,6 +165,20 @@ class RowWriter:
                     logger.exception("cannot write rows of %d requests", len(group))
                 for request in group:
                     request.fail(error)
+            self._await_next(len(group), time.monotonic() - start)
+
+    def _await_next(self, answered: int, seconds: float) -> None:
+        """Waits shortly for the next requests of the callers that were just answered.
+
+        Otherwise two halves of the callers would take turns, and groups be half as large. Without
+        other requests that wait, there is nothing to add to.
+        """
+        with self._lock:
+            if self._waiting:
+                enough = min(len(self._waiting) + answered, self._limits.group_requests_max)
+                self._lock.wait_for(
+                    lambda: len(self._waiting) >= enough, min(seconds / 4, _NEXT_SECONDS_MAX)
+                )
 
     def _take(self) -> list[_Request]:
         """Returns the next group; none if the run ends."""
