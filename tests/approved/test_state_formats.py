@@ -59,6 +59,7 @@ from sleeper.statestore.transactions.partition_split import (
     SplitPartition,
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
+from sleeper.statestore.transactions.record_requests import RecordRequests, WriteRequest
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.snapshot_loads import (
     BeginLoad,
@@ -150,6 +151,7 @@ TRANSACTIONS = [
     DeleteExportQueue("q", id="i"),
     ExportRows((QueueExports("q", 3, 2, b"\0\xff"),), id="i"),
     CheckUnchanged(3, (TREE[1].region,), id="i"),
+    RecordRequests((WriteRequest("order-7", b"\0\xff"),), id="i"),
 ]
 
 

@@ -152,6 +152,8 @@ def read_stream(data: object) -> Iterator[pa.RecordBatch]:
 
 def encode_stream(batches: Sequence[pa.RecordBatch]) -> Content:
     """Returns batches of one schema as content, whose fingerprint ignores how rows are divided."""
+    if any(not batch.schema.equals(batches[0].schema) for batch in batches):
+        raise InvalidRequestError("rows have different schemas (expected one)")
     table = pa.Table.from_batches(batches).replace_schema_metadata(None).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

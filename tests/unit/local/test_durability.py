@@ -5,6 +5,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from sleeper.cli.output import RowFormat, open_row_sink
 from sleeper.compaction.plan import compact_table
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.garbage_collection.service import snapshot_table
+from sleeper.ingest.row_writer import RowWriter
 from sleeper.ingest.service import ingest_rows
+from sleeper.ingest.small_rows import Content, ContentType
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query_service.service import send_query
@@ -159,6 +162,17 @@ def test_data_files_and_sidecars_are_durable_before_the_entry_that_names_them(
     run_all(instance)
     assert disk.faults == []
     assert len(disk.checked) > previous
+    assert suffixes(disk) == {".parquet", ".sketches", ".filter", ".checksum"}
+
+
+def test_rows_of_a_writer_are_durable_before_they_are_acknowledged(
+    instance: Instance, disk: DiskRecord, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        writer = RowWriter(lambda: instance.table("rows"), executor)
+        content = Content(ContentType.JSON_LINES, b'{"k": "key", "n": 1}')
+        assert writer.submit(content, "once").result().rows == 1
+    assert disk.faults == []
     assert suffixes(disk) == {".parquet", ".sketches", ".filter", ".checksum"}
 
 

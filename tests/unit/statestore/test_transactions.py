@@ -59,6 +59,7 @@ from sleeper.statestore.transactions.partition_split import (
     SplitPartition,
 )
 from sleeper.statestore.transactions.pins import PinFiles, UnpinFiles
+from sleeper.statestore.transactions.record_requests import RecordRequests, WriteRequest
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.snapshot_loads import (
     BeginLoad,
@@ -712,6 +713,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         DeleteExportQueue("q"),
         ExportRows((QueueExports("q", 3, 2, b"\0\xff"),)),
         CheckUnchanged(3, (tree[1].region,)),
+        RecordRequests((WriteRequest("order-7", b"\0\xff"),)),
     ]
     assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)
