@@ -17,7 +17,7 @@ from sleeper.errors import (
 )
 from sleeper.ingest import row_writer, small_rows
 from sleeper.ingest.large_rows import write_large
-from sleeper.ingest.row_writer import RowWriter, WriterLimits, WriteResult
+from sleeper.ingest.row_writer import RowWriter, WriteResult, WriterLimits
 from sleeper.ingest.small_rows import Content, ContentType
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
