@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Queue
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 import pyarrow as pa
@@ -45,11 +45,16 @@ class Serving:
 
 @contextmanager
 def serving(
-    instance: Instance, limits: ServerLimits = _LIMITS, token: str | None = None
+    instance: Instance,
+    limits: ServerLimits = _LIMITS,
+    token: str | None = None,
+    access_log: TextIO | None = None,
 ) -> Iterator[Serving]:
     """Serves an instance at a free port until the end of the block."""
     output_lines: Queue[str] = Queue()
-    server = make_server(instance, "127.0.0.1", 0, token, limits, output_lines.put)
+    server = make_server(
+        instance, "127.0.0.1", 0, token, limits, output_lines.put, access_log=access_log
+    )
     thread = threading.Thread(target=server.run, name="serving")
     thread.start()
     try:

@@ -44,7 +44,7 @@ _COMMANDS = {
         "bulk", "bulk_export", "Export a table as Parquet files and print their folder."
     ),
     "serve": _Source(
-        "run", "serve", "Serve queries and deletes over HTTP, and queries over WebSocket at /live."
+        "run", "serve", "Serve queries and changes over HTTP, and queries over WebSocket at /live."
     ),
     "delete": _Source("delete", "delete", "Delete rows of a table, in one transaction."),
     "undo": _Source(

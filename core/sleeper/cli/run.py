@@ -86,12 +86,15 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse to change tables.")
     ] = False,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Print a line for each request to stderr.")
+    ] = False,
 ) -> None:
-    """Serve queries and deletes over HTTP, and queries over WebSocket at /live.
+    """Serve queries and changes over HTTP, and queries over WebSocket at /live.
 
     Listens on the loopback address unless --host is given. Another address requires a bearer
     token in SLEEPER_SERVE_TOKEN, and should be behind a TLS proxy. The page at / shows tables
-    and runs queries; /openapi.json describes the API.
+    and runs queries; /openapi.json describes the API, /health and /metrics are for monitoring.
 
     \b
     Examples:
@@ -110,7 +113,13 @@ def serve(
     try:
         with interrupted_by_sigterm():
             server.serve(
-                instance, host, port, token, lambda url: note(f"listening on {url}"), read_only
+                instance,
+                host,
+                port,
+                token,
+                lambda url: note(f"listening on {url}"),
+                read_only,
+                sys.stderr if access_log else None,
             )
     except KeyboardInterrupt:
         note("stopped")

@@ -98,6 +98,14 @@ class _Request:
             self.result.set_result(result)
 
 
+OnGroup = Callable[[int, int, float], None]
+"""Receives the requests and the rows of a committed group, and the seconds that it took."""
+
+
+def ignore_group(_requests: int, _rows: int, _seconds: float) -> None:
+    """Ignores a committed group."""
+
+
 class RowWriter:
     """Writes rows to one table. Safe for threads.
 
@@ -110,8 +118,10 @@ class RowWriter:
         open_table: Callable[[], OpenTable],
         executor: Executor,
         limits: WriterLimits | None = None,
+        on_group: OnGroup = ignore_group,
     ) -> None:
         self._open_table = open_table
+        self._on_group = on_group
         self._executor = executor
         self._limits = limits or WriterLimits()
         self._lock = Condition()
@@ -143,6 +153,11 @@ class RowWriter:
         """Whether no request waits or is written."""
         return not self._is_running
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return len(self._waiting)
+
     def _check_space(self, size: int) -> None:
         limits = self._limits
         is_full = self._waiting and (
@@ -159,7 +174,10 @@ class RowWriter:
         while group := self._take():
             start = time.monotonic()
             try:
-                _write_group(self._open_table(), group)
+                written = _write_group(self._open_table(), group)
+                if written:
+                    rows = sum(request.rows for request in written)
+                    self._on_group(len(written), rows, time.monotonic() - start)
             except Exception as error:
                 if not isinstance(error, SleeperError):
                     logger.exception("cannot write rows of %d requests", len(group))
@@ -238,8 +256,11 @@ def find_request(state: StateStore, request_id: str) -> AppliedId | None:
         return now.jobs.requests([request_id]).get(request_id)
 
 
-def _write_group(table: OpenTable, group: Sequence[_Request]) -> None:
-    """Writes the rows of the requests and sets their results. Raises the error of the others."""
+def _write_group(table: OpenTable, group: Sequence[_Request]) -> list[_Request]:
+    """Writes the rows of the requests and sets their results. Raises the error of the others.
+
+    Returns the requests whose rows were added.
+    """
     target = ingest_table(table)
     check_not_snapshot(table)
     left = _decode(target, _settle_known(target.state, group))
@@ -251,12 +272,13 @@ def _write_group(table: OpenTable, group: Sequence[_Request]) -> None:
             for request in distinct:
                 request.settle(outcome.number)
             _settle_known(target.state, repeated)
-            return
+            return distinct
         # Another process may have committed some of the ids meanwhile.
         left = _settle_known(target.state, left)
         _delete_files(table, files)
         if len(left) == len(distinct) + len(repeated):
             raise StateMovedOnError(f"rows for table {table.ref.name!r}: {outcome.reason}")
+    return []
 
 
 def _settle_known(state: StateStore, requests: Sequence[_Request]) -> list[_Request]:

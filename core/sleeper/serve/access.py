@@ -39,8 +39,8 @@ def identify_caller(request: Request) -> str:
 
 TOKEN_VARIABLE = "SLEEPER_SERVE_TOKEN"
 _TOKEN_CHARACTERS_MIN = 16
-# The console and the OpenAPI document contain no data of the instance.
-_PUBLIC_PATHS = ("/", "/openapi.json")
+# They contain no data of the instance.
+_PUBLIC_PATHS = ("/", "/openapi.json", "/health", "/health/live")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The ASGI application of an instance, for `sleeper serve` and for API Gateway."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ def make_application(
     read_only_reason: str | None = None,
     slots: QuerySlots | None = None,
     writers: RowWriters | None = None,
+    more_routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Returns the application: the endpoints, and WebSockets at `/live`. Access is not checked.
 
@@ -65,6 +67,7 @@ def make_application(
         *(endpoint.make_route(service) for endpoint in ENDPOINTS),
         Route("/openapi.json", _openapi),
         WebSocketRoute("/live", live),
+        *more_routes,
     ]
     if with_page:
         routes += console_routes()
@@ -81,12 +84,14 @@ def make_server_application(
     limits: ServerLimits,
     open_statement: OpenStatement | None = None,
     read_only_reason: str | None = None,
+    writers: RowWriters | None = None,
+    more_routes: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
     """Returns the application of a server, which answers lookups and writes that wait together.
 
     A function of API Gateway answers one request at a time.
     """
-    writers = RowWriters(instance)
+    writers = writers or RowWriters(instance)
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
     application = make_application(
         instance,
@@ -95,6 +100,7 @@ def make_server_application(
         read_only_reason=read_only_reason,
         slots=slots,
         writers=writers,
+        more_routes=more_routes,
     )
     lookups = LookupPath(application, LookupRuns(instance, limits, slots))
     if read_only_reason is not None:

@@ -19,6 +19,7 @@ from sleeper.serve.contents import (
 from sleeper.serve.deletes import DELETE, DELETED, delete_from_table
 from sleeper.serve.endpoint import COUNT, Endpoint, Model, Parameter
 from sleeper.serve.feed import FEED_PARAMETERS, table_changes
+from sleeper.serve.health import HEALTH, report_health, report_live
 from sleeper.serve.queries import QUERY_MESSAGE, QUERY_STATUS, SUBMITTED, query_status, submit
 from sleeper.serve.row_writes import WRITTEN, write_rows
 from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
@@ -83,6 +84,23 @@ def _change(
 
 
 ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/health",
+        "health",
+        "Returns whether the server can answer requests. Needs no token.",
+        report_health,
+        HEALTH,
+        errors=(503,),
+    ),
+    Endpoint(
+        "GET",
+        "/health/live",
+        "live",
+        "Returns that the server runs. Needs no token.",
+        report_live,
+        HEALTH,
+    ),
     Endpoint("GET", "/tables", "listTables", "Lists all tables.", list_tables, TABLES),
     Endpoint(
         "GET",

@@ -4,7 +4,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from sleeper.errors import InvalidRequestError
-from sleeper.ingest.row_writer import RowWriter, WriteResult
+from sleeper.ingest.row_writer import OnGroup, RowWriter, WriteResult, ignore_group
 from sleeper.ingest.small_rows import Content
 from sleeper.instance import Instance, OpenTable
 from sleeper.reports.access import check_write_access
@@ -19,8 +19,9 @@ _WRITERS_MAX = 1_000
 class RowWriters:
     """Writes rows, those of many requests together. An object belongs to one event loop."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, on_group: OnGroup = ignore_group) -> None:
         self._instance = instance
+        self.on_group = on_group
         self._executor = ThreadPoolExecutor(_THREADS, "row-writer")
         self._writers: dict[TableAccess, RowWriter] = {}
 
@@ -35,9 +36,18 @@ class RowWriters:
         if writer is None:
             if len(self._writers) >= _WRITERS_MAX:
                 self._writers = {a: each for a, each in self._writers.items() if not each.is_idle}
-            writer = RowWriter(partial(open_for_writes, self._instance, access), self._executor)
+            writer = RowWriter(
+                partial(open_for_writes, self._instance, access),
+                self._executor,
+                on_group=self.on_group,
+            )
             self._writers[access] = writer
         return writer.submit(content, request_id)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return sum(each.waiting for each in list(self._writers.values()))
 
 
 def open_for_writes(instance: Instance, access: TableAccess) -> OpenTable:

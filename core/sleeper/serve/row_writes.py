@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -67,8 +68,11 @@ async def write_rows(service: Service, request: Request) -> Response:
         file, digest = body.file, body.digest.digest()
 
         def work() -> WriteResult:
-            table = open_for_writes(service.instance, access)
-            return write_large(table, file, kind, digest, request_id)
+            table, start = open_for_writes(service.instance, access), time.monotonic()
+            result = write_large(table, file, kind, digest, request_id)
+            if not result.already_done:
+                service.writers.on_group(1, result.rows, time.monotonic() - start)
+            return result
 
         result = await to_thread.run_sync(work, limiter=service.large_writes)
         return Response(encode_written(result), 200, _JSON)

@@ -10,9 +10,10 @@ import resource
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import uvicorn
+from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sleeper.errors import UnavailableError
@@ -20,6 +21,9 @@ from sleeper.instance import Instance
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access, check_token
 from sleeper.serve.application import make_server_application
+from sleeper.serve.metrics import ServerMetrics
+from sleeper.serve.observation import ObservedRequests
+from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
 
@@ -43,15 +47,17 @@ def serve(
     token: str | None,
     on_start: Callable[[str], None] = lambda _url: None,
     read_only: bool = False,
+    access_log: TextIO | None = None,
 ) -> None:
     """Serves an instance until it is interrupted. Port 0 chooses a free one.
 
     `on_start` receives the URL when the server accepts requests. A `read_only` server refuses
-    deletes and other changes of tables. Raises `InvalidRequestError` if other machines can reach
-    the host and there is no token, `UnavailableError` if the port is in use.
+    deletes and other changes of tables. `access_log` gets a line for each request. Raises
+    `InvalidRequestError` if other machines can reach the host and there is no token,
+    `UnavailableError` if the port is in use.
     """
     limits = read_limits(instance)
-    server = make_server(instance, host, port, token, limits, on_start, read_only)
+    server = make_server(instance, host, port, token, limits, on_start, read_only, access_log)
     # Loading the engine takes a second, so it starts before the first statement.
     threading.Thread(target=server.statements.prestart, daemon=True).start()
     try:
@@ -68,19 +74,26 @@ def make_server(
     limits: ServerLimits,
     on_start: Callable[[str], None],
     read_only: bool = False,
+    access_log: TextIO | None = None,
 ) -> "StatementServer":
     """Returns a server that is not started."""
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes)
+    metrics = ServerMetrics(instance)
+    writers = RowWriters(instance, metrics.count_group)
+    metrics.watch_waiting(lambda: writers.waiting)
     application = make_server_application(
         instance,
         limits,
         open_statement=statements.open,
         read_only_reason=_READ_ONLY_REASON if read_only else None,
+        writers=writers,
+        more_routes=[Route("/metrics", metrics.respond)],
     )
+    access = Access(application, check_token(host, token))
     connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)
     config = uvicorn.Config(
-        Access(application, check_token(host, token)),
+        ObservedRequests(access, metrics.count_request, access_log),
         host=host,
         port=port,
         http=cast(Any, connections.protocol),
