@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,6 +87,10 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse to change tables.")
     ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="File with the token of callers."),
+    ] = None,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Print a line for each request to stderr.")
     ] = False,
@@ -93,7 +98,7 @@ def serve(
     """Serve queries and changes over HTTP, and queries over WebSocket at /live.
 
     Listens on the loopback address unless --host is given. Another address requires a bearer
-    token in SLEEPER_SERVE_TOKEN, and should be behind a TLS proxy. The page at / shows tables
+    token in SLEEPER_SERVE_TOKEN or --token-file, and should be behind a TLS proxy. The page at / shows tables
     and runs queries; /openapi.json describes the API, /health and /metrics are for monitoring.
 
     \b
@@ -104,12 +109,14 @@ def serve(
     """
     try:
         from sleeper.serve import server
-        from sleeper.serve.access import TOKEN_VARIABLE
+        from sleeper.serve.access import TOKEN_VARIABLE, read_token
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
             f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
         ) from error
     token = os.environ.pop(TOKEN_VARIABLE, None)
+    if token_file is not None:
+        token = read_token(token_file)
     try:
         with interrupted_by_sigterm():
             server.serve(

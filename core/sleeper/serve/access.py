@@ -8,6 +8,7 @@ of another site opens.
 import hmac
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -93,17 +94,30 @@ def check_token(host: str, token: str | None) -> str | None:
         if is_loopback(host):
             return None
         raise InvalidRequestError(
-            f"other machines can reach host {host!r}: set {TOKEN_VARIABLE} to a token"
+            f"other machines can reach host {host!r}: set {TOKEN_VARIABLE} to a token, or pass "
+            "--token-file"
         )
     if len(token) < _TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
         raise InvalidRequestError(
-            f"{TOKEN_VARIABLE} must have at least {_TOKEN_CHARACTERS_MIN} characters, all ASCII"
+            f"the token ({TOKEN_VARIABLE} or --token-file) must have at least "
+            f"{_TOKEN_CHARACTERS_MIN} characters, all ASCII"
         )
     return token
 
 
 def _is_public(path: str) -> bool:
     return path in _PUBLIC_PATHS or path.startswith(FOLDER)
+
+
+def read_token(file: Path) -> str:
+    """Returns the token in a file, without white space around it. InvalidRequestError if none."""
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(f"token file {file} cannot be read: {error}") from error
+    if not token:
+        raise InvalidRequestError(f"token file {file} is empty (expected a token)")
+    return token
 
 
 def read_header(scope: Scope, name: bytes) -> str:

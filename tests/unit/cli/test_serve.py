@@ -1,6 +1,7 @@
-"""`sleeper serve` without its optional packages."""
+"""`sleeper serve`: what ends it before it listens."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,3 +19,12 @@ def test_missing_starlette_error_names_the_package(
     assert result.status == 1
     assert result.stderr.startswith("error: sleeper serve needs starlette")
     assert f"pip install '{DISTRIBUTION}[serve]'" in result.stderr
+
+
+def test_the_token_of_a_file_is_checked(cities: Sleeper, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("too-short")
+    result = cities("serve", "--token-file", str(file))
+    assert result.status == 1
+    assert "must have at least 16 characters" in result.stderr
+    assert "too-short" not in result.stderr

@@ -1,11 +1,13 @@
 """Authentication of requests."""
 
+from pathlib import Path
+
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
 from sleeper.runs.hosts import is_loopback
-from sleeper.serve.access import Access, check_token
+from sleeper.serve.access import Access, check_token, read_token
 
 TOKEN = "a-token-of-some-length"
 
@@ -90,6 +92,17 @@ def test_hosts_reachable_by_other_machines_need_a_token() -> None:
     with pytest.raises(InvalidRequestError, match="16 characters") as error:
         check_token("0.0.0.0", "too-short")
     assert "too-short" not in str(error.value)
+
+
+def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f" {TOKEN}\n")
+    assert read_token(file) == TOKEN
+    file.write_text("\n")
+    with pytest.raises(InvalidRequestError, match="is empty"):
+        read_token(file)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        read_token(tmp_path / "nope")
 
 
 def test_loopback_hosts() -> None:
