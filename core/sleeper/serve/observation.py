@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 from urllib.parse import quote
@@ -55,8 +56,10 @@ class ObservedRequests:
                 client = (scope.get("client") or ("-",))[0]
                 # Percent signs keep control characters out of the log. Queries may have data.
                 line = f"{client} {method} {quote(path)} {status} {size} {seconds * 1e3:.1f}ms"
-                self.log.write(f"{iso_time(system_clock())} {line}\n")
-                self.log.flush()
+                # Nobody may read the log any more.
+                with suppress(OSError, ValueError):
+                    self.log.write(f"{iso_time(system_clock())} {line}\n")
+                    self.log.flush()
 
 
 def find_route(path: str) -> str:

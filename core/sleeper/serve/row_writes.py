@@ -47,7 +47,8 @@ CONTENT_TYPES = {
     "application/jsonl": ContentType.JSON_LINES,
     "application/json-lines": ContentType.JSON_LINES,
 }
-_CHUNK_SECONDS_MAX = 30
+_BODY_SECONDS_MAX = 30.0
+_BYTES_PER_SECOND_MIN = 64 * 1024
 
 
 async def write_rows(service: Service, request: Request) -> Response:
@@ -74,7 +75,7 @@ async def write_rows(service: Service, request: Request) -> Response:
                 service.writers.on_group(1, result.rows, time.monotonic() - start)
             return result
 
-        result = await to_thread.run_sync(work, limiter=service.large_writes)
+        result = await to_thread.run_sync(work)
         return Response(encode_written(result), 200, _JSON)
 
 
@@ -121,7 +122,7 @@ async def _receive(service: Service, request: Request, kind: ContentType) -> Asy
     """Yields the body when it has arrived. Its file is deleted at the end."""
     body, limits = _Body(bytearray(), begin_digest(kind)), service.limits
     sink: BinaryIO | None = None
-    size = 0
+    size, is_counted = 0, False
     try:
         async for chunk in _chunks(request):
             size += len(chunk)
@@ -131,6 +132,7 @@ async def _receive(service: Service, request: Request, kind: ContentType) -> Asy
                 raise TooLargeError(f"the body has more than {limits.rows_bytes_max:,} bytes")
             if len(body.start) > limits.body_bytes_max:
                 if sink is None:
+                    is_counted = _take_place(service)
                     folder = service.instance.storage.spill_folder()
                     body.file = folder / f"request-{uuid.uuid4().hex}{SUFFIXES[kind]}"
                     sink = await to_thread.run_sync(_open, body.file)
@@ -145,20 +147,34 @@ async def _receive(service: Service, request: Request, kind: ContentType) -> Asy
             sink.close()
         if body.file is not None:
             body.file.unlink(missing_ok=True)
+        if is_counted:
+            service.large_writes.release()
+
+
+def _take_place(service: Service) -> bool:
+    """Takes the place of a large body. UnavailableError if there are too many."""
+    try:
+        service.large_writes.acquire_nowait()
+    except anyio.WouldBlock:
+        raise UnavailableError("too many large bodies at once: try again later") from None
+    return True
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    """Yields the parts of the body, each of which must arrive in time."""
-    stream = request.stream()
+    """Yields the parts of the body, which must arrive at a minimum rate."""
+    stream, start, size = request.stream(), anyio.current_time(), 0
     while True:
+        end = start + _BODY_SECONDS_MAX + size / _BYTES_PER_SECOND_MIN
         try:
-            with anyio.fail_after(_CHUNK_SECONDS_MAX):
+            with anyio.fail_after(end - anyio.current_time()):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            reason = f"the next part of the body did not arrive within {_CHUNK_SECONDS_MAX} s"
+            seconds = end - start
+            reason = f"the body did not arrive in time: {size:,} bytes in {seconds:.0f} s"
             raise HTTPException(408, reason) from None
         if chunk is None:
             return
+        size += len(chunk)
         yield chunk
 
 

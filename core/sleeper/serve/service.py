@@ -35,8 +35,8 @@ from sleeper.query.result import TimeLimit
 from sleeper.serve.row_writers import RowWriters
 
 T = TypeVar("T")
-# Each ingests the rows of a large body.
-_LARGE_WRITES_MAX = 2
+# Large bodies on the local disk, each an ingest.
+_LARGE_WRITES_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class Service:
     open_statement: OpenStatement
     writers: RowWriters
     read_only_reason: str | None = None
-    large_writes: anyio.CapacityLimiter = field(
-        default_factory=lambda: anyio.CapacityLimiter(_LARGE_WRITES_MAX)
+    large_writes: anyio.Semaphore = field(
+        default_factory=lambda: anyio.Semaphore(_LARGE_WRITES_MAX)
     )
 
 

@@ -1,6 +1,8 @@
 """Rows that are posted: what is added, what is refused, and repeated requests."""
 
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
@@ -11,7 +13,9 @@ from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
+from sleeper.serve import row_writes, service
 from sleeper.serve.service import ServerLimits
+from tests.servers.serving import serving
 from tests.unit.serve.client import TOKEN, read_keys, read_version, request
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
@@ -148,6 +152,29 @@ def test_requests_that_are_refused(table: Instance) -> None:
     )
     assert read_version(table) == 1
     assert list(table.storage.spill_folder().glob("request-*")) == []
+
+
+def test_too_many_large_bodies_are_refused(
+    table: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_LARGE_WRITES_MAX", 0)
+    answer = post(table, b'{"k": 1, "v": "a"}', limits=LARGE)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "too many large bodies" in answer.json()["reason"]
+    assert post(table, b'{"k": 1, "v": "a"}').status_code == 200
+
+
+def test_a_body_that_is_late_is_refused(table: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_writes, "_BODY_SECONDS_MAX", 0.05)
+    with serving(table, LARGE) as server:
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+            client.sendall(
+                b"POST /tables/t/rows HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+                b"Content-Type: application/x-ndjson\r\n\r\n{"
+            )
+            assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
+    assert read_version(table) == 1
 
 
 @pytest.mark.parametrize("limits", [None, LARGE], ids=["small", "large"])
