@@ -169,7 +169,8 @@ def write_small(
     A file per leaf would be as many tiny files as there are leaves. Nothing has committed it yet.
     All of it happens in this thread, because threads take longer to start than to write a file.
     """
-    with table.state.reading() as state:
+    # A partition that was split since then still takes its references.
+    with table.state.reading(stale=True) as state:
         leaves = list(state.partitions.leaves())
     in_order, written = _sort(table, batches)
     only = leaves[0].id if len(leaves) == 1 else ROOT_PARTITION_ID

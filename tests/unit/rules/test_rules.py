@@ -13,6 +13,10 @@ Rule 1, exactly once
   `rule_1_a_message_older_than_the_memory_of_ids_is_rejected`
 - two runs at once: unit/ingest/test_ingest.py `two_runs_of_one_job_at_once_commit_once`;
   unit/compaction/test_running.py `two_runs_of_one_job_commit_once`
+- requests that are written together: unit/statestore/test_record_requests.py
+  `a_known_id_refuses_the_files_of_all`; unit/ingest/test_row_writer.py
+  `a_request_that_another_process_commits_meanwhile_is_left_out`;
+  system/test_killed_writes.py
 - deletes by message: handlers/test_deletes.py `a_redelivered_message_deletes_once`
 - the message goes last: `rule_1_a_worker_deletes_its_message_only_after_the_commit`
 - an answer that was lost: contracts/test_state_store.py
