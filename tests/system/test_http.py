@@ -154,7 +154,7 @@ def test_sql_reads_nothing_but_tables(server: Serving, statement: str) -> None:
         ("/queries", {"tableName": "nope", "regions": []}, 404, "nope"),
         ("/queries", {"regions": []}, 400, "tableName"),
         ("/nowhere", {}, 404, "not found"),
-        ("/tables", {}, 405, "not allowed"),
+        ("/status", {}, 405, "not allowed"),
     ],
 )
 def test_an_invalid_request_is_refused_with_its_reason(
