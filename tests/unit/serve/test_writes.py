@@ -10,6 +10,8 @@ import pytest
 
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
+from sleeper.errors import UnavailableError
+from sleeper.ingest.row_writer import RowWriter
 from sleeper.instance import Instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
@@ -152,6 +154,20 @@ def test_requests_that_are_refused(table: Instance) -> None:
     )
     assert read_version(table) == 1
     assert list(table.storage.spill_folder().glob("request-*")) == []
+
+
+def test_requests_beyond_those_that_may_wait_are_refused(
+    table: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UnavailableError("10,000 requests wait to be written: try again later")
+
+    monkeypatch.setattr(RowWriter, "_check_space", refuse)
+    for row in (b'{"k": 1, "v": "a"}', b'{"k": 1, "v": "%s"}' % (b"x" * 100_000)):
+        answer = post(table, row)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert "wait to be written" in answer.json()["reason"]
+    assert read_version(table) == 1
 
 
 def test_too_many_large_bodies_are_refused(
