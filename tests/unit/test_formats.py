@@ -15,6 +15,7 @@ from sleeper.bulk_export.service import EXPORT_JOBS
 from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import parse_compaction_job
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.json_text import json_lines
 from sleeper.deletion.message import parse_delete_message, parse_deleted_regions
 from sleeper.export_queue.definition import parse_definition
 from sleeper.export_queue.messages import parse_bucket_message
@@ -27,7 +28,6 @@ from sleeper.properties.java_text import read_properties_text
 from sleeper.query.messages.destination import RESULTS_DESTINATION
 from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
 from sleeper.query.messages.query import make_query, parse_query_message
-from sleeper.query.rows.json_text import json_lines
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.stash.message import parse_stash_message
 from sleeper.statestore.commit_message import commit_message_from_json, decode_transactions

@@ -14,7 +14,7 @@ from sleeper.adjunct.store_state import Layout, StoredField
 from sleeper.adjunct.store_status import StoreStatus
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.query.rows.json_text import json_lines, json_values
+from sleeper.datafiles.json_text import json_lines, json_values
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
 

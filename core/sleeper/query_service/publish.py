@@ -13,7 +13,7 @@ from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import LeafQueryMessage
 from sleeper.query.messages.query import QueryMessage
-from sleeper.query.rows.json_text import JsonPage, json_pages
+from sleeper.query.rows.json_pages import JsonPage, json_pages
 from sleeper.query.rows.output import write_parquet
 from sleeper.query_service.frames import Location, results_folder, results_path
 from sleeper.schema.model import Schema, schema_to_json

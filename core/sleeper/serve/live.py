@@ -27,7 +27,7 @@ from sleeper.query.messages.query import (
     replace_connections,
 )
 from sleeper.query.result import TimeLimit
-from sleeper.query.rows.json_text import JsonPage, json_pages
+from sleeper.query.rows.json_pages import JsonPage, json_pages
 from sleeper.query.service import open_query, read_schema
 from sleeper.serve.bodies import describe_problem
 from sleeper.serve.service import RowFetcher, RowStream, Service

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
+from sleeper.datafiles.json_text import json_lines
 from sleeper.query.lookups import SharedRows, Span
 from sleeper.query.rows.batch_writers import BatchWriter, CsvWriter, open_arrow, open_parquet
-from sleeper.query.rows.json_text import json_lines
 from sleeper.serve.bodies import TooLargeError, describe_problem, problem_response
 from sleeper.serve.service import OpenRows, RowFetcher, RowStream, Service
 

@@ -14,7 +14,7 @@ from datafusion import functions
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.columns import map_column
-from sleeper.query.rows.json_text import json_lines, json_values, plain_text
+from sleeper.datafiles.json_text import json_lines, json_values, plain_text
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 _PREFIX = "~"

@@ -8,8 +8,8 @@ from datafusion import functions
 
 from sleeper.datafiles.engine import columns
 from sleeper.datafiles.engine.columns import map_column
+from sleeper.datafiles.json_text import plain_text
 from sleeper.datafiles.text_values import parse_values
-from sleeper.query.rows.json_text import plain_text
 from sleeper.schema.model import PrimitiveType
 
 # DataFusion divides columns of this many values and computes the parts in parallel.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.rows.json_text import json_pages
+from sleeper.query.rows.json_pages import json_pages
 
 ROWS = st.lists(st.text('ab"é\u2028', max_size=30), max_size=40)
 

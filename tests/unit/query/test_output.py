@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.json_text import json_values
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
-from sleeper.query.rows.json_text import json_values
 from sleeper.query.rows.output import ROW_OUTPUTS
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
 

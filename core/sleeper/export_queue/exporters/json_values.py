@@ -10,9 +10,9 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.json_text import json_lines, json_values, plain_text
 from sleeper.export_queue.definition import GONE, SEQUENCE
 from sleeper.export_queue.exporter import ExportBatch
-from sleeper.query.rows.json_text import json_lines, json_values, plain_text
 
 
 def key_texts(batch: ExportBatch) -> pa.Array:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.json_text import json_values
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
@@ -29,7 +30,6 @@ from sleeper.export_queue.exporters.http_client import (
 from sleeper.export_queue.exporters.json_values import document_texts, key_texts
 from sleeper.export_queue.exporters.options import check_options, check_text, exporter_name
 from sleeper.instance import Instance
-from sleeper.query.rows.json_text import json_values
 from sleeper.runs.secrets import read_secret
 
 _OPTIONS = HTTP_OPTIONS | {"user", "gone"}

@@ -12,13 +12,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pyarrow as pa
 
 from sleeper import DISTRIBUTION
+from sleeper.datafiles.json_text import plain_text
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.json_values import key_texts
 from sleeper.export_queue.exporters.options import check_options, exporter_name, read_path
 from sleeper.instance import Instance
-from sleeper.query.rows.json_text import plain_text
 from sleeper.runs.secrets import read_secret
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import BinaryIO
 import pyarrow as pa
 from rich.cells import cell_len
 
+from sleeper.datafiles.json_text import json_lines, plain_text
 from sleeper.query.printable import format_cell
 from sleeper.query.rows.batch_writers import BatchWriter, CsvWriter, open_arrow, open_parquet
-from sleeper.query.rows.json_text import join_lines, json_lines, plain_text
+from sleeper.query.rows.json_pages import join_lines
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
 """Writes all rows and returns their number."""
