@@ -94,7 +94,7 @@ BAD = {
     "a missing column in CSV": ("a.csv", text("k\na\n"), "'n'"),
     "an extra column in CSV": ("a.csv", text("k,n,m\na,1,2\n"), "'m'"),
     "a short line in CSV": ("a.csv", text("k,n\na\n"), "a.csv"),
-    "bytes that are no text": ("a.csv", text(b"k,n\n\xff\xfe,1\n"), r"a\.csv.*UTF-8"),
+    "damaged text": ("a.csv", text(b"k,n\n\xc3\xa9\xff,1\n"), r"a\.csv.*UTF-8"),
 }
 
 

@@ -4,7 +4,6 @@ A source is the URL of a database, `table:NAME[@VERSION]`, or paths of files: `f
 path, a pattern such as `data/*.csv`, or `s3://bucket/key`.
 """
 
-import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.instance import Instance
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.location import LOCAL_SCHEME
+from sleeper.storage.patterns import is_pattern
 
 _TABLE, _FILES = "table:", "files:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -158,8 +158,3 @@ def _path(instance: Instance, text: str) -> str:
     if is_pattern(bare):
         return f"{LOCAL_SCHEME}{Path(bare).absolute()}"
     return instance.storage.sources.job_name(bare)
-
-
-def is_pattern(path: str) -> bool:
-    """Whether the path is a pattern, and not the name of a file."""
-    return glob.has_magic(path) and not Path(path).exists()

@@ -98,6 +98,7 @@ from sleeper.storage.location import (
     readable_buckets,
     s3_source,
 )
+from sleeper.storage.patterns import is_pattern
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -388,7 +389,7 @@ class AwsSources:
     def job_name(self, path: str) -> str:
         if is_s3_url(path):
             return path
-        if not Path(path).exists():
+        if not Path(path).exists() and not is_pattern(path):
             raise InvalidRequestError(
                 f"file {path} does not exist on this machine (for a file in S3, pass s3://bucket/key)"
             )

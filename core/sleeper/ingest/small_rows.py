@@ -22,7 +22,8 @@ from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.sources.json_form import count_lines
 from sleeper.datafiles.sources.json_rows import BlockParser
-from sleeper.datafiles.sources.text import MemoryFile, read_csv, read_json_lines
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.datafiles.sources.text_file import MemoryFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.datafiles.write.file import DataFileWriter
 from sleeper.datafiles.write.route import LeafRouter

@@ -50,6 +50,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import LOCAL_SCHEME, DataRoot, readable_buckets, s3_source
+from sleeper.storage.patterns import find_matches, is_pattern
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -314,7 +315,11 @@ class LocalSources:
         return path if is_s3_url(path) else str(Path(path).resolve())
 
     def check_submitted(self, path: str) -> None:
-        if not is_s3_url(path) and not Path(path).exists():
+        if is_s3_url(path):
+            return
+        if is_pattern(path) and not find_matches(path):
+            raise InvalidRequestError(f"no file matches {path}")
+        if not is_pattern(path) and not Path(path).exists():
             raise InvalidRequestError(f"file {path} does not exist")
 
     def check_message(self, names: Iterable[str]) -> None:

@@ -62,8 +62,8 @@ def test_parts_of_a_job(instance: sleeper.Instance, visits: sleeper.Table) -> No
     files = write_ingest_part(ports, begun, rows.to_batches(), "(part)", 1)
     commit_ingest(ports, begun, "job", files)
     assert found(visits) == ENRICHED
-    with pytest.raises(InvalidRequestError, match="missing: 'account'"):
-        begin_ingest(ports.table("visits"), rows.select(["at"]).schema, "(parts)")
+    with pytest.raises(InvalidRequestError, match="missing: 'at'"):
+        begin_ingest(ports.table("visits"), rows.select(["account"]).schema, "(parts)")
 
 
 def test_parts_with_operations(instance: sleeper.Instance, visits: sleeper.Table) -> None:

@@ -100,10 +100,7 @@ def test_disk_error_during_a_read_of_text_is_unavailable(
         def read(self, _size: int = -1) -> bytes:
             raise OSError(number, os.strerror(number))
 
-        def __enter__(self) -> "Failing":
-            return self
-
-        def __exit__(self, *_: object) -> None:
+        def close(self) -> None:
             pass
 
     monkeypatch.setattr("sleeper.datafiles.sources.text.open_text", lambda _path: Failing())

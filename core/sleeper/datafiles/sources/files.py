@@ -27,6 +27,7 @@ from sleeper.datafiles.casts import (
 )
 from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
+from sleeper.datafiles.sources.nested import OPTION_HINT, find_text_fields, nested_text
 from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import (
@@ -40,6 +41,8 @@ from sleeper.schema.history import describe_changes
 from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.disk import sync_folder
+from sleeper.storage.patterns import find_matches, find_matching_objects, is_pattern
+from sleeper.storage.source_options import DEFAULT_OPTIONS, FileFormat, SourceOptions
 
 # Errors of fsync for pipes and terminals.
 _NO_DISK = (errno.EINVAL, errno.ENOTSUP)
@@ -58,7 +61,7 @@ class SourceFormat(Enum):
     """Formats that can be ingested; the value lists the file name endings."""
 
     PARQUET = (".parquet",)
-    CSV = tuple(f".csv{each}" for each in _COMPRESSIONS)
+    CSV = tuple(f".{name}{each}" for each in _COMPRESSIONS for name in ("csv", "tsv"))
     JSON_LINES = tuple(
         f".{name}{each}" for each in _COMPRESSIONS for name in ("json", "jsonl", "ndjson")
     )
@@ -117,35 +120,56 @@ class Rejects:
         self.count += 1
 
 
-def source_format(path: SourceFile) -> SourceFormat:
-    """Returns the format by the file's name. InvalidRequestError lists the known ones."""
+_FORMATS = {
+    FileFormat.PARQUET: SourceFormat.PARQUET,
+    FileFormat.CSV: SourceFormat.CSV,
+    FileFormat.JSON: SourceFormat.JSON_LINES,
+}
+
+
+def source_format(path: SourceFile, options: SourceOptions = DEFAULT_OPTIONS) -> SourceFormat:
+    """Returns the format that the options or the file's name say.
+
+    InvalidRequestError lists the known names.
+    """
+    if options.format is not None:
+        return _FORMATS[options.format]
     name = path.name.lower()
     for known in SourceFormat:
         if name.endswith(known.value):
             return known
     endings = ", ".join(e for f in SourceFormat for e in f.value)
-    raise InvalidRequestError(f"file {path}: unknown format, the name must end with {endings}")
+    raise InvalidRequestError(
+        f"file {path}: unknown format, the name must end with {endings} (see --format)"
+    )
 
 
-def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
-    """Returns the named files and the files below named folders, in order.
+def find_source_files(
+    paths: Iterable[SourceFile], options: SourceOptions = DEFAULT_OPTIONS
+) -> list[SourceFile]:
+    """Returns the named files, those that match patterns, and those below folders, in order.
 
     A directory contributes every file of a known format, a prefix in S3 every `.parquet`
     (docs/formats.md, "Ingest messages"). InvalidRequestError if a file is missing,
     UnavailableError if the disk fails.
     """
     try:
-        return _find_files(paths)
+        return _find_files(paths, options)
     except OSError as error:
         text = f"file {error.filename} cannot be read: {describe_error(error)}"
         raise classify_error(error, text, InvalidRequestError) from error
 
 
-def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
+def _find_files(paths: Iterable[SourceFile], options: SourceOptions) -> list[SourceFile]:
     files: list[SourceFile] = []
     for path in paths:
         if isinstance(path, S3File):
-            files.extend(_find_objects(path))
+            files.extend(_find_objects(path, options))
+        elif is_pattern(path):
+            matches = find_matches(path)
+            if not matches:
+                raise InvalidRequestError(f"no file matches {path}")
+            files.extend(_find_files(matches, options))
         elif path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
             named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
@@ -155,7 +179,7 @@ def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
             files.extend(below)
         elif path.is_file():
-            source_format(path)
+            source_format(path, options)
             files.append(path)
         else:
             near = did_you_mean(path.name, _names_beside(path))
@@ -170,11 +194,16 @@ def _names_beside(path: Path) -> list[str]:
         return []
 
 
-def _find_objects(file: S3File) -> list[S3File]:
-    """Returns the object itself, or the Parquet files below it."""
+def _find_objects(file: S3File, options: SourceOptions) -> list[S3File]:
+    """Returns the object itself, those that match, or the Parquet files below it."""
     if not file.key.endswith("/") and file.size() is not None:
-        source_format(file)
+        source_format(file, options)
         return [file]
+    matches = find_matching_objects(file)
+    for each in matches:
+        source_format(each, options)
+    if matches:
+        return matches
     endings = SourceFormat.PARQUET.value
     below = sorted(
         (f for f in file.below() if f.name.lower().endswith(endings)), key=lambda f: f.key
@@ -193,7 +222,7 @@ class RowChecker:
     is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
     batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
-    `threads` parse a text file.
+    `threads` parse a text file. `options` say how the file is read.
     """
 
     schema: Schema
@@ -207,10 +236,13 @@ class RowChecker:
     operations: Operations | None = None
     enrichment: RowEnrichment | None = None
     threads: int = 1
+    options: SourceOptions = DEFAULT_OPTIONS
     _checked: Schema = field(init=False)
     _target: pa.Schema = field(init=False)
+    _nullable: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._nullable = _nullable_names(self.schema)
         if self.operations is not None:
             self.schema = self.operations.source_schema
         self._checked = self.schema
@@ -221,11 +253,12 @@ class RowChecker:
     def check_columns(self, columns: Iterable[str], *, ignores_extra: bool = False) -> None:
         """Raises InvalidRequestError if a column is missing, extra or doubled.
 
-        A field that was added to the table may be missing: the rows have its default.
+        A nullable field, or one that was added to the table, may be missing: the rows have its
+        default, or null.
         """
         names = list(columns)
         expected = [f.name for f in self.schema.fields]
-        optional = self.schema.added_names
+        optional = self.schema.added_names | self._nullable
         doubled = {n for n in names if names.count(n) > 1}
         faults = [
             ("missing", [n for n in expected if n not in names and n not in optional]),
@@ -249,15 +282,25 @@ class RowChecker:
                 continue
             kind = schema.field(each.name).type
             fits = is_key_castable if each in self.schema.keys else is_castable
-            if not fits(kind, each.type):
-                raise InvalidRequestError(
-                    f"file {self.file}: field {each.name!r} is {kind}, "
-                    f"expected {type_name(each.type)}"
-                )
+            if fits(kind, each.type):
+                continue
+            hint = ""
+            if pa.types.is_nested(kind) and each.name in find_text_fields(self.schema):
+                if self.options.nested is not None:
+                    continue
+                hint = f" ({OPTION_HINT})"
+            raise InvalidRequestError(
+                f"file {self.file}: field {each.name!r} is {kind}, "
+                f"expected {type_name(each.type)}{hint}"
+            )
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
         """Casts typed columns. Rows that do not fit are rejected, or refuse the job."""
-        return self._batch(columns, self._casts())
+        how = self._casts()
+        for name in find_text_fields(self.schema) & columns.keys():
+            if pa.types.is_nested(columns[name].type):  # as `check_types` allowed
+                how[name] = nested_text
+        return self._batch(columns, how)
 
     def parse(
         self,
@@ -335,6 +378,12 @@ class RowChecker:
             content = {name: python_value(column[row]) for name, column in columns.items()}
             place = row if places is None else places[row]
             self.reject_row(self.row + place, bad[row], content)
+
+
+def _nullable_names(schema: Schema) -> set[str]:
+    """Returns the names of the nullable fields, without the one that orders the rows of a key."""
+    by = None if schema.latest is None else schema.latest.by
+    return {field.name for field in schema.values if field.nullable and field.name != by}
 
 
 def _without_null_flags(array: pa.Array, kind: pa.DataType) -> pa.Array:

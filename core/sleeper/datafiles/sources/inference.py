@@ -1,28 +1,14 @@
 """The schema of users' files that belong to no table, from their footers or first rows.
 
-Parquet files name their types. The types of CSV are the first that all values of the first block
-fit: LongType, DoubleType, BooleanType, DateType, TimestampType, StringType. JSON lines have the
-types of their values; text stays text.
+`samples` has the types of columns. Text of JSON lines stays text here.
 """
 
-import contextlib
-import io
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as csv
-import pyarrow.json as pj
-import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.casts import UnfitError
-from sleeper.datafiles.sources.files import SourceFormat, source_format
-from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
-from sleeper.datafiles.sources.parquet import UNREADABLE
-from sleeper.datafiles.sources.text import open_text
-from sleeper.datafiles.text_values import parse_values
-from sleeper.errors import InvalidRequestError, classify_error, did_you_mean
+from sleeper.datafiles.sources.samples import sample_file
+from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -32,18 +18,9 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.storage.bucket_folder import S3File, SourceFile
+from sleeper.storage.bucket_folder import SourceFile
 
 _SAMPLE_BYTES = 4 * 1024**2
-_TYPES_OF_TEXT = (
-    PrimitiveType.LONG,
-    PrimitiveType.DOUBLE,
-    PrimitiveType.BOOLEAN,
-    PrimitiveType.DATE,
-    PrimitiveType.TIMESTAMP,
-)
-# Numbers such as 007 are codes, whose zeros count.
-_CODE = r"^[+-]?0\d"
 
 
 def infer_schema(files: Iterable[SourceFile], keys: Sequence[str]) -> Schema | None:
@@ -56,7 +33,7 @@ def infer_schema(files: Iterable[SourceFile], keys: Sequence[str]) -> Schema | N
     first: SourceFile | None = None
     kinds: dict[str, pa.Field] = {}
     for file in files:
-        columns = _read_columns(file)
+        columns = sample_file(file, _SAMPLE_BYTES).columns
         if first is None and columns.names:
             first, kinds = file, {each.name: each for each in columns}
         for each in columns:
@@ -132,84 +109,3 @@ _FIELD_TYPES = (
     (pa.types.is_timestamp, PrimitiveType.TIMESTAMP),
     (pa.types.is_date, PrimitiveType.DATE),
 )
-
-
-def _read_columns(file: SourceFile) -> pa.Schema:
-    kind = source_format(file)
-    try:
-        match kind:
-            case SourceFormat.PARQUET:
-                content = file.open_ranges() if isinstance(file, S3File) else file
-                return pq.read_schema(content)
-            case SourceFormat.CSV:
-                return _read_csv_columns(file)
-            case SourceFormat.JSON_LINES:
-                return _read_json_columns(file)
-    except UNREADABLE as error:
-        text = f"file {file}: not a readable {kind.name.replace('_', ' ').lower()} file: {error}"
-        raise classify_error(error, text, InvalidRequestError) from error
-
-
-def _read_csv_columns(file: SourceFile) -> pa.Schema:
-    sample = _read_sample(file)
-    if not sample.strip():
-        return pa.schema([])
-    names = _read_csv(sample, ()).schema.names
-    text = _read_csv(sample, names)
-    return pa.schema([(name, _type_of_text(text.column(name))) for name in names])
-
-
-def _read_csv(sample: bytes, text_columns: Sequence[str]) -> pa.Table:
-    return csv.read_csv(
-        io.BytesIO(sample),
-        read_options=csv.ReadOptions(block_size=len(sample) + 1, use_threads=False),
-        parse_options=csv.ParseOptions(
-            newlines_in_values=True, invalid_row_handler=lambda _: "skip"
-        ),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(text_columns, pa.string()),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            null_values=[""],
-        ),
-    )
-
-
-def _type_of_text(column: pa.ChunkedArray) -> pa.DataType:
-    values = column.drop_null().combine_chunks()
-    if not len(values):
-        return pa.null()
-    if pc.any(pc.match_substring_regex(values, _CODE)).as_py():
-        return pa.string()
-    for kind in _TYPES_OF_TEXT:
-        with contextlib.suppress(pa.ArrowException, UnfitError):
-            parse_values(values, kind)
-            return arrow_type(kind)
-    return pa.string()
-
-
-def _read_json_columns(file: SourceFile) -> pa.Schema:
-    sample = _read_sample(file)
-    if not sample.strip():
-        return pa.schema([])
-    check_objects(line for line in sample.split(b"\n") if line.strip())
-    check_depth(sample)
-    read_options = pj.ReadOptions(block_size=len(sample) + 1, use_threads=False)
-    found = pj.read_json(io.BytesIO(sample), read_options=read_options).schema
-    # Arrow takes text for a time if all of it is one.
-    return pa.schema(
-        [(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in found]
-    )
-
-
-def _read_sample(file: SourceFile) -> bytes:
-    """Returns the first whole lines of a file."""
-    with open_text(file) as stream:
-        sample = stream.read(_SAMPLE_BYTES)
-        if len(sample) < _SAMPLE_BYTES:
-            return sample
-    end = sample.rfind(b"\n")
-    # A quoted value of CSV may have line ends. Quotes within JSON are escaped or in pairs.
-    while end > 0 and sample.count(b'"', 0, end) % 2:
-        end = sample.rfind(b"\n", 0, end)
-    return sample[: end + 1] or sample

@@ -24,6 +24,7 @@ from sleeper.datafiles.casts import UnfitError, infinities
 from sleeper.datafiles.sources.files import Columns, combined
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
+from sleeper.datafiles.sources.nested import OPTION_HINT
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.schema.model import (
     DecimalType,
@@ -140,7 +141,9 @@ def _find_fault(row: dict[str, Any], schema: Schema) -> str | None:
         try:
             parse_lines([json.dumps({name: row[name]}).encode()], schema, only=name)
         except NOT_ROWS as error:
-            return f"field {name!r}: {_first_line(error)}"
+            is_text = schema.field(name).type is PrimitiveType.STRING
+            hint = f" ({OPTION_HINT})" if is_text and isinstance(row[name], dict | list) else ""
+            return f"field {name!r}: {_first_line(error)}{hint}"
     return None
 
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
@@ -108,6 +109,36 @@ def count_rows(file: pq.ParquetFile) -> tuple[int, int]:
     """Returns the numbers of rows and of their bytes, uncompressed and encoded."""
     groups = range(file.metadata.num_row_groups)
     return file.metadata.num_rows, sum(file.metadata.row_group(g).total_byte_size for g in groups)
+
+
+def find_null(path: SourceFile, column: str) -> int | None:
+    """Returns the number of the first row without a value, from 1; None if there is none.
+
+    It reads the column only if the statistics count nulls.
+    """
+    try:
+        with pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path) as file:
+            statistics = column_statistics(_footer(path, file))
+            if not any(each.null_count for each in statistics if each.path == (column,)):
+                return None
+            row = 1
+            for batch in file.iter_batches(_BATCH_ROWS_MAX, columns=[column]):
+                if batch.column(0).null_count:
+                    return row + int(pc.index(batch.column(0).is_null(), True).as_py())
+                row += batch.num_rows
+    except (*UNREADABLE, IndexError) as error:
+        raise classify_error(
+            error, f"file {path}: cannot be read: {error}", InvalidRequestError
+        ) from error
+    return None
+
+
+def read_head(path: SourceFile, rows: int) -> pa.Table:
+    """Returns the first rows of a readable file as they are."""
+    with pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path) as file:
+        first = next(file.iter_batches(rows), None)
+        batches = [] if first is None else [first]
+        return pa.Table.from_batches(batches, file.schema_arrow).slice(0, rows)
 
 
 def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:

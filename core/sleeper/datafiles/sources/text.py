@@ -1,7 +1,8 @@
 """Users' CSV and JSON lines files, read in blocks of a few megabytes.
 
-CSV has a header line with column names. An unquoted empty value is null, bytes are base64, lists
-and maps are JSON. In JSON lines a map is an object. Both may be compressed with gzip or Zstandard.
+CSV may have any delimiter, with or without a header (`dialect`), and both any encoding
+(`encodings`). In CSV an unquoted empty value is null, bytes are base64, lists and maps are JSON. In
+JSON lines a map is an object. Both may be compressed with gzip or Zstandard.
 """
 
 import codecs
@@ -9,8 +10,7 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,27 +21,27 @@ import pyarrow.csv as csv
 from isal import igzip, isal_zlib
 
 from sleeper.datafiles.casts import UnfitError, cast_or_find, cast_values
+from sleeper.datafiles.sources.dialect import SAMPLE_BYTES, Dialect, find_dialect
+from sleeper.datafiles.sources.encodings import Utf8Stream
 from sleeper.datafiles.sources.files import GZIP_SUFFIX, ZSTD_SUFFIX, Columns, RowChecker, combined
 from sleeper.datafiles.sources.invalid_lines import SeparatedLines, separate_lines
 from sleeper.datafiles.sources.json_form import count_lines
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines
+from sleeper.datafiles.sources.nested import find_text_fields, quote_nested
 from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
+from sleeper.datafiles.sources.text_file import MemoryFile, TextFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
-from sleeper.storage.bucket_folder import S3File, SourceFile
+from sleeper.storage.bucket_folder import S3File
+from sleeper.storage.source_options import SourceOptions
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 # Blocks of lines stay in the processor's cache, and several are in memory.
 _LINES_BYTES = 2 * 1024 * 1024
 _LINE_FEED = ord("\n")
 _ANY_KEY = Field("\n", PrimitiveType.LONG)
-# Values with their terminators. A quote inside an unquoted value is text.
-_WHOLE_VALUES = re.compile(rb'(?:[^",\r\n][^,\r\n]*+[,\r\n]|"(?:[^"]++|"")*+"[,\r\n]|[,\r\n])*+')
-# Whether a byte may precede the quote that starts a value, and follow the one that ends it.
-_MAY_ADJOIN = np.isin(np.arange(256), [ord(each) for each in '",\r\n'])
 _QUOTED_VALUE = re.compile(rb'"(?:[^"]++|"")*+"')
-_BYTE_ORDER_MARK = codecs.BOM_UTF8
 # Errors of Arrow, of the disk, and of a torn compressed file.
 _UNREADABLE: tuple[type[Exception], ...] = (
     pa.ArrowInvalid,
@@ -51,33 +51,24 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFile:
-    """The content of a file in memory, uncompressed, with its name in errors."""
-
-    name: str
-    content: bytes
-
-    def __str__(self) -> str:
-        return self.name
-
-
-TextFile = SourceFile | MemoryFile
-
-
 def read_csv(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a CSV file, checked and parsed."""
     schema = checker.schema
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
     short_rows: list[tuple[int, str, str]] = []
-    with open_text(path) as stream, contextlib.ExitStack() as stack:
-        texts = [f.name for f in schema.fields]
-        if checker.ignores_extra_columns:
-            # Arrow would guess the types of other columns, and fail on later values.
-            with open_text(path) as head:
-                texts += _csv_reader(head, path, checker, [], texts).schema.names
-        reader = _csv_reader(stream, path, checker, short_rows, texts)
+    texts = [f.name for f in schema.fields]
+    with (
+        open_csv(path, checker.options, texts) as (stream, dialect),
+        contextlib.ExitStack() as stack,
+    ):
+        if not dialect.has_rows:  # which Arrow refuses in some cases
+            if dialect.names:
+                checker.check_columns(dialect.names, ignores_extra=checker.ignores_extra_columns)
+            return
+        # Arrow would guess the types of other columns, and fail on later values.
+        texts += dialect.names
+        reader = _csv_reader(stream, path, checker, short_rows, texts, dialect)
         checker.check_columns(reader.schema.names, ignores_extra=checker.ignores_extra_columns)
         batches = read_ahead(_named_errors(reader, path, short_rows), checker.threads)
         stack.enter_context(contextlib.closing(batches))
@@ -96,15 +87,17 @@ def read_json_lines(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBa
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
     schema, ignores_extra = checker.schema, checker.ignores_extra_columns
     parser = BlockParser(schema, ignores_extra)
+    quoted = frozenset() if checker.options.nested is None else find_text_fields(schema)
 
     def parse(block: bytes) -> tuple[int, Columns | SeparatedLines]:
+        block = quote_nested(block, quoted) if quoted else block
         columns = parser.parse(block)
         if columns is not None:
             return count_lines(block), columns
         lines = block.removesuffix(b"\n").split(b"\n")
         return len(lines), separate_lines(lines, schema, ignores_extra)
 
-    with open_text(path) as stream, contextlib.ExitStack() as stack:
+    with open_json_lines(path, checker.options) as stream, contextlib.ExitStack() as stack:
         blocks = read_ahead(_line_blocks(stream, path, checker.line_bytes_max), checker.threads)
         stack.enter_context(contextlib.closing(blocks))
         parsed = map_ahead(parse, blocks, checker.threads)
@@ -123,26 +116,33 @@ def read_json_lines(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBa
 
 
 def _csv_reader(
-    stream: IO[bytes],
+    stream: Utf8Stream,
     path: TextFile,
     checker: RowChecker,
     short_rows: list[tuple[int, str, str]],
     text_columns: Sequence[str],
+    dialect: Dialect,
 ) -> csv.CSVStreamingReader:
     def on_invalid_row(row: csv.InvalidRow) -> str:
         reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
-        short_rows.append((row.number - 1 if row.number else 0, reason, row.text))
+        number = row.number - dialect.has_header if row.number else 0
+        short_rows.append((number, reason, row.text))
         return "skip"
 
     try:
         return csv.open_csv(
-            _CheckedCsv(stream, path, checker.line_bytes_max),
+            _CheckedCsv(stream, path, checker.line_bytes_max, dialect.delimiter),
             # A row must fit into a block.
             read_options=csv.ReadOptions(
-                block_size=max(_BLOCK_BYTES, checker.line_bytes_max), use_threads=False
+                block_size=max(_BLOCK_BYTES, checker.line_bytes_max),
+                use_threads=False,
+                column_names=dialect.names if dialect.is_renamed else None,
+                skip_rows_after_names=int(dialect.is_renamed and dialect.has_header),
             ),
             parse_options=csv.ParseOptions(
-                newlines_in_values=True, invalid_row_handler=on_invalid_row
+                delimiter=dialect.delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=on_invalid_row,
             ),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(text_columns, pa.string()),
@@ -165,13 +165,15 @@ class _CheckedCsv(io.RawIOBase):
     that is too long.
     """
 
-    def __init__(self, stream: IO[bytes], path: TextFile, value_bytes_max: int) -> None:
+    def __init__(
+        self, stream: Utf8Stream, path: TextFile, value_bytes_max: int, delimiter: str
+    ) -> None:
         self._stream = stream
         self._path = path
         self._value_bytes_max = value_bytes_max
+        self._values = _ValueEnds(delimiter)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._line = 1
-        self._is_start = True
         self._unfinished = b""
 
     def readable(self) -> bool:
@@ -188,15 +190,15 @@ class _CheckedCsv(io.RawIOBase):
             if not is_ascii:
                 self._decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            raise InvalidRequestError(f"file {self._path}: not UTF-8 text: {error}") from error
+            raise InvalidRequestError(
+                f"file {self._path}: not UTF-8 text: {error} (see --encoding)"
+            ) from error
         self._check_values(block)
         return block
 
     def _check_values(self, block: bytes) -> None:
         content = self._unfinished + block
-        if self._is_start:
-            content, self._is_start = content.removeprefix(_BYTE_ORDER_MARK), False
-        end = _end_of_values(content)
+        end = self._values.find_last(content)
         self._line += int(np.count_nonzero(np.frombuffer(content, np.uint8, end) == _LINE_FEED))
         self._unfinished = content[end:]
         self._check_unfinished(is_last=not block)
@@ -220,27 +222,41 @@ class _CheckedCsv(io.RawIOBase):
         return InvalidRequestError(f"file {self._path}, line {self._line}: {reason}")
 
 
-def _end_of_values(content: bytes) -> int:
-    """Returns the end of the last whole value before the first fault."""
-    if b'"' not in content:
-        return max(content.rfind(each) for each in (b",", b"\n", b"\r")) + 1
-    lines_end = content.rfind(b"\n") + 1
-    start = lines_end if _has_whole_values(np.frombuffer(content, np.uint8, lines_end)) else 0
-    return _WHOLE_VALUES.match(content, start).end()  # type: ignore[union-attr]
+class _ValueEnds:
+    """Finds ends of values. A quote inside an unquoted value is text."""
 
+    def __init__(self, delimiter: str) -> None:
+        self._ends = (delimiter.encode(), b"\n", b"\r")
+        end = re.escape(delimiter.encode()) + rb"\r\n"
+        # Values with their terminators.
+        self._whole = re.compile(
+            rb'(?:[^"%b][^%b]*+[%b]|"(?:[^"]++|"")*+"[%b]|[%b])*+' % (end, end, end, end, end)
+        )
+        # Whether a byte may precede the quote that starts a value, and follow the one that ends it.
+        self._may_adjoin = np.isin(np.arange(256), [ord(each) for each in (delimiter, *'"\r\n')])
 
-def _has_whole_values(lines: np.ndarray) -> bool:
-    """Whether all quotes of whole lines begin or end values, or are doubled within them.
+    def find_last(self, content: bytes) -> int:
+        """Returns the end of the last whole value before the first fault."""
+        if b'"' not in content:
+            return max(content.rfind(each) for each in self._ends) + 1
+        lines_end = content.rfind(b"\n") + 1
+        is_whole = self._has_whole_values(np.frombuffer(content, np.uint8, lines_end))
+        return self._whole.match(content, lines_end if is_whole else 0).end()  # type: ignore[union-attr]
 
-    A doubled quote is the end of a quoted part and the start of another.
-    """
-    quotes = np.flatnonzero(lines == ord('"'))
-    if len(quotes) % 2:
-        return False
-    starts, ends = quotes[::2], quotes[1::2]
-    if len(starts) and not starts[0]:
-        starts = starts[1:]
-    return bool(_MAY_ADJOIN[lines[starts - 1]].all() and _MAY_ADJOIN[lines[ends + 1]].all())
+    def _has_whole_values(self, lines: np.ndarray) -> bool:
+        """Whether all quotes of whole lines begin or end values, or are doubled within them.
+
+        A doubled quote is the end of a quoted part and the start of another.
+        """
+        quotes = np.flatnonzero(lines == ord('"'))
+        if len(quotes) % 2:
+            return False
+        starts, ends = quotes[::2], quotes[1::2]
+        if len(starts) and not starts[0]:
+            starts = starts[1:]
+        return bool(
+            self._may_adjoin[lines[starts - 1]].all() and self._may_adjoin[lines[ends + 1]].all()
+        )
 
 
 def _named_errors(
@@ -286,6 +302,26 @@ def _json_cells(column: pa.Array, field: Field) -> pa.Array:
         raise UnfitError(f"not JSON of the field: {error}") from error
 
 
+@contextlib.contextmanager
+def open_csv(
+    path: TextFile, options: SourceOptions, fields: Collection[str] | None = None
+) -> Iterator[tuple[Utf8Stream, Dialect]]:
+    """Opens a CSV file as UTF-8, and finds its dialect. `fields` are those of the table."""
+    with Utf8Stream(open_text(path), path, options.encoding, guesses=True) as stream:
+        try:
+            sample = stream.peek(SAMPLE_BYTES)
+        except _UNREADABLE as error:
+            raise classify_error(
+                error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
+            ) from error
+        yield stream, find_dialect(sample, path, options, fields)
+
+
+def open_json_lines(path: TextFile, options: SourceOptions) -> Utf8Stream:
+    """Opens a file of JSON lines as UTF-8."""
+    return Utf8Stream(open_text(path), path, options.encoding, guesses=False)
+
+
 def open_text(path: TextFile) -> IO[bytes]:
     """Opens a file for a sequential read, uncompressed."""
     if isinstance(path, MemoryFile):
@@ -305,7 +341,7 @@ def open_text(path: TextFile) -> IO[bytes]:
         raise classify_error(error, text, InvalidRequestError) from error
 
 
-def _line_blocks(stream: IO[bytes], path: TextFile, line_bytes_max: int) -> Iterator[bytes]:
+def _line_blocks(stream: Utf8Stream, path: TextFile, line_bytes_max: int) -> Iterator[bytes]:
     """Yields whole lines in blocks of some megabytes. InvalidRequestError if one is too long."""
     line, unfinished = 1, b""
     while True:

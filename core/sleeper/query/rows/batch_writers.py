@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from sleeper.query.rows.json_text import plain_text
+from sleeper.datafiles.json_text import plain_text
 
 
 class BatchWriter(Protocol):
