@@ -52,6 +52,7 @@ from sleeper.schema.type_text import parse_type
 from sleeper.statestore.reading.history_queries import HistoryEntry
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.version import parse_version
+from sleeper.storage.source_options import make_source_options
 
 R = TypeVar("R")
 
@@ -86,7 +87,16 @@ class Table:
         return arrow_schema(self.schema)
 
     def ingest(
-        self, rows: Rows, job_id: str | None = None, op_column: str | None = None
+        self,
+        rows: Rows,
+        job_id: str | None = None,
+        op_column: str | None = None,
+        format: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        header: bool | None = None,
+        columns: Sequence[str] = (),
+        nested: str | None = None,
     ) -> IngestResult:
         """Adds rows to the table in one transaction: all of them, or none.
 
@@ -104,6 +114,11 @@ class Table:
         `update`, `upsert` or `delete`, or `c`, `r`, `u` or `d` as of Debezium. A row to delete
         hides the rows of its key, and its values may be null.
 
+        How files are read is found, unless it is said: `format` is `parquet`, `csv` or `json`,
+        `delimiter` and `encoding` are those of text, `header` is whether CSV has one, and
+        `columns` are the names of the columns of CSV. `nested="json"` keeps nested columns, such
+        as structs, as JSON text in `StringType` fields, also those of Arrow data.
+
         Raises `InvalidRequestError` with the file, row and field of a value that does not fit the
         schema, and `UnavailableError` if a resource such as disk space is missing. After
         `UnavailableError` or an interrupt the rows may or may not be in the table: repeat the
@@ -111,11 +126,20 @@ class Table:
         """
         chosen = job_id or new_job_id()
         paths = list_paths(rows)
+        options = make_source_options(format, delimiter, encoding, header, tuple(columns), nested)
         with annotate_errors(chosen, "job_id"):
             if paths is not None:
-                return ingest_paths(self._instance, self.name, paths, chosen, op_column=op_column)
-            batches = read_batches(rows)
-            return ingest_rows(self._instance, self.name, batches, chosen, op_column=op_column)
+                return ingest_paths(
+                    self._instance, self.name, paths, chosen, op_column=op_column, options=options
+                )
+            return ingest_rows(
+                self._instance,
+                self.name,
+                read_batches(rows),
+                chosen,
+                op_column=op_column,
+                options=options,
+            )
 
     def writer(self) -> TableWriter:
         """Opens a writer of small batches of rows, which writes those of several threads together.

@@ -36,6 +36,7 @@ from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.transaction import Status
 from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 logger = logging.getLogger(__name__)
 _ROWS_PER_LEAF_MIN = 1_000
@@ -128,7 +129,7 @@ def ignore_stage(_: str) -> None:
 class BulkImportTable:
     """The target table. `engine` limits each task. Offline tables are not split.
 
-    `check_active` raises if the table was deleted.
+    `options` say how the job's files are read. `check_active` raises if the table was deleted.
     """
 
     table_id: str
@@ -142,6 +143,7 @@ class BulkImportTable:
     is_online: bool = True
     refuses_extra_columns: bool = False
     check_active: Callable[[], None] = lambda: None
+    options: SourceOptions = DEFAULT_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,7 @@ def _write(
         split_bytes,
         table.refuses_extra_columns,
         table.engine.line_bytes_max,
+        table.options,
     )
     if not splits:
         return []

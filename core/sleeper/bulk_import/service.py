@@ -1,6 +1,7 @@
 """Tracked bulk imports into a table of an instance, on the caller's cluster."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sleeper.bulk_import.run import (
     BulkImportResult,
@@ -66,9 +67,8 @@ def _run(
                 "only ingests apply them)"
             )
         files = [instance.storage.sources.open(name) for name in job.files]
-        return run_bulk_import(
-            bulk_import_table(table), job.id, files, job.request, cluster, on_stage
-        )
+        target = replace(bulk_import_table(table), options=job.options)
+        return run_bulk_import(target, job.id, files, job.request, cluster, on_stage)
 
     with record_task(instance, JobKind.BULK_IMPORT) as task:
         tracker = track_run(instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task.id, run_id)

@@ -5,7 +5,7 @@ The sample determines the split points of the partition tree and of the work.
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.schema.model import Key, Schema
 from sleeper.storage.bucket_folder import SourceFile
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 _FOOTERS_AT_ONCE = 16
 _SPLITS_PER_TASK = 4
@@ -39,13 +40,20 @@ _SPLIT_BYTES_MIN = 8 * 1024**2
 class InputSplit:
     """Row groups of a Parquet file with their number of rows, or a whole text file.
 
-    `line_bytes_max` limits the lines of text.
+    `line_bytes_max` limits the lines of text. `options` say how the file is read.
     """
 
     file: SourceFile
     row_groups: tuple[int, ...] | None = None
     rows: int | None = None
     line_bytes_max: int = LINE_BYTES_MAX
+    options: SourceOptions = DEFAULT_OPTIONS
+
+    def make_checker(self, schema: Schema) -> RowChecker:
+        """Returns a checker of the split's rows."""
+        return RowChecker(
+            schema, str(self.file), None, line_bytes_max=self.line_bytes_max, options=self.options
+        )
 
 
 def plan_splits(
@@ -55,6 +63,7 @@ def plan_splits(
     bytes_max: int,
     refuses_extra_columns: bool = False,
     line_bytes_max: int = LINE_BYTES_MAX,
+    options: SourceOptions = DEFAULT_OPTIONS,
 ) -> tuple[InputSplit, ...]:
     """Returns the splits of all files, and of files below folders and prefixes, in order.
 
@@ -62,19 +71,22 @@ def plan_splits(
     footers and no rows. InvalidRequestError if a file is missing or unreadable, or its columns
     do not fit the table.
     """
-    files = find_source_files(paths)
+    files = find_source_files(paths, options)
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as threads:
         groups = list(
-            threads.map(lambda file: _row_groups(file, schema, refuses_extra_columns), files)
+            threads.map(
+                lambda file: _row_groups(file, schema, refuses_extra_columns, options), files
+            )
         )
     size = sum(group.size for row_groups in groups for group in row_groups or ())
     target_bytes = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
     splits: list[InputSplit] = []
     for file, row_groups in zip(files, groups, strict=True):
         if row_groups is None:
-            splits.append(InputSplit(file, line_bytes_max=line_bytes_max))
+            splits.append(InputSplit(file, line_bytes_max=line_bytes_max, options=options))
         else:
-            splits += _cut_file(file, row_groups, target_bytes)
+            cut = _cut_file(file, row_groups, target_bytes)
+            splits += [replace(each, options=options) for each in cut]
     return tuple(splits)
 
 
@@ -83,8 +95,8 @@ def read_split(split: InputSplit, schema: Schema) -> Iterator[pa.RecordBatch]:
 
     InvalidRequestError names the file, row and field that do not fit.
     """
-    checker = RowChecker(schema, str(split.file), None, line_bytes_max=split.line_bytes_max)
-    match source_format(split.file):
+    checker = split.make_checker(schema)
+    match source_format(split.file, split.options):
         case SourceFormat.PARQUET:
             yield from read_parquet(split.file, checker, split.row_groups)
         case SourceFormat.CSV:
@@ -101,12 +113,14 @@ class _RowGroup:
 
 
 def _row_groups(
-    file: SourceFile, schema: Schema, refuses_extra_columns: bool
+    file: SourceFile, schema: Schema, refuses_extra_columns: bool, options: SourceOptions
 ) -> list[_RowGroup] | None:
     """Returns the non-empty row groups of a Parquet file, None for text."""
-    if source_format(file) is not SourceFormat.PARQUET:
+    if source_format(file, options) is not SourceFormat.PARQUET:
         return None
-    checker = RowChecker(schema, str(file), None, refuses_extra_columns=refuses_extra_columns)
+    checker = RowChecker(
+        schema, str(file), None, refuses_extra_columns=refuses_extra_columns, options=options
+    )
     parquet = open_parquet(file, checker)
     if parquet is None:
         return []
@@ -196,7 +210,7 @@ def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySa
     groups = split.row_groups or ()
     read = sorted({groups[i * len(groups) // _ROW_GROUPS_READ] for i in range(_ROW_GROUPS_READ)})
     names = [f.name for f in schema.row_keys]
-    parquet = open_parquet(split.file, RowChecker(schema, str(split.file), None))
+    parquet = open_parquet(split.file, split.make_checker(schema))
     if parquet is None:
         return 0
     try:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,10 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from sleeper.cli.arguments import TableName, use_instance
+from sleeper.cli.file_options import (
+    ColumnsOption,
+    DelimiterOption,
+    EncodingOption,
+    FormatOption,
+    HeaderOption,
+    NestedOption,
+    format_options,
+    make_options,
+)
 from sleeper.cli.output import note, show_ingest
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
+from sleeper.storage.source_options import DEFAULT_OPTIONS, STANDARD_INPUT, SourceOptions
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -93,9 +105,10 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines files, directories of them, or s3://bucket/key if "
-            "the instance can read the bucket. A directory includes all such files below it, an "
-            "S3 prefix all Parquet files below it.",
+            help="Parquet, CSV or JSON lines files, quoted patterns, directories, or "
+            "s3://bucket/key if the instance can read the bucket. A directory includes all such "
+            "files below it, an S3 prefix all Parquet files below it. `-` is standard input, and "
+            "requires --format.",
         ),
     ],
     job_id: JobId = None,
@@ -142,17 +155,26 @@ def ingest(
             "r, u or d. Requires a table with sleeper.table.rows=latest.",
         ),
     ] = None,
+    file_format: FormatOption = None,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = None,
+    header: HeaderOption = None,
+    columns: ColumnsOption = None,
+    nested: NestedOption = None,
 ) -> None:
     """Add the rows of files to a table.
 
-    All rows are added in one commit. Columns may be in any order. Values are cast to the
-    table's types if the cast is exact. A table with the property sleeper.table.rows=latest keeps
+    All rows are added in one commit. Columns may be in any order, and nullable ones may be missing.
+    Values are cast to the table's types if the cast is exact. Delimiter, encoding and header of CSV
+    are found. A table with the property sleeper.table.rows=latest keeps
     the last row of each key, in the order of the files. In a table with
     sleeper.table.type=snapshot, the rows replace all rows of the table.
 
     \b
     Examples:
       sleeper ingest flights 2013-01.parquet 2013-02.parquet
+      sleeper ingest rides 'data/*.csv' --delimiter ';' --encoding latin-1
+      sleeper ingest rides - --format csv --no-header --columns city,day < rides.txt
       sleeper ingest flights /data/flights --job-id year-2013
       sleeper ingest weather weather.csv --rejects rejected.jsonl --rejects-max 100
       sleeper ingest flights 2013-03.parquet --submit
@@ -168,6 +190,11 @@ def ingest(
         raise typer.BadParameter("--batch cannot be used with --submit or --job-id")
     if batch and op_column is not None:
         raise typer.BadParameter("--op-column cannot be used with --batch")
+    options = make_options(file_format, delimiter, encoding, header, columns, nested)
+    if batch and options != DEFAULT_OPTIONS:
+        raise typer.BadParameter("--batch finds how files are read (expected no options of files)")
+    if STANDARD_INPUT in files and (submit or batch or files.count(STANDARD_INPUT) > 1):
+        raise typer.BadParameter("- is read once, and not with --submit or --batch")
     with use_instance(context) as instance:
         if batch:
             from sleeper.ingest_batcher.service import submit_to_batcher
@@ -179,19 +206,19 @@ def ingest(
 
         job_id = job_id or new_job_id()
         operations = [] if op_column is None else ["--op-column", op_column]
-        arguments = ["ingest", name, *files, *operations]
+        arguments = ["ingest", name, *files, *operations, *format_options(options)]
         if submit:
             from sleeper.ingest.service import submit_ingest
 
             with suggest_retry(context, [*arguments, "--submit"], job_id):
-                typer.echo(submit_ingest(instance, name, files, job_id, op_column))
+                typer.echo(submit_ingest(instance, name, files, job_id, op_column, options))
             return
         if rejects is not None:
             arguments += ["--rejects", str(rejects)]
         if rejects_max is not None:
             arguments += ["--rejects-max", str(rejects_max)]
         retry = suggest_retry(context, arguments, job_id)
-        _ingest_now(instance, name, files, job_id, rejects, rejects_max, op_column, retry)
+        _ingest_now(instance, name, files, job_id, rejects, rejects_max, op_column, options, retry)
 
 
 def _ingest_now(
@@ -202,21 +229,37 @@ def _ingest_now(
     rejects: Path | None,
     rejects_max: int | None,
     op_column: str | None,
+    options: SourceOptions,
     retry: AbstractContextManager[None],
 ) -> None:
     instance.table(name)  # fails before the engine takes a second to load
     from sleeper.datafiles.sources.files import Rejects
     from sleeper.ingest.service import ingest_paths
+    from sleeper.ingest.standard_input import stage_standard_input
 
     start = time.monotonic()
+    staged: AbstractContextManager[Path | None] = nullcontext()
+    if STANDARD_INPUT in files:
+        staged = stage_standard_input(instance, sys.stdin.buffer, options)
     with (
+        staged as standard_input,
         rejects.open("a", encoding="utf-8") if rejects is not None else nullcontext() as sink,
         retry,
         interrupted_by_sigterm(),
         show_ingest(f"ingest into {name}") as progress,
     ):
         rejected = Rejects(sink, rejects_max) if sink is not None else None
-        result = ingest_paths(instance, name, files, job_id, rejected, progress, op_column)
+        result = ingest_paths(
+            instance,
+            name,
+            files,
+            job_id,
+            rejected,
+            progress,
+            op_column,
+            options,
+            standard_input,
+        )
     note(summarize_load(result, name, time.monotonic() - start))
     if result.rejected:
         note(f"{pluralize(result.rejected, 'row')} rejected: see {rejects}")

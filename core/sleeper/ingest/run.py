@@ -52,6 +52,7 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.location import DataRoot
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 IN_MEMORY_NAME = "(in-memory rows)"
 """The name of Arrow batches in errors."""
@@ -146,6 +147,7 @@ def ingest_files(
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
     op_column: str | None = None,
+    options: SourceOptions = DEFAULT_OPTIONS,
 ) -> IngestResult:
     """Ingests files, and every file of a known format below directories.
 
@@ -153,7 +155,8 @@ def ingest_files(
 
     Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job, as
     it does if no row fits.
-    `op_column` is the column of the rows' operations, for a table of latest rows.
+    `op_column` is the column of the rows' operations, for a table of latest rows. `options` say how
+    the files are read.
     """
     operations = make_operations(table.schema, op_column)
     files: list[SourceFile] = []
@@ -161,7 +164,7 @@ def ingest_files(
     def gather(rows: GatheredRows) -> None:
         if rejects is not None:
             rejects.begin()
-        files.extend(paths() if callable(paths) else find_source_files(paths))
+        files.extend(paths() if callable(paths) else find_source_files(paths, options))
         enrichment = table.open_enrichment()
         for path in files:
             checker = RowChecker(
@@ -173,6 +176,7 @@ def ingest_files(
                 operations=operations,
                 enrichment=enrichment,
                 threads=table.engine.threads,
+                options=options,
             )
             _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
@@ -184,7 +188,7 @@ def ingest_files(
         rejected = 0 if rejects is None or result.done_before else rejects.count
         return replace(result, rejected=rejected)
     except DataError:
-        _find_damage(table, files)
+        _find_damage(table, files, options)
         raise
 
 
@@ -195,6 +199,7 @@ def ingest_batches(
     request: str,
     progress: IngestProgress | None = None,
     op_column: str | None = None,
+    options: SourceOptions = DEFAULT_OPTIONS,
 ) -> IngestResult:
     """Ingests Arrow batches, which may exceed memory."""
     operations = make_operations(table.schema, op_column)
@@ -206,6 +211,7 @@ def ingest_batches(
             None,
             operations=operations,
             enrichment=table.open_enrichment(),
+            options=options,
         )
         _stage(rows, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
@@ -373,7 +379,7 @@ def commit_new_files(
 def _add_source(
     rows: GatheredRows, path: SourceFile, checker: RowChecker, progress: IngestProgress
 ) -> None:
-    match source_format(path):
+    match source_format(path, checker.options):
         case SourceFormat.PARQUET:
             file = open_parquet(path, checker)
             if file is None:
@@ -392,7 +398,7 @@ def _add_source(
             _stage(rows, read_json_lines(path, checker), progress)
 
 
-def _find_damage(table: IngestTable, files: Sequence[SourceFile]) -> None:
+def _find_damage(table: IngestTable, files: Sequence[SourceFile], options: SourceOptions) -> None:
     """Raises InvalidRequestError with the name of a damaged source file.
 
     Arrow's errors name the row group, so it reads first. It can read some files that the engine
@@ -400,13 +406,13 @@ def _find_damage(table: IngestTable, files: Sequence[SourceFile]) -> None:
     """
     schema = replace(table.source_schema, latest=None)
     for path in files:
-        if source_format(path) is not SourceFormat.PARQUET:
+        if source_format(path, options) is not SourceFormat.PARQUET:
             continue
-        for _ in read_parquet(path, RowChecker(schema, str(path), None)):
+        for _ in read_parquet(path, RowChecker(schema, str(path), None, options=options)):
             pass
         with spill_folder(table.engine, "ingest") as folder:
             rows = GatheredRows(schema, folder)
-            checker = RowChecker(schema, str(path), None)
+            checker = RowChecker(schema, str(path), None, options=options)
             _add_source(rows, path, checker, _NO_PROGRESS)
             try:
                 for _ in rows.in_order(table.engine):

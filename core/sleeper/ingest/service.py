@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -43,6 +44,7 @@ from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.model import Schema
+from sleeper.storage.source_options import DEFAULT_OPTIONS, STANDARD_INPUT, SourceOptions
 
 
 def ingest_paths(
@@ -53,16 +55,20 @@ def ingest_paths(
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
     op_column: str | None = None,
+    options: SourceOptions = DEFAULT_OPTIONS,
+    standard_input: Path | None = None,
 ) -> IngestResult:
-    """Ingests files in this process. `op_column` is the column of the rows' operations."""
-    job = IngestJob(
-        job_id or new_job_id(),
-        tuple(map(instance.storage.sources.job_name, paths)),
-        table_name,
-        op_column=op_column,
-    )
+    """Ingests files in this process. `op_column` is the column of the rows' operations.
+
+    `options` say how the files are read. The path `-` stands for `standard_input`.
+    """
+    name = instance.storage.sources.job_name
+    files = tuple(path if path == STANDARD_INPUT else name(path) for path in paths)
+    job = IngestJob(job_id or new_job_id(), files, table_name, op_column=op_column, options=options)
     with record_task(instance, JobKind.INGEST) as task:
-        result = run_ingest_job(instance, job, task.id, rejects, progress)
+        result = run_ingest_job(
+            instance, job, task.id, rejects, progress, standard_input=standard_input
+        )
         task.add_job(result.rows, result.rows)
     return result
 
@@ -91,6 +97,7 @@ def submit_ingest(
     paths: Sequence[str],
     job_id: str | None = None,
     op_column: str | None = None,
+    options: SourceOptions = DEFAULT_OPTIONS,
 ) -> str:
     """Sends a job to the ingest queue and returns its id. The files must exist until it ran."""
     ref = instance.tables.index.find(table_name)
@@ -103,6 +110,7 @@ def submit_ingest(
         tuple(map(instance.storage.sources.job_name, paths)),
         table_id=ref.id,
         op_column=op_column,
+        options=options,
     )
     instance.jobs.queue(QueueName.INGEST).send(INGEST_JOBS.format(job))
     event = JobEvent(
@@ -124,6 +132,7 @@ def ingest_rows(
     job_id: str | None = None,
     progress: IngestProgress | None = None,
     op_column: str | None = None,
+    options: SourceOptions = DEFAULT_OPTIONS,
 ) -> IngestResult:
     """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
@@ -137,6 +146,7 @@ def ingest_rows(
                 describe_rows_job(chosen),
                 progress,
                 op_column,
+                options,
             ),
             describe_run,
         )
@@ -159,6 +169,7 @@ def run_ingest_job(
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
     may_queue: bool = False,
+    standard_input: Path | None = None,
 ) -> IngestResult:
     """Runs and tracks a job. A job that can never succeed is tracked as rejected.
 
@@ -167,11 +178,17 @@ def run_ingest_job(
     table = find_job_table(instance, JobKind.INGEST, job)
 
     def run(this: JobRunRef) -> IngestResult:
-        files = [instance.storage.sources.open(name) for name in job.files]
+        sources = instance.storage.sources
+        files = [
+            standard_input if standard_input and name == STANDARD_INPUT else sources.open(name)
+            for name in job.files
+        ]
         place = ingest_table(table)
         if may_queue:
             place = replace(place, commit=partial(choose_commit(table, INGEST_COMMIT_ASYNC), this))
-        return ingest_files(place, job.id, files, job.request, rejects, progress, job.op_column)
+        return ingest_files(
+            place, job.id, files, job.request, rejects, progress, job.op_column, job.options
+        )
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)
     return tracker.execute(run, describe_run, inputs=len(job.files))

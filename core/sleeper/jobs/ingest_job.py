@@ -20,6 +20,7 @@ from sleeper.json_codec import (
     parse_object,
 )
 from sleeper.lenient_json import LenientText, OptionalText, parse_message_object, to_text
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 _ID_BYTES_MAX = 500
 REQUESTERS = "askedBy"
@@ -121,7 +122,7 @@ MessageId = Annotated[str, Conversion(_to_id)]
 class IngestJob:
     """An ingest of files, maybe none, into the table with `table_name` or `table_id`.
 
-    `op_column` is the column of the rows' operations.
+    `op_column` is the column of the rows' operations. `options` say how the files are read.
     """
 
     id: MessageId
@@ -129,15 +130,19 @@ class IngestJob:
     table_name: OptionalText = None
     table_id: OptionalText = None
     op_column: Annotated[OptionalText, Member(optional=True)] = None
+    options: Annotated[SourceOptions, Member(optional=True)] = DEFAULT_OPTIONS
 
     @property
     def request(self) -> str:
         """The job's request, which a repetition of its id must equal."""
         files = sorted(self.files)
-        request = files if self.op_column is None else {"files": files, "op": self.op_column}
-        return json.dumps(request, separators=(",", ":"))
+        more = {} if self.op_column is None else {"op": self.op_column}
+        if self.options != DEFAULT_OPTIONS:
+            more["options"] = _OPTIONS.format(self.options)
+        return json.dumps({"files": files, **more} if more else files, separators=(",", ":"))
 
 
+_OPTIONS = JsonCodec(SourceOptions, camel_case)
 INGEST_JOBS = MessageCodec(IngestJob, "ingest message")
 
 
