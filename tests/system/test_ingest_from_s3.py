@@ -8,7 +8,10 @@ import obstore
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.datafiles.sources.files import find_source_files
+from sleeper.datafiles.sources.table_inference import TableRequest
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.inference import infer_from_paths
 from sleeper.ingest.service import ingest_paths, run_ingest_message, submit_ingest
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
@@ -51,6 +54,30 @@ def ids(instance: Instance) -> list[str]:
 def test_a_url_is_ingested_directly(instance: Instance, url: str) -> None:
     assert ingest_paths(instance, "t", [url]).rows == 2
     assert ids(instance) == ["a", "b"]
+
+
+def test_a_pattern_names_the_objects_that_match(instance: Instance, source_bucket: Bucket) -> None:
+    prefix = uuid.uuid4().hex
+    for key in ("a.csv", "b.csv", "c.jsonl", "deep/er/d.csv", "[x].csv"):
+        row = b'{"id":"%s"}' if key.endswith(".jsonl") else b"id\n%s\n"
+        obstore.put(open_bucket(source_bucket), f"{prefix}/{key}", row % key.encode())
+    place = f"s3://{source_bucket.name}/{prefix}"
+
+    def find(pattern: str) -> list[str]:
+        files = find_source_files([instance.storage.sources.open(f"{place}/{pattern}")])
+        return [str(file).removeprefix(f"{place}/") for file in files]
+
+    assert find("*.csv") == ["[x].csv", "a.csv", "b.csv"]
+    assert find("[ab].*") == ["a.csv", "b.csv"]
+    assert find("[x].csv") == ["[x].csv"]
+    assert find("**/*.csv") == ["[x].csv", "a.csv", "b.csv", "deep/er/d.csv"]
+    assert find("*/er/?.csv") == ["deep/er/d.csv"]
+    with pytest.raises(InvalidRequestError, match="does not exist"):
+        find("*.parquet")
+    request = TableRequest(("id",))
+    inferred = infer_from_paths(instance, [f"{place}/*.csv", f"{place}/c.jsonl"], request)
+    assert (inferred.files, [f.name for f in inferred.schema.fields]) == (4, ["id"])
+    assert ingest_paths(instance, "t", [f"{place}/*.csv"]).rows == 3
 
 
 def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, url: str) -> None:

@@ -152,16 +152,19 @@ def create_table(
 def create_table_from_files(
     instance: Instance,
     name: str,
-    schema_file: Path,
+    schema: Path | Schema,
     settings: Mapping[str, str] | None = None,
     split_points_file: Path | None = None,
 ) -> TableProperties:
-    """Creates a table from a schema file and a file of split points; returns its properties.
+    """Creates a table from a schema or its file and a file of split points; returns its properties.
 
     The default file of split points is the table property `splits.file`. Errors name the file.
     """
     settings = dict(settings or {})
-    schema_text, schema = _read_schema(schema_file)
+    if isinstance(schema, Schema):
+        schema_text = schema_to_json(schema)
+    else:
+        schema_text, schema = _read_schema(schema)
     values = {name: value.strip() for name, value in settings.items() if value.strip()}
     points_file = split_points_file or SPLITS_FILE.parse(values.get(SPLITS_FILE.name, ""))
     points: list[int | str | bytes] = []

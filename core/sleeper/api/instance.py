@@ -16,12 +16,14 @@ from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.api.export_queue import ExportQueue
+from sleeper.api.inference import infer_schema
 from sleeper.api.results import Rowset
 from sleeper.api.table import AsOf, Table
 from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import RestoreResult, instance_values, restore
 from sleeper.backup.run import BackupResult, back_up
 from sleeper.backup.work import OnProgress
+from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.control import QueueStatus, queue_status
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.parsing import QueueOptions
@@ -31,7 +33,7 @@ from sleeper.opening import open_instance as open_ports
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.service import explain_statement, open_sql
 from sleeper.query.sql.tables import parse_as_of
-from sleeper.schema.model import Schema, schema_to_json
+from sleeper.schema.model import FieldType, Schema, schema_to_json
 from sleeper.schema.user_json import parse_user_schema
 from sleeper.stash.layout import parse_format
 from sleeper.stash.prune import parse_age, prune_stashes
@@ -39,6 +41,7 @@ from sleeper.stash.requests import remove_schedule, request_stash
 from sleeper.stash.run import StashResult, run_stash
 from sleeper.stash.schedules import schedule_stash
 from sleeper.statestore.version import parse_version
+from sleeper.storage.source_options import make_source_options
 from sleeper.tables import list_deleted
 from sleeper.workers.run_status import RunStatus
 from sleeper.workers.runner import run_instance
@@ -137,19 +140,28 @@ class Instance:
     def create_table(
         self,
         name: str,
-        schema: Schema | Mapping[str, Any] | str,
+        schema: Schema | Mapping[str, Any] | str | None = None,
         properties: Mapping[str, str] | None = None,
         split_points: Sequence[object] = (),
+        like: Any = None,
+        key: str | Sequence[str] = (),
+        sort: str | Sequence[str] = (),
+        **options: Any,
     ) -> Table:
         """Creates a table.
 
-        `schema` is a `sleeper.schema.model.Schema`, or schema JSON as text or as a mapping.
-        `properties` are table properties by name. `split_points` are values of the first row key
-        field, in ascending order, at which the key space is cut into partitions.
+        `schema` is a `sleeper.schema.model.Schema`, or schema JSON as text or as a mapping. Instead
+        of it, `like`, `key`, `sort` and `options` are the arguments of `infer_schema`. No row of
+        `like` is ingested. `properties` are table properties by name. `split_points` are values of
+        the first row key field, in ascending order, at which the key space is cut into partitions.
 
         Raises `InvalidRequestError` for a schema, property or split point that is not valid, and
         `ConflictError` if a table of this name exists.
         """
+        if (schema is None) == (like is None) or (like is None and (key or sort or options)):
+            raise InvalidRequestError("expected a schema, or like with key, sort and options")
+        if schema is None:
+            schema = self.infer_schema(like, key, sort, **options)
         if isinstance(schema, Schema):
             text = schema_to_json(schema)
         else:
@@ -157,6 +169,34 @@ class Instance:
         parse_user_schema(text)
         table_admin.create_table(self._ports, name, text, properties, split_points)
         return self.table(name)
+
+    def infer_schema(
+        self,
+        like: Any,
+        key: str | Sequence[str],
+        sort: str | Sequence[str] = (),
+        types: Mapping[str, FieldType | str] | None = None,
+        format: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        header: bool | None = None,
+        columns: Sequence[str] = (),
+        nested: str | None = None,
+    ) -> Schema:
+        """Returns the schema of a table for rows like those of files, a frame or Arrow data.
+
+        `like` is the path or paths of Parquet, CSV or JSON lines files, patterns and folders
+        included, a pandas or Polars frame, or Arrow data or an Arrow schema. Of files, a bounded
+        part is read. `key` and `sort` name the row key and sort key columns. All others become
+        value fields, which are nullable unless their Arrow or Parquet columns are not. `types` are
+        types of columns, such as `{"day": "IntType"}`, in place of those that are found. The other
+        arguments are those of `Table.ingest`.
+
+        Raises `InvalidRequestError` with file and column if a key has no value or is missing in a
+        file, if a column has a type that no field has, or types that do not go together.
+        """
+        options = make_source_options(format, delimiter, encoding, header, tuple(columns), nested)
+        return infer_schema(self._ports, like, key, sort, types, options)
 
     def clone_table(self, source: str, name: str, as_of: AsOf | None = None) -> Table:
         """Creates a table on the files of a version of another. No data is copied.

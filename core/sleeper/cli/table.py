@@ -18,6 +18,16 @@ from sleeper.cli.arguments import (
     parse_settings,
     use_instance,
 )
+from sleeper.cli.file_options import (
+    ColumnsOption,
+    DelimiterOption,
+    EncodingOption,
+    FormatOption,
+    HeaderOption,
+    NestedOption,
+    make_options,
+)
+from sleeper.cli.new_table import format_schema, infer_schema, suggest_ingest
 from sleeper.cli.output import (
     instance_command,
     listing_command,
@@ -27,6 +37,8 @@ from sleeper.cli.output import (
     warn,
 )
 from sleeper.reports.output import ReportKind
+from sleeper.schema.model import Schema
+from sleeper.storage.source_options import DEFAULT_OPTIONS
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -48,8 +60,42 @@ def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the table.")],
     schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="Schema of the table, as JSON.")
-    ],
+        Path | None, typer.Option("--schema", metavar="FILE", help="Schema of the table, as JSON.")
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--like",
+            metavar="FILE",
+            help="Find the schema in Parquet, CSV or JSON lines files: a path, a quoted pattern, a "
+            "directory, or s3://bucket/key. It has the columns of all files, nullable if they are "
+            "no keys. Repeatable. Requires --key.",
+        ),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="A,B", help="Columns of --like that are row keys."),
+    ] = None,
+    sort_keys: Annotated[
+        list[str] | None,
+        typer.Option("--sort", metavar="A,B", help="Columns of --like that are sort keys."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="COLUMN=TYPE", help="Type of a column of --like. Repeatable."
+        ),
+    ] = None,
+    file_format: FormatOption = None,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = None,
+    header: HeaderOption = None,
+    columns: ColumnsOption = None,
+    nested: NestedOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the schema that --like finds, and create nothing."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,14 +116,17 @@ def create(
         ),
     ] = None,
 ) -> None:
-    """Create a table.
+    """Create a table, from a schema or like files.
 
+    With --like, the schema is printed to standard output.
     sleeper.table.type=snapshot makes a snapshot table, whose rows each ingest replaces.
     sleeper.table.rows=latest makes a table that shows only the newest row of each key.
 
     \b
     Examples:
       sleeper table create flights --schema flights.schema.json
+      sleeper table create taxi --like 'data/*.parquet' --key cab_id --sort pickup_at
+      sleeper table create rides --like rides.csv --key city,day --type day=IntType --dry-run
       sleeper table create flights --schema flights.schema.json --split-points splits.txt \\
           --set sleeper.table.partition.splitting.threshold=50000
       sleeper table create customers --schema customers.schema.json \\
@@ -85,11 +134,22 @@ def create(
           --set sleeper.table.snapshot.min.versions=1
     """
     values = parse_settings(settings or [])
+    options = make_options(file_format, delimiter, encoding, header, columns, nested)
+    is_of_files = keys or sort_keys or types or dry_run or options != DEFAULT_OPTIONS
+    if (schema is None) == (not like) or (is_of_files and not like):
+        raise typer.BadParameter("expected --schema, or --like with the options of files")
     with use_instance(context) as instance:
         from sleeper.admin.tables import create_table_from_files
 
-        properties = create_table_from_files(instance, name, schema, values, split_points)
+        found: Path | Schema | None = schema
+        if like:
+            found = infer_schema(instance, like, keys or (), sort_keys or (), types or (), options)
+        if dry_run or found is None:
+            return
+        properties = create_table_from_files(instance, name, found, values, split_points)
         note(f"created table {name}")
+        if like:
+            suggest_ingest(name, like, options)
         warn(properties.warnings())
 
 
@@ -118,17 +178,32 @@ def list_tables(
 
 
 @commands.command("show")
-@listing_command
-def show(instance: "Instance", name: TableName) -> "Iterable[Listing]":
+@instance_command
+def show(
+    instance: "Instance",
+    name: TableName,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help="Print the schema as JSON, for `sleeper table create --schema`."
+        ),
+    ] = False,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
     """Show a table's contents, its fields, and its properties that are set.
 
     \b
-    Example:
+    Examples:
       sleeper table show flights
+      sleeper table show flights --schema > flights.schema.json
     """
+    if schema:
+        with instance.table(name).state.reading() as state:
+            typer.echo(format_schema(state.schema))
+        return
     from sleeper.reports.service import report_table
 
-    return report_table(instance, name).listings()
+    print_listings(report_table(instance, name).listings(), output)
 
 
 @commands.command("history")
