@@ -46,14 +46,15 @@ def infer_schema(
 
 
 def format_schema(schema: Schema) -> str:
-    """Returns schema JSON with a field per line."""
+    """Returns schema JSON with a field per line, without empty lists."""
     lines = []
-    for member, fields in json.loads(schema_to_json(schema)).items():
-        if isinstance(fields, list):
-            rows = ",\n".join(f"  {json.dumps(f, ensure_ascii=False)}" for f in fields)
-            lines.append(f'"{member}": [\n{rows}]' if fields else f'"{member}": []')
-        else:
-            lines.append(f'"{member}": {json.dumps(fields, ensure_ascii=False)}')
+    for member, content in json.loads(schema_to_json(schema)).items():
+        text = json.dumps(content, ensure_ascii=False)
+        if content and isinstance(content, list):
+            fields = ",\n".join(f"  {json.dumps(each, ensure_ascii=False)}" for each in content)
+            text = f"[\n{fields}]"
+        if content:
+            lines.append(f'"{member}": {text}')
     return "{" + ",\n ".join(lines) + "}"
 
 

@@ -52,6 +52,7 @@ from sleeper.schema.model import (
 )
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
+from sleeper.storage.source_options import make_source_options
 from tests.unit.bulk_import.in_process import InProcessCluster
 
 SCHEMA = Schema(
@@ -383,6 +384,16 @@ def test_import_without_rows_is_committed(table: BulkImportTable, tmp_path: Path
     result = run(table, InProcessCluster(), *paths)
     assert (result.rows, result.files) == (0, 0)
     assert run(table, InProcessCluster(), *paths).done_before
+
+
+def test_options_of_the_job_say_how_files_are_read(table: BulkImportTable, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("Łódź~1~2\n".encode("cp1250"))
+    options = make_source_options(
+        format="csv", delimiter="~", encoding="cp1250", columns=("k", "s", "v")
+    )
+    assert run(replace(table, options=options), InProcessCluster(), path).rows == 1
+    assert [row[0] for row in read_rows(table)] == ["Łódź"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 _FILES_MAX = 1000
 _SAMPLE_BYTES_MAX = 4 * 1024**2
 _SAMPLE_BYTES_MIN = 64 * 1024
-_ALL_SAMPLES_BYTES = 256 * 1024**2
+_ALL_SAMPLES_BYTES = 64 * 1024**2
 _NUMBERS = frozenset(
     {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.FLOAT, PrimitiveType.DOUBLE}
 )
