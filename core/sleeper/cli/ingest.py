@@ -166,9 +166,9 @@ def ingest(
 
     All rows are added in one commit. Columns may be in any order, and nullable ones may be missing.
     Values are cast to the table's types if the cast is exact. Delimiter, encoding and header of CSV
-    are found. A table with the property sleeper.table.rows=latest keeps
-    the last row of each key, in the order of the files. In a table with
-    sleeper.table.type=snapshot, the rows replace all rows of the table.
+    are found. A table with the property sleeper.table.rows=latest keeps the last row of each key,
+    in the order of the files. In a table with sleeper.table.type=snapshot, the rows replace all
+    rows of the table.
 
     \b
     Examples:
@@ -182,14 +182,9 @@ def ingest(
       sleeper ingest flights 2013-03-01T10.parquet --batch
       sleeper ingest customers changes.jsonl --op-column op
     """
-    if rejects is not None and (submit or batch):
-        raise typer.BadParameter("--rejects cannot be used with --submit or --batch")
-    if rejects_max is not None and rejects is None:
-        raise typer.BadParameter("--rejects-max requires --rejects")
-    if batch and (submit or job_id is not None):
-        raise typer.BadParameter("--batch cannot be used with --submit or --job-id")
-    if batch and op_column is not None:
-        raise typer.BadParameter("--op-column cannot be used with --batch")
+    _check_combination(submit, batch, rejects, rejects_max)
+    if batch and (job_id is not None or op_column is not None):
+        raise typer.BadParameter("--batch cannot be used with --job-id or --op-column")
     options = make_options(file_format, delimiter, encoding, header, columns, nested)
     if batch and options != DEFAULT_OPTIONS:
         raise typer.BadParameter("--batch finds how files are read (expected no options of files)")
@@ -219,6 +214,18 @@ def ingest(
             arguments += ["--rejects-max", str(rejects_max)]
         retry = suggest_retry(context, arguments, job_id)
         _ingest_now(instance, name, files, job_id, rejects, rejects_max, op_column, options, retry)
+
+
+def _check_combination(
+    submit: bool, batch: bool, rejects: Path | None, rejects_max: int | None
+) -> None:
+    """Raises BadParameter for options that exclude or require each other."""
+    if submit and batch:
+        raise typer.BadParameter("--batch cannot be used with --submit")
+    if rejects is not None and (submit or batch):
+        raise typer.BadParameter("--rejects cannot be used with --submit or --batch")
+    if rejects_max is not None and rejects is None:
+        raise typer.BadParameter("--rejects-max requires --rejects")
 
 
 def _ingest_now(
