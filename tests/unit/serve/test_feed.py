@@ -109,6 +109,13 @@ def test_invalid_parts_are_refused(table: Instance, parameters: str, reason: str
     assert reason in answer.json()["reason"]
 
 
+def test_csv_has_a_line_per_change(table: Instance) -> None:
+    answer = get(table, headers={"Accept": "text/csv"})
+    names, *lines = answer.text.splitlines()
+    assert names.startswith('"number","time"')
+    assert [int(line.partition(",")[0]) for line in lines] == [2] * 3 + [3] * 4 + [4]
+
+
 def test_unknown_tables_and_formats_are_refused(table: Instance) -> None:
     assert get(table, name="nope").status_code == 404
     assert get(table, headers={"Accept": "text/html"}).status_code == 406
