@@ -20,7 +20,6 @@ from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
-from sleeper.datafiles.sources.json_form import count_lines
 from sleeper.datafiles.sources.json_rows import BlockParser
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.sources.text_file import MemoryFile
@@ -102,7 +101,7 @@ class ContentDecoder:
             return
         start = 0
         for body in ended:
-            count = count_lines(body)
+            count = body.count(b"\n")
             yield [rows.slice(start, count)]
             start += count
 

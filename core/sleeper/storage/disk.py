@@ -13,6 +13,8 @@ from sleeper.errors import UnavailableError
 def make_folder(path: Path) -> None:
     """Creates the folder and its parents, durably. Does nothing if it exists."""
     try:
+        if path.is_dir():
+            return  # Small files are written often.
         missing = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for made in missing:
