@@ -4,6 +4,7 @@ import io
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ import sleeper
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.ingest.row_writer import RowWriter
 from sleeper.ingest.service import ingest_paths
+from sleeper.ingest.small_rows import Content, ContentType
+from sleeper.opening import open_instance
 from sleeper.statestore.store import StateStore
 from tests.unit.adjunct.enriched_tables import (
     ACCOUNTS,
@@ -77,6 +81,23 @@ def test_files_of_all_formats_are_enriched(
             path.write_text('{"at": 0, "account": 2}\n{"at": 1, "account": 1}\n')
     visits.ingest(path)
     assert found(visits) == [(0, 2, "fr", 20), (1, 1, "de", 10)]
+
+
+def test_rows_of_a_writer_are_enriched(
+    visits: sleeper.Table, accounts: sleeper.Table, tmp_path: Path
+) -> None:
+    with visits.writer() as writer:
+        assert writer.write(visit_rows(2, 1)).rows == 2
+        accounts.ingest(account_rows({1: ("it", 1)}))
+        assert writer.write(visit_rows(1)).rows == 1
+    ports = open_instance(str(tmp_path / "instance"))
+    with ThreadPoolExecutor(1) as executor:
+        lines = RowWriter(lambda: ports.table("visits"), executor)
+        content = Content(ContentType.JSON_LINES, b'{"at": 5, "account": 2}')
+        assert lines.submit(content).result().rows == 1
+    ports.close()
+    expected = [(0, 1, "it", 1), (0, 2, "fr", 20), (1, 1, "de", 10), (5, 2, "fr", 20)]
+    assert sorted(found(visits)) == expected
 
 
 def test_a_job_has_what_was_committed_before_it(
