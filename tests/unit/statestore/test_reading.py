@@ -111,7 +111,10 @@ def test_references_are_summed_by_partition_and_found_by_file(table):
         result = state.files.file_references(["c", "not there", "b"])
         assert sorted(result, key=lambda r: r.path) == sorted(expected, key=lambda r: r.path)
         assert len(expected) == 2
-        assert sorted(state.files.partition_totals()) == sorted([("left", 10, 1), ("root", 20, 2)])
+        assert sorted(state.files.partition_totals()) == [
+            ("left", 10, 1, 100),
+            ("root", 20, 2, 200),
+        ]
     with table.store.reading(2) as state:
         assert list(state.files.partition_totals()) == []
 
