@@ -1,19 +1,31 @@
-"""The part of `sleeper table create` that finds the schema in files."""
+"""`sleeper table create`, which can find the schema in files."""
 
 import io
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.file_options import format_options, split_names
-from sleeper.cli.output import note
+from sleeper.cli.arguments import complete_table_property, parse_settings, use_instance
+from sleeper.cli.file_options import (
+    ColumnsOption,
+    DelimiterOption,
+    EncodingOption,
+    FormatOption,
+    HeaderOption,
+    NestedOption,
+    format_options,
+    make_options,
+    split_names,
+)
+from sleeper.cli.output import note, warn
 from sleeper.reports.output import pluralize
 from sleeper.schema.model import FieldType, Schema, schema_to_json
 from sleeper.schema.type_text import parse_type
-from sleeper.storage.source_options import SourceOptions
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 if TYPE_CHECKING:
     from sleeper.datafiles.sources.samples import FileSample
@@ -24,7 +36,104 @@ _FILES_SHOWN_MAX = 10
 _ROWS_SHOWN = 5
 
 
-def infer_schema(
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the table.")],
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="Schema of the table, as JSON.")
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--like",
+            metavar="FILE",
+            help="Find the schema in Parquet, CSV or JSON lines files: a path, a quoted pattern, a "
+            "directory, or s3://bucket/key. It has the columns of all files, nullable if they are "
+            "no keys. Repeatable. Requires --key.",
+        ),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="A,B", help="Columns of --like that are row keys."),
+    ] = None,
+    sort_keys: Annotated[
+        list[str] | None,
+        typer.Option("--sort", metavar="A,B", help="Columns of --like that are sort keys."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="COLUMN=TYPE", help="Type of a column of --like. Repeatable."
+        ),
+    ] = None,
+    file_format: FormatOption = None,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = None,
+    header: HeaderOption = None,
+    columns: ColumnsOption = None,
+    nested: NestedOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the schema that --like finds, and create nothing."),
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PROPERTY=VALUE",
+            help="Set a property. Repeatable.",
+            autocompletion=complete_table_property,
+        ),
+    ] = None,
+    split_points: Annotated[
+        Path | None,
+        typer.Option(
+            "--split-points",
+            metavar="FILE",
+            help="Initial split points: one value of the first row key field per line, "
+            "ascending. Byte arrays are base64, and so are strings if "
+            "sleeper.table.splits.base64.encoded=true.",
+        ),
+    ] = None,
+) -> None:
+    """Create a table, from a schema or like files.
+
+    With --like, the schema is printed to standard output.
+    sleeper.table.type=snapshot makes a snapshot table, whose rows each ingest replaces.
+    sleeper.table.rows=latest makes a table that shows only the newest row of each key.
+
+    \b
+    Examples:
+      sleeper table create flights --schema flights.schema.json
+      sleeper table create taxi --like 'data/*.parquet' --key cab_id --sort pickup_at
+      sleeper table create rides --like rides.csv --key city,day --type day=IntType --dry-run
+      sleeper table create flights --schema flights.schema.json --split-points splits.txt \\
+          --set sleeper.table.partition.splitting.threshold=50000
+      sleeper table create customers --schema customers.schema.json \\
+          --set sleeper.table.type=snapshot --set sleeper.table.snapshot.ttl=7d \\
+          --set sleeper.table.snapshot.min.versions=1
+    """
+    values = parse_settings(settings or [])
+    options = make_options(file_format, delimiter, encoding, header, columns, nested)
+    is_of_files = keys or sort_keys or types or dry_run or options != DEFAULT_OPTIONS
+    if (schema is None) == (not like) or (is_of_files and not like):
+        raise typer.BadParameter("expected --schema, or --like with the options of files")
+    with use_instance(context) as instance:
+        from sleeper.admin.tables import create_table_from_files
+
+        found: Path | Schema | None = schema
+        if like:
+            found = _infer_schema(instance, like, keys or (), sort_keys or (), types or (), options)
+        if dry_run or found is None:
+            return
+        properties = create_table_from_files(instance, name, found, values, split_points)
+        note(f"created table {name}")
+        if like:
+            _suggest_ingest(name, like, options)
+        warn(properties.warnings())
+
+
+def _infer_schema(
     instance: "Instance",
     like: Sequence[str],
     keys: Sequence[str],
@@ -58,7 +167,7 @@ def format_schema(schema: Schema) -> str:
     return "{" + ",\n ".join(lines) + "}"
 
 
-def suggest_ingest(name: str, like: Sequence[str], options: SourceOptions) -> None:
+def _suggest_ingest(name: str, like: Sequence[str], options: SourceOptions) -> None:
     """Prints the command that ingests the files."""
     note(f"next: sleeper {shlex.join(['ingest', name, *like, *format_options(options)])}")
 
