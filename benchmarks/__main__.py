@@ -29,6 +29,7 @@ NAMES = (
     "commits",
     "state",
     "bulk-import",
+    "bulk-import-lineitem",
     "commits-dynamo",
     "job-creation",
     "spark-read",

@@ -20,8 +20,8 @@ from sleeper.spark.session import local_session
 
 ROWS = 20_000_000
 _LEAVES = 128
-_CORES = 2
-_SPARK = {"spark.driver.memory": "2g"}
+CORES = 2
+SPARK_SETTINGS = {"spark.driver.memory": "2g"}
 
 
 def measure(settings: Settings) -> Result:
@@ -43,7 +43,7 @@ def measure(settings: Settings) -> Result:
     }
     figures = (
         figure("of Spark's own", ratios(speed["ours"], speed["spark"]), "×", Aim(1.5)),
-        figure("a core", [item / _CORES for item in speed["ours"]], "M rows/s", Aim(0.4)),
+        figure("a core", [item / CORES for item in speed["ours"]], "M rows/s", Aim(0.4)),
         figure("a second of processor time", of_cpu["ours"], "M rows"),
         figure("a second of processor time, Spark's own", of_cpu["spark"], "M rows"),
         figure("ours", speed["ours"], "M rows/s"),
@@ -51,14 +51,14 @@ def measure(settings: Settings) -> Result:
     )
     work = (
         f"{rows:,} unsorted rows in 8 Parquet files → {_LEAVES} leaves, sketches and key filters,"
-        f" committed, on Spark `local[{_CORES}]`; Spark's own range partitions the same rows,"
+        f" committed, on Spark `local[{CORES}]`; Spark's own range partitions the same rows,"
         " sorts and writes them as Parquet (zstd), and commits nothing. The session is warm."
     )
     return Result("bulk-import", work, figures)
 
 
 def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
-    place = _empty(Path(folder) / "ours")
+    place = empty(Path(folder) / "ours")
     create_instance(place)
     instance = open_instance(place)
     leaves = [leaf for leaf in even_leaves(_LEAVES) if leaf.is_leaf]
@@ -71,13 +71,13 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
             {"sleeper.table.bulk.import.min.leaf.partitions": str(_LEAVES)},
             points,
         )
-    with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
+    with local_session("benchmark", f"local[{CORES}]", place / "spark", SPARK_SETTINGS) as session:
         cluster = SparkCluster(session)
         bulk_import_paths(instance, "warm", [warm], lambda: cluster)
-        previous = _cpu_seconds_of_all()
+        previous = cpu_seconds_of_all()
         with watch:
             bulk_import_paths(instance, "rows", [source], lambda: cluster)
-        cpu_seconds = _cpu_seconds_of_all() - previous
+        cpu_seconds = cpu_seconds_of_all() - previous
     table = instance.table("rows")
     with table.state.reading() as now:
         outputs = [place / file.path for file in now.files.all()]
@@ -88,8 +88,8 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
 
 
 def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
-    place = _empty(Path(folder) / "spark")
-    with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
+    place = empty(Path(folder) / "spark")
+    with local_session("benchmark", f"local[{CORES}]", place / "spark", SPARK_SETTINGS) as session:
 
         def write(source: str, target: Path) -> None:
             ranged = session.read.parquet(source).repartitionByRange(_LEAVES, "key")
@@ -97,25 +97,26 @@ def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[
             sorted_rows.write.option("compression", "zstd").parquet(str(target))
 
         write(warm, place / "warm")
-        previous = _cpu_seconds_of_all()
+        previous = cpu_seconds_of_all()
         with watch:
             write(source, place / "rows")
-        cpu_seconds = _cpu_seconds_of_all() - previous
+        cpu_seconds = cpu_seconds_of_all() - previous
     outputs = sorted((place / "rows").glob("*.parquet"))
     check_rows(outputs, sorted(Path(source).iterdir()), rows)
     shutil.rmtree(place)
     return {"cpu_seconds": cpu_seconds}
 
 
-def _cpu_seconds_of_all() -> float:
-    """Of this process and those below it, Spark's Java and its Python workers among them."""
+def cpu_seconds_of_all() -> float:
+    """Returns those of this process and all below it, Spark's Java and Python workers too."""
     own = psutil.Process()
     times = [item.cpu_times() for item in (own, *own.children(recursive=True))]
     # The times of ended workers count for their parent.
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
-def _empty(folder: Path) -> Path:
+def empty(folder: Path) -> Path:
+    """Returns the folder, new and empty."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

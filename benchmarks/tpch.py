@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +84,27 @@ def schema(table: str) -> dict[str, Any]:
 
 def parquet_files(folder: Path, scale: float) -> Mapping[str, Path]:
     """Returns the generator's file of each table, made once."""
-    target = folder / f"tpch-{scale:g}"
-    files = {table: target / f"{table}.parquet" for table in _FIELDS}
+    return _generated(folder / f"tpch-{scale:g}", scale, tuple(_FIELDS))
+
+
+def lineitem_file(folder: Path, scale: float) -> Path:
+    """Returns the generator's file of lineitem alone, made once."""
+    return _generated(folder / f"lineitem-{scale:g}", scale, ("lineitem",))["lineitem"]
+
+
+def _generated(target: Path, scale: float, tables: Sequence[str]) -> Mapping[str, Path]:
+    files = {table: target / f"{table}.parquet" for table in tables}
     if not all(file.exists() for file in files.values()):
         unfinished = target.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(target, ignore_errors=True)
         program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
-        tables = f"--tables={','.join(_FIELDS)}"
         command: list[str | Path] = [
             program,
             "parquet",
             "-s",
             f"{scale:g}",
-            tables,
+            f"--tables={','.join(tables)}",
             f"--output-dir={unfinished}",
         ]
         subprocess.run(command, check=True, capture_output=True)
