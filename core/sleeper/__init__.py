@@ -29,6 +29,8 @@ DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
 INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
 """The environment variable that names the instance of a command."""
+READ_ONLY_VARIABLE = "SLEEPER_READ_ONLY"
+"""The environment variable that opens instances read-only."""
 
 __all__ = [
     "ExportBatch",

@@ -180,7 +180,7 @@ class Instance:
     `open_enrichment` opens the lookups of a table for one job, whose rows have the schema. It has
     what was committed to its inputs before the call, and does not change. It raises
     UnavailableError if an input does not respond, and InvalidRequestError if the lookups do not fit
-    the table or their inputs.
+    the table or their inputs. A `read_only` instance refuses changes with InvalidRequestError.
     """
 
     where: str
@@ -197,6 +197,7 @@ class Instance:
     open_enrichment: "Callable[[OpenTable, Sequence[Lookup], Schema], RowEnrichment]"
     clock: Clock
     close: Callable[[], None]
+    read_only: bool = False
 
     def table(self, name: str) -> "OpenTable":
         """Returns the active table of that name. NotFoundError if there is none."""

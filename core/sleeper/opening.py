@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper import INSTANCE_VARIABLE
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE
+from sleeper.errors import InvalidRequestError, NotFoundError, read_only_error
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.queue import ExternalQueue
 
@@ -14,20 +14,40 @@ if TYPE_CHECKING:
     from sleeper.adjunct.inputs.log import LogInput
     from sleeper.adjunct.inputs.stream_options import StreamName
 
+_TRUE_VALUES = ("1", "true", "t", "yes", "y", "on")
+_FALSE_VALUES = ("", "0", "false", "f", "no", "n", "off")
 
-def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
+
+def open_instance(where: str | os.PathLike[str] | None = None, read_only: bool = False) -> Instance:
     """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE.
 
-    It imports only the modules of that kind of instance.
+    It imports only the modules of that kind of instance. SLEEPER_READ_ONLY opens all instances of
+    the process read-only, which are folders.
     """
     name = _instance_name(where)
+    read_only = read_only or is_opened_read_only()
     if name.startswith(AWS_PREFIX):
+        if read_only:
+            raise InvalidRequestError(
+                f"instance {name!r} cannot be opened read-only (expected a folder; on AWS, use a "
+                "role that may only read)"
+            )
         from sleeper.aws.instance import open_aws_instance
 
         return open_aws_instance(name.removeprefix(AWS_PREFIX))
     from sleeper.local.instance import open_local_instance
 
-    return open_local_instance(Path(name), open_external_queue=_open_sqs)
+    return open_local_instance(Path(name), open_external_queue=_open_sqs, read_only=read_only)
+
+
+def is_opened_read_only() -> bool:
+    """Returns whether SLEEPER_READ_ONLY is set. InvalidRequestError if its value is not valid."""
+    value = os.environ.get(READ_ONLY_VARIABLE, "")
+    if value.lower() in _TRUE_VALUES:
+        return True
+    if value.lower() in _FALSE_VALUES:
+        return False
+    raise InvalidRequestError(f"invalid {READ_ONLY_VARIABLE}: {value!r} (expected true or false)")
 
 
 def find_instance(where: str | os.PathLike[str] | None = None) -> Instance | None:
@@ -48,6 +68,8 @@ def create_instance(
 ) -> str:
     """Creates an instance in a folder; returns its id, by default the folder's name."""
     name = _instance_name(where)
+    if is_opened_read_only():
+        raise read_only_error(name)
     if name.startswith(AWS_PREFIX):
         raise InvalidRequestError(
             f"instance {name!r}: an AWS instance is created by deploying it, with `cdk deploy`"

@@ -47,16 +47,22 @@ from sleeper.workers.run_status import RunStatus
 from sleeper.workers.runner import run_instance
 
 
-def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
+def open_instance(
+    where: str | os.PathLike[str] | None = None, read_only: bool = False
+) -> "Instance":
     """Opens an existing instance.
 
     `where` is the folder of a local instance, or `aws:<instance id>`. The default is the
     environment variable `SLEEPER_INSTANCE`.
 
+    With `read_only`, or if the environment variable `SLEEPER_READ_ONLY` is set, nothing in the
+    folder changes, also if another process writes to it: changes raise `InvalidRequestError`. A
+    read then takes no hold, so it fails if garbage collection deletes its files.
+
     Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
     not exist, and `DataError` if a newer version of Sleeper wrote its database.
     """
-    return Instance(open_ports(where))
+    return Instance(open_ports(where, read_only))
 
 
 def create_instance(

@@ -15,7 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from sleeper import INSTANCE_VARIABLE, __version__
+from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, __version__
 from sleeper.cli.conversion import convert_directly
 from sleeper.cli.output import Commands
 
@@ -162,6 +162,14 @@ def options(
             help="Folder of the instance, or aws:INSTANCE_ID.",
         ),
     ] = None,
+    read_only: Annotated[
+        bool,
+        typer.Option(
+            "--read-only",
+            envvar=READ_ONLY_VARIABLE,
+            help="Change nothing in the folder of the instance, and refuse changes.",
+        ),
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option(
@@ -176,6 +184,9 @@ def options(
     the traceback of an error.
     """
     context.obj = where
+    if read_only:
+        # Child processes open the instance too.
+        os.environ[READ_ONLY_VARIABLE] = "1"
 
 
 def main() -> None:

@@ -12,18 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
-from sleeper.statestore.database import (
-    FrozenFile,
-    create_file,
-    explained,
-    lacks_room,
-    read_only_source,
-    vacuum,
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    SleeperError,
+    UnavailableError,
+    read_only_error,
 )
+from sleeper.retries import Backoff, retry
+from sleeper.statestore.database import create_file, explained, vacuum
+from sleeper.statestore.read_only_file import FrozenFile, find_read_only_source, lacks_room
 
 FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
+# Another process may have changed a file that is read without locks.
+_READS_AGAIN = Backoff(retries=5, seconds_first=0.01)
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """The values of a query, by position or by name."""
@@ -111,10 +114,14 @@ os.register_at_fork(after_in_child=_remember_fork)
 
 
 class InstanceDatabase:
-    """The database of one instance. Safe for threads, and for any number of processes."""
+    """The database of one instance. Safe for threads, and for any number of processes.
 
-    def __init__(self, path: Path) -> None:
+    A `read_only` database changes nothing in its folder, and refuses writes.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self._path = path.resolve()
+        self.read_only = read_only
         self._local = threading.local()
         self._connections: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._lock = threading.Lock()
@@ -123,6 +130,11 @@ class InstanceDatabase:
     def path(self) -> Path:
         """The path of the file."""
         return self._path
+
+    def check_writable(self) -> None:
+        """Raises InvalidRequestError if the instance was opened read-only."""
+        if self.read_only:
+            raise read_only_error(self._path.parent)
 
     def create(self) -> None:
         """Creates the file and its tables if they do not exist."""
@@ -151,19 +163,27 @@ class InstanceDatabase:
 
     def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """Returns the rows of a query."""
+        if self.read_only:
+            return retry(
+                lambda: self._read(sql, parameters), on=UnavailableError, backoff=_READS_AGAIN
+            )
+        return self._read(sql, parameters)
+
+    def _read(self, sql: str, parameters: Parameters) -> list[sqlite3.Row]:
         with self._translate_errors():
-            source = read_only_source(self._path)
+            source = find_read_only_source(self._path, self.read_only)
             if source is not None:
-                return self._read_only(*source, sql, parameters)
+                return self._read_unchanged(*source, sql, parameters)
             try:
                 return self._connection().execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:
-                source = read_only_source(self._path, is_full=True)
-                if source is None or not lacks_room(error):
+                if not self._path.exists() or not lacks_room(error):
                     raise
-                return self._read_only(*source, sql, parameters)
+                source = find_read_only_source(self._path, is_required=True)
+                assert source is not None
+                return self._read_unchanged(*source, sql, parameters)
 
-    def _read_only(
+    def _read_unchanged(
         self, uri: str, frozen: FrozenFile | None, sql: str, parameters: Parameters
     ) -> list[sqlite3.Row]:
         with contextlib.closing(sqlite3.connect(uri, isolation_level=None, uri=True)) as connection:
@@ -176,6 +196,7 @@ class InstanceDatabase:
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """Runs one transaction under the write lock, and commits it or rolls it back."""
+        self.check_writable()
         with self._translate_errors():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
@@ -189,6 +210,7 @@ class InstanceDatabase:
 
     def vacuum(self) -> bool:
         """Rewrites the file without the remains of deleted rows. False if a reader keeps them."""
+        self.check_writable()
         with self._translate_errors():
             return vacuum(self._connection())
 

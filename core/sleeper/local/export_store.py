@@ -40,10 +40,10 @@ EXPORTS_FILE = "export-queues.db"
 class LocalExportStore:
     """Implements `sleeper.jobs.export_store.ExportStore`. Safe for threads and processes."""
 
-    def __init__(self, path: Path, clock: Clock = system_clock) -> None:
+    def __init__(self, path: Path, clock: Clock = system_clock, read_only: bool = False) -> None:
         self._path = path
         self._clock = clock
-        self._database = Database(path)
+        self._database = Database(path, read_only=read_only)
         self._has_tables = False
 
     def register(self, name: str, table_id: str) -> RegisteredQueue:

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    read_only_error,
+)
 from sleeper.local.database import InstanceDatabase
 from sleeper.properties.instance import ID
 from sleeper.properties.values import (
@@ -67,6 +73,7 @@ class CodeFolder:
     """Implements `sleeper.user_code.registry.WheelStore` by a folder, which may be missing."""
 
     folder: Path
+    read_only: bool = False
 
     def list(self) -> list[StoredWheel]:
         """See the port. A tag holds the file's time, size and inode."""
@@ -91,15 +98,21 @@ class CodeFolder:
 
     def write(self, file_name: str, content: bytes) -> None:
         """See the port. After a crash the file is complete or missing."""
+        self._check_writable()
         make_folder(self.folder)
         write_whole_bytes(self.folder / file_name, content)
 
     def delete(self, file_name: str) -> None:
         """See the port."""
+        self._check_writable()
         try:
             (self.folder / file_name).unlink(missing_ok=True)
         except OSError as error:
             raise UnavailableError(f"cannot delete {file_name}: {error.strerror}") from error
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise read_only_error(self.folder)
 
 
 _PROPERTIES_FILE = "instance.properties"
@@ -130,6 +143,7 @@ class InstanceFolder:
 
     def make_table_folder(self, table_id: TableId) -> None:
         """Creates the folder of the table's state and data."""
+        self.database.check_writable()
         make_folder(self.table_folder(table_id) / "data")
 
     def table_folder(self, table_id: TableId) -> Path:
@@ -156,6 +170,7 @@ class InstanceFolder:
 
     def remove_table_files(self, table_id: TableId) -> None:
         """Deletes the table's files. Missing ones are no error."""
+        self.database.check_writable()
         try:
             folder = self.table_folder(table_id)
             if (folder / "data").exists():
@@ -211,6 +226,7 @@ class TablePropertyFiles:
 
     def write(self, table_id: TableId, properties: TableProperties) -> None:
         """See the port."""
+        self.instance.database.check_writable()
         write_whole(self.instance.table_properties_path(table_id), properties.to_text())
 
     def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
@@ -245,7 +261,7 @@ def create_instance_folder(
     return InstanceFolder(folder, database)
 
 
-def open_instance_folder(folder: Path) -> InstanceFolder:
+def open_instance_folder(folder: Path, read_only: bool = False) -> InstanceFolder:
     """Opens the folder. NotFoundError if it is no instance, DataError if a part is missing."""
     folder = folder.resolve()
     if not (folder / _PROPERTIES_FILE).exists():
@@ -255,7 +271,7 @@ def open_instance_folder(folder: Path) -> InstanceFolder:
             f"{folder / _DATABASE_FILE} does not exist or is empty: it held the instance's table "
             "index and queues (restore the folder from a backup)"
         )
-    database = InstanceDatabase(folder / _DATABASE_FILE)
+    database = InstanceDatabase(folder / _DATABASE_FILE, read_only)
     with _closed_on_error(database):
         database.check()
     return InstanceFolder(folder, database)

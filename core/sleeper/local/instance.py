@@ -51,6 +51,7 @@ from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import LOCAL_SCHEME, DataRoot, readable_buckets, s3_source
 from sleeper.storage.patterns import find_matches, is_pattern
+from sleeper.storage.read_only_root import ReadOnlyRoot
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -92,17 +93,20 @@ def open_local_instance(
     folder: Path,
     clock: Clock = system_clock,
     open_external_queue: Callable[[str], ExternalQueue] | None = None,
+    read_only: bool = False,
 ) -> Instance:
     """Opens the instance of a folder. NotFoundError if it holds none.
 
-    `open_external_queue` opens queues of SQS, which a local instance has none of.
+    `open_external_queue` opens queues of SQS, which a local instance has none of. A `read_only`
+    instance changes nothing in the folder, and refuses changes with InvalidRequestError.
     """
-    local = open_instance_folder(folder)
+    local = open_instance_folder(folder, read_only)
     database = local.database
     properties = local.properties()
-    root = DataRoot(local.folder)
-    states = _StateStores(local, root, clock)
-    exports = LocalExportStore(local.folder / EXPORTS_FILE, clock)
+    open_root = ReadOnlyRoot if read_only else DataRoot
+    root = open_root(local.folder)
+    states = _StateStores(local, root, clock, read_only)
+    exports = LocalExportStore(local.folder / EXPORTS_FILE, clock, read_only)
     enricher = Enricher(clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
@@ -129,7 +133,7 @@ def open_local_instance(
             properties=TablePropertyFiles(local),
             state=states.get,
             create=local.make_table_folder,
-            install=lambda table_id, state: install_state(local.state_path(table_id), state),
+            install=lambda table_id, state: _install_state(local, table_id, state),
             delete=lambda table_id: _remove_table(local, states, table_id),
             abandoned=local.unlisted_table_ids,
             # Each table has a log file of its own.
@@ -154,8 +158,8 @@ def open_local_instance(
         ),
         storage=Storage(
             root=root,
-            exports=lambda: DataRoot(local.folder / _EXPORTS_FOLDER),
-            imports=lambda: DataRoot(local.folder / _IMPORTS_FOLDER),
+            exports=lambda: open_root(local.folder / _EXPORTS_FOLDER),
+            imports=lambda: open_root(local.folder / _IMPORTS_FOLDER),
             sources=LocalSources(root, local.properties),
             spill_folder=lambda: _spill_folder(local),
             adjunct_folder=lambda: _working_folder(local, _ADJUNCT_FOLDER),
@@ -164,7 +168,7 @@ def open_local_instance(
         queries=Queries(
             engine=query_engine,
             tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
-            results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
+            results_root=functools.cache(lambda bucket: open_root(_results_folder(local, bucket))),
             results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
             send_frame=None,
         ),
@@ -175,13 +179,14 @@ def open_local_instance(
         ),
         switch_schedules=None,
         code=UserCode(
-            Registry(CodeFolder(local.folder / _CODE_FOLDER)),
-            local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
+            Registry(CodeFolder(local.folder / _CODE_FOLDER, read_only)),
+            _unpacked_folder(local),
         ),
         read_secret=None,
         open_enrichment=enricher.open,
         clock=clock,
         close=close,
+        read_only=read_only,
     )
 
 
@@ -191,11 +196,17 @@ def _no_external_queue(name: str) -> ExternalQueue:
 
 def _recover(local: InstanceFolder, clock: Clock) -> int:
     """Returns messages of dead processes, ends their runs, and deletes their spill folders."""
+    local.database.check_writable()
     record_dead_tasks(local.database, clock)
     for spilled in _spill_root(local).glob("*@*"):
         if not is_alive(spilled.name):
             shutil.rmtree(spilled, ignore_errors=True)
     return release_dead_receivers(local.database, clock)
+
+
+def _install_state(local: InstanceFolder, table_id: TableId, state: Path) -> None:
+    local.database.check_writable()
+    install_state(local.state_path(table_id), state)
 
 
 def _remove_table(local: InstanceFolder, states: "_StateStores", table_id: TableId) -> None:
@@ -227,12 +238,12 @@ def _delete_at_exit(folder: Path) -> None:
     atexit.register(delete)
 
 
-def _results_root(local: InstanceFolder, bucket: str | None) -> DataRoot:
+def _results_folder(local: InstanceFolder, bucket: str | None) -> Path:
     if bucket is not None:
         raise InvalidRequestError(
             f"results cannot go to bucket {bucket!r}: a local instance writes them to its folder"
         )
-    return DataRoot(local.folder / _RESULTS_FOLDER)
+    return local.folder / _RESULTS_FOLDER
 
 
 def _spill_root(local: InstanceFolder) -> Path:
@@ -243,10 +254,16 @@ def _working_folder(local: InstanceFolder, name: str) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
     if chosen:
         return Path(chosen) / name
-    if os.access(local.folder, os.W_OK):
+    if not local.database.read_only and os.access(local.folder, os.W_OK):
         return local.folder / name
-    # The folder is read-only.
     return Path(tempfile.gettempdir()) / f"sleeper-{name}-{os.getuid()}"
+
+
+def _unpacked_folder(local: InstanceFolder) -> Path:
+    folder = local.folder / _CODE_FOLDER
+    if local.database.read_only:
+        folder = _working_folder(local, _CODE_FOLDER)
+    return folder / _UNPACKED_FOLDER
 
 
 def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:
@@ -263,7 +280,10 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 class _StateStores:
     """The state stores of tables, each opened once. Safe for threads."""
 
-    def __init__(self, local: InstanceFolder, root: DataRoot, clock: Clock) -> None:
+    def __init__(
+        self, local: InstanceFolder, root: DataRoot, clock: Clock, read_only: bool
+    ) -> None:
+        self._read_only = read_only
         self._local = local
         self._root = root
         self._clock = clock
@@ -276,7 +296,7 @@ class _StateStores:
                 self._local.check_state_exists(table_id)
                 path = self._local.state_path(table_id)
                 self._open[table_id] = open_state_store(
-                    path, self._clock, self._root.store, table_id
+                    path, self._clock, self._root.store, table_id, self._read_only
                 )
             return self._open[table_id]
 

@@ -256,8 +256,9 @@ class LocalDeadLetters:
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. In a read-only folder newly dead messages are missing."""
-        with contextlib.suppress(UnavailableError):
-            self._bury()
+        if not self.database.read_only:
+            with contextlib.suppress(UnavailableError):
+                self._bury()
         rows = self.database.read(
             "SELECT * FROM messages WHERE queue = ? AND died_ms IS NOT NULL"
             " ORDER BY position LIMIT ?",

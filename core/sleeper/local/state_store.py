@@ -155,16 +155,19 @@ def open_state_store(
     clock: Clock = system_clock,
     objects: ObjectStore | None = None,
     table_id: str = "",
+    read_only: bool = False,
 ) -> StateStore:
     """Opens log and state in one SQLite file, which is created if it does not exist.
 
-    Snapshots go below `<table id>/snapshots/` of `objects`, if that is given.
+    Snapshots go below `<table id>/snapshots/` of `objects`, if that is given. A `read_only` store
+    refuses commits and creates nothing.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnavailableError(f"{path.parent}: {error}") from error
-    database = Database(path)
+    if not read_only:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"{path.parent}: {error}") from error
+    database = Database(path, read_only=read_only)
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     queue = CommitQueue(database.lock_path)
     return StateStore(database, SqliteTransactionLog(database), clock, snapshots, queue)

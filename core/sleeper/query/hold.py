@@ -81,6 +81,8 @@ class VersionHold:
     """Protects the files of a version from garbage collection, from `acquire` to `release`.
 
     A background thread renews the hold at a third of its time. It expires if the process dies.
+    Where this process may not write the state, there is no hold, and a read fails with
+    StateMovedOnError if its files are collected.
     """
 
     def __init__(
@@ -100,14 +102,14 @@ class VersionHold:
     def acquire(self) -> None:
         """Creates the hold. StateMovedOnError if files of the version may be deleted already."""
         with self._lock:
-            if not self._is_released and not self._is_held:
+            if self._is_possible():
                 self._create()
                 self._start(self._seconds / 3)
 
     def acquire_after(self, seconds: float) -> None:
         """Creates the hold after a delay, unless it is released before."""
         with self._lock:
-            if not self._is_released and not self._is_held:
+            if self._is_possible():
                 self._start(seconds)
 
     def release(self) -> None:
@@ -128,6 +130,9 @@ class VersionHold:
         Python's garbage collector may call this while this thread is in a transaction.
         """
         threading.Thread(target=self.release, name="release-hold", daemon=True).start()
+
+    def _is_possible(self) -> bool:
+        return not self._is_released and not self._is_held and self._store.accepts_commits
 
     def _end(self) -> bool:
         """Ends the renewal. Returns whether there was a hold."""

@@ -82,18 +82,31 @@ def is_locked(root: DataRoot, path: str, clock: Clock) -> bool:
         return found is not None and (
             holder is None or (holder.until > clock() and not holder.is_gone)
         )
-    if not Path(root.url_of(path)).exists():
-        return False
+    return _is_file_locked(Path(root.url_of(path)))
+
+
+def _is_file_locked(file: Path) -> bool:
+    """Takes the lock for a moment, without a change of the file."""
     try:
-        # For a moment, this process holds the lock.
-        with _lock_file(root, path, "a look at a lock", clock):
-            return False
-    except ConflictError:
+        descriptor = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnavailableError(f"cannot open {file}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except OSError as error:
+        raise UnavailableError(f"cannot lock {file}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager
 def _lock_file(root: DataRoot, path: str, work: str, clock: Clock) -> Iterator[None]:
+    root.check_writable()
     file = Path(root.url_of(path))
     make_folder(file.parent)
     descriptor = _open_locked(file, root, path)

@@ -78,7 +78,7 @@ def make_server(
 ) -> "StatementServer":
     """Returns a server that is not started."""
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
-    statements = SqlProcesses(instance.where, memory_bytes)
+    statements = SqlProcesses(instance.where, memory_bytes, instance.read_only)
     metrics = ServerMetrics(instance)
     writers = RowWriters(instance, metrics.count_group)
     metrics.watch_waiting(lambda: writers.waiting)
@@ -86,7 +86,7 @@ def make_server(
         instance,
         limits,
         open_statement=statements.open,
-        read_only_reason=_READ_ONLY_REASON if read_only else None,
+        read_only_reason=_READ_ONLY_REASON if read_only or instance.read_only else None,
         writers=writers,
         more_routes=[Route("/metrics", metrics.respond)],
     )

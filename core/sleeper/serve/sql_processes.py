@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any, cast
 import psutil
 import pyarrow as pa
 
-from sleeper import errors
+from sleeper import READ_ONLY_VARIABLE, errors
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.query.result import TimeLimit
 
@@ -31,10 +32,12 @@ class SqlProcesses:
     """A pool of processes. Each runs one statement at a time, and idle ones are reused.
 
     A statement may use `memory_bytes` in addition to the memory of its process before it.
+    `read_only` processes open the instance read-only.
     """
 
     where: str
     memory_bytes: int
+    read_only: bool = False
     _idle: "list[SqlProcess]" = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
@@ -47,7 +50,7 @@ class SqlProcesses:
 
     def prestart(self) -> None:
         """Starts a process for the first statement."""
-        self.release(SqlProcess(self.where, self.memory_bytes))
+        self.release(SqlProcess(self.where, self.memory_bytes, self.read_only))
 
     def release(self, process: "SqlProcess") -> None:
         """Returns a process whose statement has ended to the pool."""
@@ -72,16 +75,17 @@ class SqlProcesses:
                 process = self._idle.pop()
                 if process.is_alive:
                     return process
-        return SqlProcess(self.where, self.memory_bytes)
+        return SqlProcess(self.where, self.memory_bytes, self.read_only)
 
 
 class SqlProcess:
     """A process, and a thread that checks its limits even while nobody reads its rows."""
 
-    def __init__(self, where: str, memory_bytes: int) -> None:
+    def __init__(self, where: str, memory_bytes: int, read_only: bool) -> None:
         # A new POSIX session, so that Ctrl-C does not reach the process.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sleeper.serve.sql_child", where],
+            env={**os.environ, READ_ONLY_VARIABLE: "1"} if read_only else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

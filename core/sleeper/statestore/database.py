@@ -6,12 +6,16 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from sleeper.errors import DataError, UnavailableError
+from sleeper.errors import DataError, UnavailableError, read_only_error
+from sleeper.statestore.read_only_file import (
+    FrozenFile,
+    find_read_only_source,
+    is_writable,
+    lacks_room,
+)
 from sleeper.statestore.turns import Turns
 from sleeper.statestore.write_lock import WriteLock
 
@@ -22,45 +26,6 @@ _CHECKPOINT_PAGES = 4_000
 _CACHED_STATEMENTS = 256
 
 C = TypeVar("C", bound=sqlite3.Connection)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenFile:
-    """A database file opened as immutable, with its modification stamp."""
-
-    path: Path
-    stamp: tuple[int, int, int]
-
-    def check_unchanged(self) -> None:
-        """Raises UnavailableError if another process has changed the file."""
-        if _stamp(self.path) != self.stamp:
-            raise UnavailableError(f"{self.path} changed while it was read: try again")
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def read_only_source(path: Path, is_full: bool = False) -> tuple[str, FrozenFile | None] | None:
-    """Returns the URI for reading a database in a read-only folder.
-
-    None if this process may write there, unless the disk `is_full`. A database that no process
-    has open is opened as immutable, because -wal and -shm files cannot be created.
-    """
-    can_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    if not path.exists() or (can_write and not is_full):
-        return None
-    log = path.with_name(f"{path.name}-wal")
-    uri = f"file:{quote(str(path))}"
-    if log.exists() and log.stat().st_size:
-        return f"{uri}?mode=ro", None
-    return f"{uri}?immutable=1", FrozenFile(path, _stamp(path))
-
-
-def lacks_room(error: sqlite3.OperationalError) -> bool:
-    """Returns whether SQLite failed to create the -wal and -shm files, which readers need too."""
-    return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 class _Connection(sqlite3.Connection):
@@ -95,11 +60,19 @@ class Database:
 
     Writers queue on a lock file beside the database, because SQLite's busy handler polls.
     `durable` transactions survive a power failure; others survive only a crash of the process.
-    Write transactions of databases with the same `turns` take turns.
+    Write transactions of databases with the same `turns` take turns. A `read_only` database changes
+    nothing in its folder, and refuses writes with InvalidRequestError.
     """
 
-    def __init__(self, path: Path, durable: bool = True, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        durable: bool = True,
+        turns: Turns | None = None,
+        read_only: bool = False,
+    ) -> None:
         self.path = path
+        self._read_only = read_only
         self._durable = durable
         self._turns = turns
         self._writer_lock = threading.RLock()
@@ -109,6 +82,16 @@ class Database:
         self._is_locked = False
         self._writing_thread: int | None = None
         self._idle_readers: list[_ReadingConnection] = []
+
+    @property
+    def accepts_writes(self) -> bool:
+        """Whether this process may write the database."""
+        return not self._read_only and (is_writable(self.path) or not self.path.exists())
+
+    def check_writable(self) -> None:
+        """Raises InvalidRequestError if the database was opened read-only."""
+        if self._read_only:
+            raise read_only_error(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -211,6 +194,7 @@ class Database:
     @contextmanager
     def try_locking(self) -> Iterator[bool]:
         """Takes the lock for several transactions; yields False if another process has it."""
+        self.check_writable()
         with self._writer_lock:
             if self._is_locked:
                 yield True
@@ -224,6 +208,7 @@ class Database:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Takes the lock for several transactions, after the processes that wait for it."""
+        self.check_writable()
         with self._writer_lock:
             if self._is_locked:
                 yield
@@ -254,15 +239,16 @@ class Database:
             return self._idle_readers.pop()
         except IndexError:
             pass
-        source = read_only_source(self.path)
+        source = find_read_only_source(self.path, self._read_only)
         if source is not None:
             return self._connect_read_only(*source)
         try:
             return self._connect(_ReadingConnection)
         except sqlite3.OperationalError as error:
-            source = read_only_source(self.path, is_full=True)
-            if source is None or not lacks_room(error):
+            if not self.path.exists() or not lacks_room(error):
                 raise
+            source = find_read_only_source(self.path, is_required=True)
+            assert source is not None
             return self._connect_read_only(*source)
 
     def _connect_read_only(self, uri: str, frozen: FrozenFile | None) -> _ReadingConnection:

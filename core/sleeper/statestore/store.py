@@ -65,6 +65,11 @@ class StateStore:
                 create_tables(connection)
         self._committer = GroupCommitter(database, log, clock, queue)
 
+    @property
+    def accepts_commits(self) -> bool:
+        """Whether this process may write the state."""
+        return self._database.accepts_writes
+
     def commit(self, *transactions: Transaction) -> list[Outcome]:
         """Commits each valid transaction, in order. Returns one outcome each. Durable on return.
 
@@ -167,6 +172,7 @@ class StateStore:
 
     def save_snapshot(self) -> int:
         """Writes a verified snapshot of the newest state and drops old ones; returns its number."""
+        self._database.check_writable()
         snapshots = self._need_snapshots()
         self._refresh()
         number = snapshots.save(self._database)

@@ -62,6 +62,9 @@ class DataRoot:
             self.store = LocalStore(place)
         self._folder = str(place)
 
+    def check_writable(self) -> None:
+        """Raises InvalidRequestError if the root was opened read-only."""
+
     def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
         """Pickles the place, so that a task on another machine opens its own store."""
         return DataRoot, (self._place,)
