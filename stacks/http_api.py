@@ -1,4 +1,4 @@
-"""The HTTP API: one function behind API Gateway with IAM authorization."""
+"""The HTTP API behind API Gateway with IAM authorization: queries, and creation of tables."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -6,20 +6,23 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from constructs import Construct
 
-from sleeper.properties.deployed import HTTP_API_URL, QUERY_TRACKER
+from sleeper.properties.deployed import HTTP_API_URL, QUERY_TRACKER, REST_API_URL
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
 from stacks.constructs.api_stage import make_stage
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
+    BIRTHMARK,
     DATA,
     Permission,
+    change_table_index,
     commit,
     count_all,
     read_objects,
     read_state,
     send,
     track,
+    write_objects,
 )
 from stacks.deployment import Deployment
 
@@ -29,7 +32,10 @@ _STAGE = "$default"
 
 
 class HttpApiStack(cdk.NestedStack):
-    """The routes of `sleeper serve` except its page. IAM authorizes every route."""
+    """The routes of `sleeper serve` except its page. IAM authorizes every route.
+
+    Only the function of one route, which creates tables, may change something.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
@@ -51,9 +57,23 @@ class HttpApiStack(cdk.NestedStack):
         integration = integrations.HttpLambdaIntegration("ServeIntegration", function)
         methods = [apigateway.HttpMethod.GET, apigateway.HttpMethod.POST]
         api.add_routes(path="/{proxy+}", methods=methods, integration=integration)
+        add_table = make_function(
+            self,
+            "AddTable",
+            deployment,
+            FunctionCode("add_table"),
+            permissions=_permissions_to_add(deployment),
+            size=Size(timeout_seconds=_TIMEOUT_SECONDS),
+        )
+        api.add_routes(
+            path="/sleeper/tables",
+            methods=[apigateway.HttpMethod.POST],
+            integration=integrations.HttpLambdaIntegration("AddTableIntegration", add_table),
+        )
         log_name = f"/aws/apigateway/{deployment.name('http')}"
         make_stage(self, deployment, api.api_id, _STAGE, log_name)
-        deployment.record(HTTP_API_URL, api.api_endpoint)
+        for url in (HTTP_API_URL, REST_API_URL):
+            deployment.record(url, api.api_endpoint)
 
 
 def _permissions(of: Deployment) -> list[Permission]:
@@ -68,3 +88,12 @@ def _permissions(of: Deployment) -> list[Permission]:
         read = ("dynamodb:GetItem", "dynamodb:Query")
         found += [send(of, "query"), Permission(read, [of.table_arn(QUERY_TRACKER)])]
     return found
+
+
+def _permissions_to_add(of: Deployment) -> list[Permission]:
+    return [
+        *read_state(of),
+        *commit(of),
+        *change_table_index(of),
+        write_objects(of, BIRTHMARK),
+    ]

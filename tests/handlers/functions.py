@@ -6,6 +6,7 @@ _package = logging.getLogger("sleeper")
 _before = (_package.level, _package.propagate, list(_package.handlers))
 
 # ruff: noqa: E402, F401
+from lambdas.add_table.handler import handler as add_table
 from lambdas.advance_stashes.handler import handler as advance_stashes
 from lambdas.athena_metadata.handler import handler as athena_metadata
 from lambdas.athena_records.handler import handler as athena_records

@@ -18,7 +18,7 @@ from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import parse_query_message
 from sleeper.query_service.service import submit_live_query
 from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
-from tests.handlers.functions import handle_websocket, plan_query, serve_http
+from tests.handlers.functions import add_table, handle_websocket, plan_query, serve_http
 from tests.ports import with_ports
 
 HTTP = json.loads((EVENTS / "http-api.json").read_text())
@@ -100,6 +100,67 @@ def test_a_caller_is_identified_by_its_iam_identity(table: Instance, aws: Lambda
     answer = aws.call(serve_http, copy.deepcopy(HTTP))
     assert answer["statusCode"] == 400
     assert "AROAEXAMPLE:someone" in json.loads(answer["body"])["reason"]
+
+
+def added(aws: Lambda, body: object) -> tuple[int, dict[str, str]]:
+    answer = aws.call(add_table, request("POST", "/sleeper/tables", body))
+    assert answer["headers"] == {"content-type": "application/json"}
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+def test_a_client_of_gchq_creates_a_table(instance: Instance, aws: Lambda) -> None:
+    body = {
+        "properties": {
+            "sleeper.table.name": "made",
+            "sleeper.table.partition.splitting.threshold": "50000",
+        },
+        "schema": {"rowKeyFields": [{"name": "k", "type": "StringType"}]},
+        "splitPoints": ["m"],
+    }
+    status, answer = added(aws, body)
+    made = instance.table("made")
+    assert (status, answer) == (201, {"tableId": made.ref.id, "tableName": "made"})
+    with made.state.reading() as state:
+        assert len(list(state.partitions.leaves())) == 2
+    status, answer = added(aws, body)
+    assert (status, answer["error"]) == (409, "table_already_exists")
+
+
+def test_a_body_in_base64_creates_a_table(instance: Instance, aws: Lambda) -> None:
+    body = {
+        "properties": {"sleeper.table.name": "coded"},
+        "schema": {"rowKeyFields": [{"name": "k", "type": "LongType"}]},
+    }
+    event = request("POST", "/sleeper/tables", body)
+    event |= {"body": base64.b64encode(event["body"].encode()).decode(), "isBase64Encoded": True}
+    assert aws.call(add_table, event)["statusCode"] == 201
+    assert instance.table("coded").ref.name == "coded"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ([], "must be a JSON object"),
+        ({"schema": {}}, "no sleeper.table.name"),
+        ({"properties": {"sleeper.table.name": "t"}}, '"schema" must be an object'),
+        ({"properties": {}, "name": "t"}, "unknown member 'name'"),
+    ],
+)
+def test_a_wrong_request_of_a_table_is_refused(
+    instance: Instance, aws: Lambda, body: object, reason: str
+) -> None:
+    status, answer = added(aws, body)
+    assert (status, answer["error"]) == (400, "invalid_request")
+    assert reason in answer["message"]
+    assert instance.tables.index.list() == ()
+
+
+def test_a_body_that_is_not_json_is_refused(instance: Instance, aws: Lambda) -> None:
+    event = request("POST", "/sleeper/tables") | {"body": None}
+    answer = aws.call(add_table, event)
+    assert answer["statusCode"] == 400
+    assert "the body is not JSON" in answer["body"]
+    assert instance.tables.index.list() == ()
 
 
 def get_json(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:

@@ -24,6 +24,7 @@ def test_routes_are_authorized_by_iam(apis: Synthesis) -> None:
     assert routes == {
         "GET /{proxy+}": "AWS_IAM",
         "POST /{proxy+}": "AWS_IAM",
+        "POST /sleeper/tables": "AWS_IAM",
         "$connect": "AWS_IAM",
         "$disconnect": "NONE",
         "$default": "NONE",
@@ -60,12 +61,28 @@ def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> N
     assert all("/live/POST/@connections/*" in item for item in allowed)
 
 
+def test_only_the_function_that_creates_tables_changes_the_table_index(apis: Synthesis) -> None:
+    functions = {f["FunctionName"]: f for f in apis.properties("AWS::Lambda::Function")}
+    add = functions["sleeper-example-add-table"]
+    assert (add["Handler"], add["Timeout"]) == ("lambdas.add_table.handler.handler", 30)
+    writers = {
+        place
+        for place, statement in apis.statements()
+        if place.startswith("HttpApi")
+        and "dynamodb:PutItem" in as_list(statement["Action"])
+        and "table-index-by-name" in json.dumps(statement["Resource"])
+    }
+    assert len(writers) == 1
+    assert writers.pop().startswith("HttpApi/AddTable")
+
+
 def test_the_urls_are_properties(apis: Synthesis) -> None:
     (resource,) = apis.properties("Custom::SleeperProperties")
     places = resource["Deployed"]
     websocket = json.dumps(places["sleeper.query.websocket.api.url"])
     assert "wss://" in websocket or "ApiEndpoint" in websocket or "Outputs" in websocket
     assert places["sleeper.query.http.api.url"]
+    assert places["sleeper.rest.api.url"] == places["sleeper.query.http.api.url"]
 
 
 def test_an_instance_has_no_api_by_default(example: Synthesis) -> None:
