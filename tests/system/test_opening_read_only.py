@@ -13,6 +13,8 @@ import pytest
 import sleeper
 from sleeper import READ_ONLY_VARIABLE
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.local.instance import open_local_instance
+from tests.servers.serving import serving
 from tests.system.test_read_only_folder import close_folder, drop_privileges
 
 SCHEMA = {
@@ -141,6 +143,21 @@ def test_changes_in_python_are_refused(folder: Path) -> None:
         for change in changes:
             with pytest.raises(InvalidRequestError, match=REFUSAL):
                 change()
+    assert look(folder) == before
+
+
+def test_a_server_reads_and_refuses_changes(folder: Path) -> None:
+    instance = open_local_instance(folder, read_only=True)
+    before = look(folder)
+    try:
+        with serving(instance) as server:
+            counted = server.rows("/sql", {"statement": "SELECT count(*) AS n FROM rows"})
+            refused = server.post("/tables/rows/delete", {"all": True})
+    finally:
+        instance.close()
+    assert counted == [{"n": 2}]
+    assert refused.status_code == 403
+    assert "the server is read-only" in refused.json()["reason"]
     assert look(folder) == before
 
 
