@@ -5,6 +5,9 @@ that lists its name. A buffer of the program itself must be flushed before eithe
 """
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from sleeper.errors import UnavailableError
@@ -23,10 +26,52 @@ def make_folder(path: Path) -> None:
         raise UnavailableError(f"cannot create folder {path}: {error.strerror}") from error
 
 
+def create_file(path: Path, content: bytes) -> None:
+    """Creates a file of durable content. The caller makes its final name durable."""
+    make_folder(path.parent)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_file(path: Path) -> None:
     """Makes a closed file's content durable, and its name."""
     _sync(path)
     sync_folder(path.parent)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Makes the content of closed files durable, and then their names.
+
+    The disk syncs several files at once in hardly more time than one, but not one after another.
+    """
+    if not paths:
+        return
+    first, *others = paths
+    started = [_sync_threads().submit(_sync, path) for path in others]
+    try:
+        _sync(first)
+    finally:
+        # All have ended when this returns, so that the caller may delete the files.
+        errors = [each.exception() for each in started]
+    for error in errors:
+        if error is not None:
+            raise error
+    for folder in dict.fromkeys(path.parent for path in paths):
+        sync_folder(folder)
+
+
+_SYNC_THREADS = 8
+
+
+@cache
+def _sync_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_SYNC_THREADS, "file-sync")
+
+
+# A forked process has no threads.
+os.register_at_fork(after_in_child=_sync_threads.cache_clear)
 
 
 def sync_folder(path: Path) -> None:

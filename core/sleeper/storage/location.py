@@ -10,7 +10,7 @@ import io
 import mmap
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from sleeper.storage.bucket_folder import (
     upload,
     upload_file,
 )
-from sleeper.storage.disk import make_folder, sync_folder
+from sleeper.storage.disk import create_file, make_folder, sync_files, sync_folder
 
 _CHUNK_BYTES = 8 * 1024**2
 # Of smaller files a process may have more than the system maps.
@@ -49,7 +49,7 @@ class DataRoot:
 
     Paths are relative to it, like those in the state store. A local file is visible while it is
     written, an object when it is complete. Data files take effect by their commit. Written
-    content is durable when `sink` ends.
+    content is durable when `sink` ends, or after `sync`.
     """
 
     def __init__(self, place: Path | Bucket) -> None:
@@ -82,14 +82,24 @@ class DataRoot:
         # Lookups call this for each file, and pathlib takes ten times as long.
         return os.path.join(self._folder, path) if path else self._folder
 
-    def sink(self, path: str) -> contextlib.AbstractContextManager[Any]:
+    def sink(self, path: str, syncs: bool = True) -> contextlib.AbstractContextManager[Any]:
         """Returns a context with a binary file to write the object to.
 
-        UnavailableError if disk or store fail, or if the name is taken.
+        Without `syncs`, the caller calls `sync` afterwards. UnavailableError if disk or store
+        fail, or if the name is taken.
         """
         if isinstance(self.store, S3Store):
             return upload(self.store, path)
-        return self._file_sink(path)
+        return self._file_sink(path, syncs, syncs_folder=syncs)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Makes objects durable that were written without. UnavailableError if the disk fails."""
+        if isinstance(self.store, S3Store):
+            return  # they are already
+        try:
+            sync_files([Path(self.url_of(path)) for path in paths])
+        except OSError as error:
+            raise UnavailableError(f"cannot write {', '.join(paths)}: {error}") from error
 
     @contextlib.contextmanager
     def place_of(self, path: str, folder: Path) -> Iterator[Path]:
@@ -115,7 +125,7 @@ class DataRoot:
             file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _file_sink(self, path: str, syncs_folder: bool = True) -> Iterator[Any]:
+    def _file_sink(self, path: str, syncs: bool = True, syncs_folder: bool = True) -> Iterator[Any]:
         # Arrow loads slowly, and opening an instance does not need it.
         import pyarrow as pa
 
@@ -126,7 +136,8 @@ class DataRoot:
                 yield sink
                 # A PythonFile's own flush does nothing.
                 file.flush()
-                os.fsync(file.fileno())
+                if syncs:
+                    os.fsync(file.fileno())
             if syncs_folder:
                 sync_folder(target.parent)
         except OSError as error:
@@ -154,7 +165,7 @@ class DataRoot:
         if isinstance(self.store, S3Store):
             return create_object(self.store, path, content)
         with self._unfinished(path) as (unfinished, target):
-            _write_file(Path(self.url_of(unfinished)), content)
+            create_file(Path(self.url_of(unfinished)), content)
             try:
                 os.link(self.url_of(unfinished), target)
             except FileExistsError:
@@ -167,7 +178,7 @@ class DataRoot:
             put_object(self.store, path, content)
             return
         with self._unfinished(path) as (unfinished, target):
-            _write_file(Path(self.url_of(unfinished)), content)
+            create_file(Path(self.url_of(unfinished)), content)
             os.replace(self.url_of(unfinished), target)
 
     @contextlib.contextmanager
@@ -312,15 +323,6 @@ class DataRoot:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise UnavailableError(f"cannot delete folder {path}: {error}") from error
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    """Creates a file of durable content. The caller makes its final name durable."""
-    make_folder(path.parent)
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def open_root(place: str, like: DataRoot | None = None) -> DataRoot:

@@ -1,5 +1,6 @@
 """Tests that an object and its name are durable before the entry that names it."""
 
+import errno
 import json
 import os
 import sqlite3
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from sleeper.bulk_export.service import export_table
 from sleeper.cli.output import RowFormat, open_row_sink
 from sleeper.compaction.plan import compact_table
 from sleeper.datafiles.sources.files import Rejects
+from sleeper.errors import UnavailableError
 from sleeper.garbage_collection.service import snapshot_table
 from sleeper.ingest.row_writer import RowWriter
 from sleeper.ingest.service import ingest_rows
@@ -174,6 +177,51 @@ def test_rows_of_a_writer_are_durable_before_they_are_acknowledged(
         assert writer.submit(content, "once").result().rows == 1
     assert disk.faults == []
     assert suffixes(disk) == {".parquet", ".sketches", ".filter", ".checksum"}
+
+
+def write_file(root: DataRoot, path: str) -> Path:
+    with root.sink(path, syncs=False) as sink:
+        sink.write(b"content")
+    return Path(root.url_of(path))
+
+
+def test_files_are_synchronized_at_once_and_then_their_folder(
+    disk: DiskRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = DataRoot(tmp_path / "root")
+    files = [write_file(root, f"folder/{name}") for name in "abcd"]
+    assert [disk.find_fault(file) for file in files].count(None) == 0
+    all_wait, fsync = Barrier(len(files)), os.fsync
+
+    def waiting_fsync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            all_wait.wait(timeout=30)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", waiting_fsync)
+    root.sync([f"folder/{name}" for name in "abcd"])
+    for file in files:
+        disk.check(file, tmp_path)
+    assert disk.faults == []
+
+
+def test_a_disk_that_fails_for_one_of_several_files_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = DataRoot(tmp_path / "root")
+    bad = write_file(root, "bad").stat().st_ino
+    write_file(root, "good")
+    fsync = os.fsync
+
+    def failing_fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, "broken")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing_fsync)
+    for paths in (["bad", "good"], ["good", "bad"]):
+        with pytest.raises(UnavailableError, match=r"cannot write .*: .*broken"):
+            root.sync(paths)
 
 
 def test_a_state_snapshot_is_durable_before_the_log_is_trimmed(

@@ -85,8 +85,8 @@ class FileChecksum:
         return section.digest
 
     def write_sidecar(self, root: DataRoot, path: str) -> str:
-        """Writes the sidecar of the file and returns its suffix."""
-        with root.sink(path + CHECKSUM_SUFFIX) as sink:
+        """Writes the sidecar of the file and returns its suffix. The caller syncs it."""
+        with root.sink(path + CHECKSUM_SUFFIX, syncs=False) as sink:
             sink.write(self.to_bytes())
         return CHECKSUM_SUFFIX
 

@@ -151,8 +151,10 @@ class DataFileWriter:
         self.encode()
         if self._encoded is not None:
             size, checksum = make_durable(self._encoded, self._facts.rows)
+            unsynced = []
         else:
             size, checksum = self._close_arrow_file()
+            unsynced = [self.path]
         self._stack.close()
         self.is_closed = True
         smallest, largest = self._facts.bounds()
@@ -160,6 +162,7 @@ class DataFileWriter:
             *self._facts.write_sidecars(self._root, self.path),
             checksum.write_sidecar(self._root, self.path),
         )
+        self._root.sync([*unsynced, *(self.path + suffix for suffix in sidecars)])
         version = self._schema.version
         rows = self._facts.rows
         return DataFile(self.path, rows, size, smallest, largest, version, sidecars)
@@ -219,7 +222,7 @@ class DataFileWriter:
     def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))
         layouts = self._settings.choose_layout(first_rows, self._schema)
-        self._sink = HashedSink(self._stack.enter_context(self._root.sink(self.path)))
+        self._sink = HashedSink(self._stack.enter_context(self._root.sink(self.path, syncs=False)))
         pages = self._settings.pages
         page_rows = pages.rows if self._is_kept() else max(pages.rows, _PAGE_ROWS_OF_ARROW)
         writer = pq.ParquetWriter(

@@ -65,7 +65,7 @@ class KeyFacts:
         return self._bounds.keys()
 
     def write_sidecars(self, root: DataRoot, path: str) -> tuple[str, ...]:
-        """Writes the sketches and the key filter. Returns the suffixes of the written sidecars."""
+        """Writes the sketches and the key filter. The caller syncs them. Returns their suffixes."""
         sketches = build_sketches(self._sampler.samples())
         contents: dict[str, Sequence[bytes | memoryview]] = {
             SKETCHES_SUFFIX: [sketches_to_bytes(self._schema, sketches)]
@@ -74,7 +74,7 @@ class KeyFacts:
         if key_filter is not None:
             contents[FILTER_SUFFIX] = key_filter.parts()
         for suffix, parts in contents.items():
-            with root.sink(path + suffix) as sink:
+            with root.sink(path + suffix, syncs=False) as sink:
                 for part in parts:
                     sink.write(part)
         return tuple(contents)

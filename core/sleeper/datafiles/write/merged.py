@@ -264,6 +264,7 @@ def write_tapped(
                 written = thread.submit(facts.write_sidecars, root, path)
                 size, checksum = make_durable(local, facts.rows)
                 sidecars = (*written.result(), checksum.write_sidecar(root, path))
+            root.sync([path + suffix for suffix in sidecars])
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
