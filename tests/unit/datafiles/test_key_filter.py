@@ -23,7 +23,7 @@ from sleeper.datafiles.sidecars.key_filter import (
 )
 from sleeper.datafiles.sidecars.key_filter_builder import KeyFilterBuilder
 from sleeper.datafiles.sidecars.key_order import encode_key, encode_row, shortest_start
-from sleeper.datafiles.sidecars.row_hashes import hash_rows
+from sleeper.datafiles.sidecars.row_hashes import hash_by_engine, hash_few, hash_rows
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
 from sleeper.files import FILTER_SUFFIX, DataFile
@@ -97,7 +97,10 @@ def test_hashes_of_columns_and_single_keys_are_equal(sample: tuple[Schema, list[
     schema, keys = sample
     half = len(keys) // 2
     batches = [make_batch(schema, keys).slice(0, half), make_batch(schema, keys).slice(half)]
-    assert hash_rows(schema, batches).tolist() == hash_keys(schema, keys).tolist()
+    expected = hash_keys(schema, keys).tolist()
+    assert hash_by_engine(schema, batches).tolist() == expected
+    assert hash_few(schema, batches).tolist() == expected
+    assert hash_rows(schema, batches).tolist() == expected
 
 
 def test_hash_equals_spark():

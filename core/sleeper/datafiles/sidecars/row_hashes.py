@@ -1,4 +1,4 @@
-"""Hashes of the row keys of whole batches, by the engine. They equal those of `hash_keys`."""
+"""Hashes of the row keys of whole batches. They equal those of `hash_keys`."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,12 @@ from datafusion import SessionConfig, SessionContext
 from datafusion.expr import Expr
 
 from sleeper.datafiles.engine.session import new_table_name
-from sleeper.datafiles.sidecars.key_filter import Hashes
+from sleeper.datafiles.key_values import key_values
+from sleeper.datafiles.sidecars.key_filter import Hashes, hash_keys
 from sleeper.schema.model import Schema
+
+# A plan of the engine takes as long as this many rows in Python.
+_ENGINE_ROWS_MIN = 500
 
 
 class _ThreadSession(threading.local):
@@ -31,14 +35,29 @@ def hash_expression(columns: Sequence[Expr]) -> Expr:
 
 def hash_rows(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Hashes:
     """Returns the hash of each row's key, in order. The batches have the table's types."""
+    filled = [batch for batch in batches if batch.num_rows]
+    if sum(batch.num_rows for batch in filled) < _ENGINE_ROWS_MIN:
+        return hash_few(schema, filled)
+    return hash_by_engine(schema, filled)
+
+
+def hash_few(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Hashes:
+    """Returns the hashes without a plan of the engine."""
+    keys = [
+        key
+        for batch in batches
+        for key in zip(*(key_values(batch.column(f.name)) for f in schema.row_keys), strict=True)
+    ]
+    return hash_keys(schema, keys)
+
+
+def hash_by_engine(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Hashes:
+    """Returns the hashes of at least one row."""
     names = [f"key{place}" for place in range(len(schema.row_keys))]
     keys = [
         pa.RecordBatch.from_arrays([batch.column(f.name) for f in schema.row_keys], names)
         for batch in batches
-        if batch.num_rows
     ]
-    if not keys:
-        return np.empty(0, np.uint64)
     session, table = _of_thread.session, new_table_name()
     session.register_record_batches(table, [keys])
     try:
