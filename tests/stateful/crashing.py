@@ -15,7 +15,7 @@ _CALLS = {
     "queue": {"send", "receive", "delete", "release"},
     "tables": {"create", "replace", "remove"},
     "table_properties": {"write", "change"},
-    "root": {"delete"},
+    "root": {"delete", "sync"},
 }
 
 
@@ -100,9 +100,9 @@ class _Root(_Port):
         self._plan = plan
 
     @contextmanager
-    def sink(self, path: str) -> Iterator[Any]:
+    def sink(self, path: str, syncs: bool = True) -> Iterator[Any]:
         self._plan.point("before root.sink")
-        with self._port.sink(path) as file:
+        with self._port.sink(path, syncs) as file:
             self._plan.point("inside root.sink")
             yield file
         if not self._plan.is_dead:  # the dead do close their files

@@ -86,9 +86,9 @@ class WatchedRoot(DataRoot):
         self._ticks = ticks
 
     @contextlib.contextmanager
-    def sink(self, path: str) -> Iterator[Any]:
+    def sink(self, path: str, syncs: bool = True) -> Iterator[Any]:
         self._ticks()
-        with super().sink(path) as sink:
+        with super().sink(path, syncs) as sink:
             yield sink
         self._ticks()
 
