@@ -23,7 +23,7 @@ from sleeper.properties.table import (
     SCHEMA,
     TYPE,
 )
-from sleeper.properties.values import TableProperties, check_set_by_user, declared
+from sleeper.properties.values import TableProperties, check_set_by_user, declared, is_ignored
 from sleeper.reports.properties import (
     ChangesReport,
     PropertiesReport,
@@ -48,7 +48,12 @@ def report_table_properties(instance: Instance, name: str) -> PropertiesReport:
 
 
 def get_instance_property(instance: Instance, property_name: str) -> str:
-    """Returns the effective value of a property as text; empty if it is unset."""
+    """Returns the effective value of a property as text; empty if it is unset.
+
+    An ignored property of gchq/sleeper has the value that was set.
+    """
+    if is_ignored(property_name):
+        return instance.properties().values.get(property_name, "")
     declaration = declared(property_name)
     if declaration.scope is not Scope.INSTANCE:
         raise InvalidRequestError(
@@ -59,7 +64,12 @@ def get_instance_property(instance: Instance, property_name: str) -> str:
 
 
 def get_table_property(instance: Instance, name: str, property_name: str) -> str:
-    """Returns the effective value of a property as text; empty if it is unset."""
+    """Returns the effective value of a property as text; empty if it is unset.
+
+    An ignored property of gchq/sleeper has the value that was set.
+    """
+    if is_ignored(property_name):
+        return instance.table(name).properties().values.get(property_name, "")
     declaration = declared(property_name)
     value = instance.table(name).properties().get(declaration)
     return "" if value is None else declaration.kind.format(value)

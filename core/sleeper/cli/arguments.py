@@ -78,7 +78,7 @@ def complete_names(
     """Returns the matching names of a local instance, none if it cannot be read."""
     from sleeper.opening import open_instance
 
-    where = context.find_root().params.get("where")
+    where = context.obj or context.find_root().params.get("where")
     try:
         if str(where or "").startswith("aws:"):  # too slow for a completion
             return []

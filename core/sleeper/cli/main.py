@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, __version__
 from sleeper.cli.conversion import convert_directly
+from sleeper.cli.instance_option import accept_instance
 from sleeper.cli.output import Commands
 
 
@@ -129,7 +130,9 @@ def _load(name: str, source: _Source) -> Any:
         only.add_typer(found, name=name)
     else:
         only.command(name)(found)
-    return typer.main.get_group(only).commands[name]
+    command = typer.main.get_group(only).commands[name]
+    accept_instance(command)
+    return command
 
 
 convert_directly()
@@ -159,7 +162,7 @@ def options(
             "--instance",
             metavar="WHERE",
             envvar=INSTANCE_VARIABLE,
-            help="Folder of the instance, or aws:INSTANCE_ID.",
+            help="Folder of the instance, or aws:INSTANCE_ID. Every command accepts it too.",
         ),
     ] = None,
     read_only: Annotated[

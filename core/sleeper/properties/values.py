@@ -155,12 +155,12 @@ def _checked(values: Mapping[str, str], catalogue: Catalogue) -> dict[str, str]:
         declaration = catalogue.find(name)
         if declaration is not None:
             declaration.parse(value)
-        elif not _is_ignored(name):
+        elif not is_ignored(name):
             raise _unknown_error(name, f"{catalogue.scope.value} property", catalogue)
     return kept
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Returns whether only gchq/sleeper has a property of this name."""
     is_declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
     return not is_declared and name in gchq_names()

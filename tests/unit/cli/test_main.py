@@ -265,3 +265,40 @@ def test_summaries_are_those_of_the_commands() -> None:
         assert command.name == name
         assert listed.get_short_help_str(1000) == command.get_short_help_str(1000)
         assert command.hidden is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--instance", "WHERE", "table", "list"),
+        ("table", "--instance", "WHERE", "list"),
+        ("table", "list", "--instance", "WHERE"),
+        ("--instance", "elsewhere", "table", "list", "--instance=WHERE"),
+    ],
+)
+def test_the_instance_option_is_accepted_at_every_level(
+    cities: Sleeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("SLEEPER_INSTANCE", str(tmp_path / "nowhere"))
+    where = str(tmp_path / "here")
+    result = cities(*(each.replace("WHERE", where) for each in arguments))
+    assert (result.status, "cities" in result.stdout) == (0, True), result.stderr
+
+
+def test_the_instance_option_follows_a_single_command(cities: Sleeper, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert cities("instance", "create", "--instance", other).status == 0
+    assert cities("query", "cities", "--key", "Oslo").status == 0
+    result = cities("query", "cities", "--instance", other, "--key", "Oslo")
+    assert (result.status, "cities" in result.stderr) == (1, True)
+
+
+def test_every_command_accepts_the_instance_option_and_the_help_shows_it_once() -> None:
+    def count(command: Any) -> None:
+        options = [each for each in command.params if "--instance" in each.opts]
+        assert len(options) == 1, command.name
+        for name in getattr(command, "commands", {}):
+            count(command.get_command(None, name))
+
+    count(typer.main.get_command(app))
+    assert generate_page().count("--instance WHERE") == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sleeper.errors import InvalidRequestError
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, Property
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
 from sleeper.properties.values import instance_properties, table_properties
@@ -40,6 +41,12 @@ STACKS = [
     "DashboardStack",
     "TableMetricsStack",
 ]
+LATER_NAMES = [
+    "sleeper.bulk.import.eks.job.concurrency.level",
+    "sleeper.bulk.import.job.file.retention.days",
+    "sleeper.default.table.query.data.engine",
+    "sleeper.table.query.data.engine",
+]
 NEW_STACKS = ["AdapterStack", "StashStack", "ExportQueueStack", "AdjunctStack"]
 
 
@@ -48,7 +55,16 @@ def _text_of_default(declared: Property[Any]) -> str:
 
 
 def test_the_number_of_names_is_that_of_gchq_sleeper() -> None:
-    assert len({name for _, name in NAMES}) == 612
+    assert len({name for _, name in NAMES}) == 612 + len(LATER_NAMES)
+    assert {name for _, name in NAMES} > set(LATER_NAMES)
+
+
+@pytest.mark.parametrize("name", ["sleeper.bulk.export.memory.mbs", "sleeper.table.data.engines"])
+def test_names_that_nobody_knows_are_refused(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="is not an instance property"):
+        instance_properties({name: "1"})
+    with pytest.raises(InvalidRequestError, match="is not a table property"):
+        table_properties({name: "1"}, instance_properties({}))
 
 
 def test_every_name_is_used_or_ignored_with_a_warning() -> None:
