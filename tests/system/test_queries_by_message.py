@@ -155,6 +155,21 @@ def test_an_iterator_of_the_query_is_applied(instance, table):
     assert ask(instance, "q1", **environment).row_count == 90
 
 
+def test_filters_and_aggregations_of_the_query_are_applied(instance, table, tmp_path):
+    assert ask(instance, "q1", queryTimeFilters="ageOff(at,1)").row_count == 0
+    assert ask(instance, "q2", queryTimeFilters=f"ageOff(at,{2**62})").row_count == 100
+    put_rows(instance, tmp_path, range(100))
+    combined = ask(instance, "q3", queryTimeAggregations="min(label),sum(v)", regions=[ALL_KEYS])
+    assert combined.row_count == 100
+    ask(
+        instance,
+        "q4",
+        queryTimeAggregations="min(label),sum(v)",
+        regions=[{"k": {"min": 8, "max": 9}}],
+    )
+    assert [(row["k"], row["v"]) for row in rows(instance, "q4")] == [(8, 32)]
+
+
 def test_no_matching_leaf_completes_a_query_with_no_rows(instance, table):
     empty = {"k": {"min": 9, "max": 9}}
     far = {"k": {"min": 1000, "max": None}}
@@ -348,6 +363,9 @@ def test_a_late_subquery_renews_the_hold(instance, table, clock):
             {"queryTimeIteratorClassName": "RowSecurity", "queryTimeIteratorConfig": "w,a"},
             "iterator 'RowSecurity'",
         ),
+        ({"queryTimeFilters": "ageOff(w,1)"}, "'w'"),
+        ({"queryTimeFilters": "ageOff(label,1)"}, "ageOff needs a LongType"),
+        ({"queryTimeAggregations": "sum(label),sum(v)"}, "label"),
         ({"resultsPublisherConfig": {"destination": "FTP"}}, "'FTP'"),
         ({"resultsPublisherConfig": {"destination": "S3", "bucket": "b"}}, "bucket 'b'"),
         ({"type": "LeafPartitionQuery"}, "LeafPartitionQuery"),

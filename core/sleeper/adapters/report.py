@@ -50,7 +50,7 @@ _RUN_COLUMNS = (
     Column("seconds", "Seconds", ColumnKind.SECONDS, lambda job: _run(job).seconds),
     Column("rows", "Rows", ColumnKind.COUNT, lambda job: _run(job).rows_written),
     Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: _run(job).bytes),
-    Column("version", "Version", ColumnKind.COUNT, lambda job: _run(job).number),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda job: _run(job).number),
     Column("source", "Source", value=lambda job: _run(job).source),
     Column("reason", "Reason", value=lambda job: _reason(job)),
 )

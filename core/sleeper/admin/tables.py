@@ -306,6 +306,11 @@ def read_text(path: Path, noun: str) -> str:
         ) from error
 
 
+def read_schema_file(path: Path) -> Schema:
+    """Reads the schema of a file of a user. InvalidRequestError names the file."""
+    return _read_schema(path)[1]
+
+
 def _read_schema(path: Path) -> tuple[str, Schema]:
     text = read_text(path, "schema file")
     try:

@@ -8,7 +8,7 @@ from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 
 _TABLE_COLUMNS = (
     Column("name", "Table"),
-    Column("number", "Version", ColumnKind.COUNT),
+    Column("number", "Transaction", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
     Column("rows", "Rows", ColumnKind.COUNT),
     Column("bytes", "Bytes", ColumnKind.BYTES),

@@ -19,6 +19,8 @@ from sleeper.json_codec import JsonCodec, Member, parse_json
 from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
+from sleeper.processing.model import AgeOff, Processing, check_processing
+from sleeper.processing.text import FiltersText, format_filters, parse_filters
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_has_rows
@@ -46,10 +48,11 @@ RegionWriter = Callable[[Region, int, BinaryIO], int]
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The exported version and its leaves, one file each."""
+    """The exported version and its leaves, one file each, and the filters of its rows."""
 
     version: int
     leaves: tuple[Partition, ...]
+    filters: Annotated[FiltersText, Member(optional=True)] = ()
 
 
 _PLAN_CODEC = JsonCodec(ExportPlan)
@@ -102,17 +105,34 @@ def read_finished_export(folder: ExportFolder) -> BulkExportResult | None:
     return BulkExportResult(folder.export_id, folder.location, *counts, done_before=True)
 
 
-def plan_export(folder: ExportFolder, state: StateStore, version: int) -> ExportPlan:
+def check_filters(folder: ExportFolder, filters: tuple[AgeOff, ...]) -> None:
+    """Raises InvalidRequestError if an earlier run of the export had other filters."""
+    raw = folder.read_json(_PLAN)
+    if raw is None:
+        return
+    planned = _PLAN_CODEC.from_json(raw, "export plan", DataError).filters
+    if planned != filters:
+        raise InvalidRequestError(
+            f"export {folder.export_id} has filters {format_filters(filters)!r} (expected "
+            f"{format_filters(planned)!r}, as in its first run, or another id)"
+        )
+
+
+def plan_export(
+    folder: ExportFolder, state: StateStore, version: int, filters: tuple[AgeOff, ...] = ()
+) -> ExportPlan:
     """Returns the plan of the export's first run, and writes it if this run is the first.
 
-    The plan of a first run reads the version.
+    The plan of a first run reads the version, with the filters.
 
-    InvalidRequestError if its version is not kept any more.
+    InvalidRequestError if its version is not kept any more, or a filter does not fit.
     """
     with state.reading(version) as held:
-        plan = ExportPlan(version, tuple(held.partitions.leaves()))
+        plan = ExportPlan(version, tuple(held.partitions.leaves()), filters)
+        check_processing(Processing(filters), held.schema)
         oldest = held.oldest_version
     if not folder.root.create(folder.path(_PLAN), json.dumps(_PLAN_CODEC.to_json(plan)).encode()):
+        check_filters(folder, filters)  # another run may just have written it
         plan = _PLAN_CODEC.from_json(folder.read_json(_PLAN), "export plan", DataError)
     if plan.version < oldest:
         raise InvalidRequestError(
@@ -157,12 +177,14 @@ _EXPORT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 class BulkExportJob:
     """The export of a table, given by `table_name` or `table_id`, under an id.
 
+    `filters` remove rows besides those of the table, at the time of the exported version.
     InvalidRequestError if the id is not a valid folder name.
     """
 
     id: Annotated[LenientText, Member("exportId")]
     table_name: OptionalText = None
     table_id: OptionalText = None
+    filters: Annotated[FiltersText, Member(optional=True)] = ()
 
     def __post_init__(self) -> None:
         if not _EXPORT_ID.fullmatch(self.id):
@@ -180,13 +202,14 @@ def export_table(
     table_name: str,
     output: str | Path | None = None,
     export_id: str | None = None,
+    filters: str = "",
 ) -> BulkExportResult:
     """Exports a table now, below a folder, `s3://bucket/prefix`, or the instance's exports root.
 
-    NotFoundError if the table does not exist.
+    `filters` remove rows besides those of the table. NotFoundError if the table does not exist.
     """
     instance.tables.index.find(table_name)
-    job = BulkExportJob(export_id or new_job_id(), table_name)
+    job = BulkExportJob(export_id or new_job_id(), table_name, filters=parse_filters(filters))
     with record_task(instance, JobKind.BULK_EXPORT) as task:
         root = (
             instance.storage.exports()
@@ -219,13 +242,16 @@ def _run(
     folder = ExportFolder(root, table.ref.id, job.id)
 
     def work(_: JobRunRef) -> BulkExportResult:
-        return read_finished_export(folder) or _export(table, folder)
+        check_filters(folder, job.filters)
+        return read_finished_export(folder) or _export(table, folder, job.filters)
 
     tracker = track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
     return tracker.execute(work, lambda r: RunResult(None if r.done_before else r.rows))
 
 
-def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
+def _export(
+    table: OpenTable, folder: ExportFolder, filters: tuple[AgeOff, ...]
+) -> BulkExportResult:
     shared = table.instance.queries.engine()
     # The limits of queries do not apply to a whole table. An export may serve as a backup, so
     # its input is always verified.
@@ -234,13 +260,13 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     query_table = make_query_table(table)
 
     def write(region: Region, version: int, sink: BinaryIO) -> int:
-        query = Query((region,), version=version)
+        query = Query((region,), version=version, processing=Processing(filters))
         with run_query(query, query_table, engine, is_held=True) as rows:
             return write_parquet(rows.schema, rows, sink)
 
     try:
         with _hold_newest(table, folder.export_id, engine) as newest:
-            plan = plan_export(folder, table.state, newest)
+            plan = plan_export(folder, table.state, newest, filters)
             is_held = plan.version == newest
             planned = _hold_version(table, plan.version, folder.export_id, engine)
             with nullcontext() if is_held else planned:

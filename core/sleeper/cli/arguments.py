@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import (
+    ENCODED_MEMBER,
     first_field_region,
     key_value_from_json,
     region_from_json,
@@ -140,7 +141,10 @@ RangesOption = Annotated[
 RegionsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--region", metavar="JSON", help="Rows in a region of several fields. Repeatable."
+        "--region",
+        metavar="JSON",
+        help="Rows in a region of several fields, with plain strings, and byte arrays as base64. "
+        "Repeatable.",
     ),
 ]
 
@@ -234,12 +238,14 @@ def build_query(
 
 
 def _parse_regions(schema: Schema, texts: Iterable[str]) -> Iterable[Region]:
+    """Yields the regions. Strings are plain by default, unlike those of messages."""
     for text in texts:
         try:
             raw = json.loads(text)
         except ValueError as error:
             raise InvalidRequestError(f"region {text!r} is not JSON: {error}") from error
-        yield region_from_json(schema, raw)
+        plain = {ENCODED_MEMBER: False, **raw} if isinstance(raw, dict) else raw
+        yield region_from_json(schema, plain)
 
 
 def _parse_columns(columns: str | None) -> tuple[str, ...] | None:

@@ -35,6 +35,14 @@ def bulk_export(
             help="Id of the export. A repeated export with the same id resumes.",
         ),
     ] = None,
+    filters: Annotated[
+        str,
+        typer.Option(
+            "--filters",
+            metavar="ageOff(FIELD,MILLIS)",
+            help="Omit rows that are older than this when the exported version was committed.",
+        ),
+    ] = "",
 ) -> None:
     """Export a table as Parquet files and print their folder.
 
@@ -47,13 +55,14 @@ def bulk_export(
       sleeper bulk-export flights --output /data/exports
       sleeper bulk-export flights --output s3://my-bucket/exports
       sleeper bulk-export flights --export-id flights-2013
+      sleeper bulk-export flights --filters 'ageOff(departed,86400000)'
     """
     with use_instance(context) as instance:
         instance.table(name)  # fails before the engine takes a second to load
         from sleeper.bulk_export.service import export_table
 
         start = time.monotonic()
-        result = export_table(instance, name, output, export_id)
+        result = export_table(instance, name, output, export_id, filters)
     if result.done_before:
         note(f"export {result.export_id} is already complete: nothing changed")
     else:

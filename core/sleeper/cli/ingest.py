@@ -4,14 +4,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from sleeper.cli.arguments import TableName, use_instance
+from sleeper.cli.arguments import OutputKind, OutputOption, TableName, use_instance
 from sleeper.cli.file_options import (
     ColumnsOption,
     DelimiterOption,
@@ -22,7 +22,7 @@ from sleeper.cli.file_options import (
     format_options,
     make_options,
 )
-from sleeper.cli.output import note, show_ingest
+from sleeper.cli.output import note, print_json, show_ingest
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
@@ -161,6 +161,7 @@ def ingest(
     header: HeaderOption = None,
     columns: ColumnsOption = None,
     nested: NestedOption = None,
+    output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Add the rows of files to a table.
 
@@ -181,6 +182,7 @@ def ingest(
       sleeper ingest flights s3://arrivals/2013/ --submit
       sleeper ingest flights 2013-03-01T10.parquet --batch
       sleeper ingest customers changes.jsonl --op-column op
+      sleeper ingest flights 2013-04.parquet --output json | jq .transaction
     """
     _check_combination(submit, batch, rejects, rejects_max)
     if batch and (job_id is not None or op_column is not None):
@@ -196,6 +198,7 @@ def ingest(
 
             count = submit_to_batcher(instance, name, files)
             note(f"submitted {pluralize(count, 'file')} to the ingest batcher")
+            _print_job(output, {"table": name, "files": count})
             return
         from sleeper.jobs.ingest_job import new_job_id
 
@@ -206,14 +209,17 @@ def ingest(
             from sleeper.ingest.service import submit_ingest
 
             with suggest_retry(context, [*arguments, "--submit"], job_id):
-                typer.echo(submit_ingest(instance, name, files, job_id, op_column, options))
+                submitted = submit_ingest(instance, name, files, job_id, op_column, options)
+            _print_job(output, {"table": name, "job_id": submitted}, submitted)
             return
         if rejects is not None:
             arguments += ["--rejects", str(rejects)]
         if rejects_max is not None:
             arguments += ["--rejects-max", str(rejects_max)]
         retry = suggest_retry(context, arguments, job_id)
-        _ingest_now(instance, name, files, job_id, rejects, rejects_max, op_column, options, retry)
+        _ingest_now(
+            instance, name, files, job_id, rejects, rejects_max, op_column, options, retry, output
+        )
 
 
 def _check_combination(
@@ -228,6 +234,13 @@ def _check_combination(
         raise typer.BadParameter("--rejects-max requires --rejects")
 
 
+def _print_job(output: OutputKind, members: Mapping[str, object], text: str = "") -> None:
+    if output is OutputKind.JSON:
+        print_json(members)
+    elif text:
+        typer.echo(text)
+
+
 def _ingest_now(
     instance: "Instance",
     name: str,
@@ -238,6 +251,7 @@ def _ingest_now(
     op_column: str | None,
     options: SourceOptions,
     retry: AbstractContextManager[None],
+    output: OutputKind,
 ) -> None:
     instance.table(name)  # fails before the engine takes a second to load
     from sleeper.datafiles.sources.files import Rejects
@@ -267,6 +281,18 @@ def _ingest_now(
             options,
             standard_input,
         )
-    note(summarize_load(result, name, time.monotonic() - start))
+    seconds = time.monotonic() - start
+    note(summarize_load(result, name, seconds))
+    members = {
+        "table": name,
+        "job_id": result.job_id,
+        "transaction": result.number,
+        "rows": result.rows,
+        "files": result.files,
+        "rows_rejected": result.rejected,
+        "done_before": result.done_before,
+        "seconds": round(seconds, 3),
+    }
+    _print_job(output, members)
     if result.rejected:
         note(f"{pluralize(result.rejected, 'row')} rejected: see {rejects}")

@@ -61,6 +61,9 @@ _COMMANDS = {
     "split": _Source(
         "maintenance", "split", "Split the leaves of a table that exceed its threshold."
     ),
+    "split-points": _Source(
+        "split_points", "commands", "Estimate split points of tables from files."
+    ),
     "gc": _Source("maintenance", "gc", "Delete files of a table that no readable version needs."),
     "backup": _Source(
         "instance",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import LIMIT_MAX, TableName
-from sleeper.cli.output import instance_command, listing_command, note
+from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, TableName
+from sleeper.cli.output import instance_command, listing_command, note, print_json
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the files without deleting them.")
     ] = False,
+    output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Delete files of a table that no readable version needs.
 
@@ -169,13 +170,24 @@ def gc(
     Examples:
       sleeper gc flights --dry-run
       sleeper gc flights --orphans
+      sleeper gc flights --output json | jq .bytes
     """
     from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 
     result = collect_table(instance, name, dry_run)
+    is_text = output is OutputKind.TEXT
     verb = "would delete" if dry_run else "deleted"
-    for path in result.paths:
+    for path in result.paths if is_text else ():
         typer.echo(path)
+    members: dict[str, object] = {
+        "table": name,
+        "dry_run": dry_run,
+        "files": result.files,
+        "bytes": result.bytes,
+        "kept_for": result.blocker,
+        "oldest_readable_transaction": max(result.horizon_before, result.horizon_after),
+        "paths": result.paths,
+    }
     note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
     if result.blocker is not None:
         note(f"kept other files for {result.blocker}")
@@ -183,9 +195,16 @@ def gc(
         note(f"oldest readable version: {result.horizon_after:,}")
     if orphans:
         orphaned = collect_table_orphans(instance, name, dry_run)
-        for path in orphaned.paths:
+        for path in orphaned.paths if is_text else ():
             typer.echo(path)
+        members |= {
+            "orphaned_objects": orphaned.objects,
+            "orphaned_bytes": orphaned.bytes,
+            "orphaned_paths": orphaned.paths,
+        }
         note(f"{verb} {pluralize(orphaned.objects, 'orphaned object')} ({orphaned.bytes:,} bytes)")
+    if not is_text:
+        print_json(members)
 
 
 @dead_letters.command("list")

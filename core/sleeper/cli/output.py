@@ -5,11 +5,12 @@ is shown on a terminal only. A failure is one line and an exit status.
 """
 
 import inspect
+import json
 import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import wraps
@@ -53,6 +54,11 @@ def print_listings(listings: Iterable["Listing"], output: OutputKind) -> None:
         OUTPUTS[output.value](listing, sys.stdout)
         if output is OutputKind.JSON and listing.note:
             note(f"note: {listing.note}")
+
+
+def print_json(members: Mapping[str, object]) -> None:
+    """Prints the result of a command as one line of JSON."""
+    sys.stdout.write(f"{json.dumps(members, ensure_ascii=False)}\n")
 
 
 def instance_command(work: Callable[..., None]) -> Callable[..., None]:

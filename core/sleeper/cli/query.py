@@ -103,8 +103,7 @@ def query(
       sleeper query places --key '"Paris, Texas",7'
       sleeper query flights --as-of 3 --output flights.parquet
       sleeper query flights --as-of 2h --key N14228
-      sleeper query flights --region \\
-          '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
+      sleeper query flights --region '{"tailnum":{"min":"N1","max":"N2"}}'
     """
     row_format, output = _choose_output(row_format, output)
     instance.table(name)  # fails before the engine takes a second to load
@@ -131,7 +130,14 @@ def query(
 
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="A SELECT statement.")],
+    statement: Annotated[
+        str | None,
+        typer.Argument(metavar="STATEMENT", help="A SELECT statement, or - for stdin."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the statement from this file."),
+    ] = None,
     as_of: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,7 +170,10 @@ def sql(
       sleeper sql "SELECT count(*) FROM flights" --as-of 3
       sleeper sql "SELECT count(*) FROM flights" --as-of 2026-01-31T12:00:00Z
       sleeper sql --explain "SELECT * FROM flights WHERE tailnum = 'N14228'"
+      sleeper sql --file monthly.sql --output monthly.csv
+      cat monthly.sql | sleeper sql -
     """
+    statement = _read_statement(statement, file)
     if explain:
         _explain(context, statement, as_of or (), row_format, output)
         return
@@ -176,6 +185,17 @@ def sql(
         start = time.monotonic()
         result = open_sql(instance, statement, as_of=parse_as_of_options(as_of or ()))
         _print_rows(result, row_format, output, start)
+
+
+def _read_statement(statement: str | None, file: Path | None) -> str:
+    """Returns the statement that is given directly, by a file, or by standard input."""
+    if (statement is None) == (file is None):
+        raise typer.BadParameter("expected a statement, - for standard input, or --file FILE")
+    if file is not None:
+        from sleeper.admin.tables import read_text
+
+        return read_text(file, "statement file")
+    return sys.stdin.read() if statement == "-" else str(statement)
 
 
 def _explain(

@@ -23,7 +23,8 @@ from sleeper.schema.model import (
     smallest_key_value,
 )
 
-_ENCODED_MEMBER = "stringsBase64Encoded"
+ENCODED_MEMBER = "stringsBase64Encoded"
+"""The member of a region that tells whether its strings are base64."""
 
 
 class EmptyRangeError(InvalidRequestError):
@@ -54,12 +55,12 @@ def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
     if not isinstance(raw, dict):
         raise InvalidRequestError(f"region must be a JSON object, not {raw!r}")
     try:
-        encoded = to_flag(raw.get(_ENCODED_MEMBER, True))
+        encoded = to_flag(raw.get(ENCODED_MEMBER, True))
     except MismatchError as error:
-        raise InvalidRequestError(f'region: "{_ENCODED_MEMBER}"{error.problem}') from None
+        raise InvalidRequestError(f'region: "{ENCODED_MEMBER}"{error.problem}') from None
     names = [f.name for f in schema.row_keys]
     for name in raw:
-        if name != _ENCODED_MEMBER and name not in names:
+        if name != ENCODED_MEMBER and name not in names:
             raise InvalidRequestError(
                 f"region has {name!r}, which is not a row key field (expected {', '.join(names)})"
             )
@@ -78,7 +79,7 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
         }
         for f, r in zip(schema.row_keys, region.ranges, strict=True)
     }
-    raw[_ENCODED_MEMBER] = False
+    raw[ENCODED_MEMBER] = False
     return raw
 
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec
-from sleeper.lenient_json import OptionalStrictText
+from sleeper.lenient_json import OptionalStrictText, to_optional_text
 from sleeper.processing.model import (
     AgeOff,
     Aggregation,
@@ -88,6 +88,18 @@ def format_filters(filters: tuple[AgeOff, ...]) -> str:
 def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
     """Returns the text that `parse_aggregations` reads."""
     return ",".join(f"{a.op.value}({_quoted(a.field)})" for a in aggregations)
+
+
+FiltersText = Annotated[
+    tuple[AgeOff, ...],
+    Conversion(lambda raw: parse_filters(to_optional_text(raw) or ""), format_filters),
+]
+"""Filters as a member of a message: text, or null for none."""
+AggregationsText = Annotated[
+    tuple[Aggregation, ...],
+    Conversion(lambda raw: parse_aggregations(to_optional_text(raw) or ""), format_aggregations),
+]
+"""Aggregations as a member of a message: text, or null for none."""
 
 
 def iterator_call(name: str | None, config: str | None) -> IteratorCall | None:

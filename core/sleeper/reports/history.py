@@ -6,7 +6,7 @@ from sleeper.reports.output import Column, ColumnKind, Listing, describe_omissio
 from sleeper.statestore.reading.history_queries import HistoryEntry
 
 _COLUMNS = (
-    Column("number", "Number", ColumnKind.COUNT),
+    Column("number", "Transaction", ColumnKind.COUNT),
     Column("time", "Time", ColumnKind.TIME, lambda entry: entry.time_ms),
     Column("operation", "Operation"),
     Column("files", "Files", ColumnKind.COUNT),

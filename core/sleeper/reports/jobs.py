@@ -68,7 +68,7 @@ _INGEST_COLUMNS = tuple(
 _ADAPTER_COLUMNS = (
     *(each for each in _JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
     Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
-    Column("version", "Version", ColumnKind.COUNT, lambda job: job.run.number),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda job: job.run.number),
     Column("source", "Source", value=lambda job: job.run.source),
     Column("task", "Task", value=lambda job: job.run.task_id),
     Column("reason", "Reason"),

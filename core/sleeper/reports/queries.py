@@ -13,15 +13,24 @@ from sleeper.tables import TableId, TableIndex
 if TYPE_CHECKING:
     from sleeper.query.sql.explain import SqlExplanation
 
+STATE_WORDS = {
+    QueryState.QUEUED: "queued",
+    QueryState.IN_PROGRESS: "running",
+    QueryState.COMPLETED: "finished",
+    QueryState.FAILED: "failed",
+    QueryState.PARTIALLY_FAILED: "partially failed",
+}
+"""The words of reports, which are those of jobs; messages and trackers have the enum's values."""
+
 _STATUS_COLUMNS = (
-    Column("state", "State", value=lambda query: query.state.value),
+    Column("state", "State", value=lambda query: STATE_WORDS[query.state]),
     Column("rows", "Rows", ColumnKind.COUNT, lambda query: query.row_count),
     Column("updated", "Updated", ColumnKind.TIME, lambda query: query.updated_ms),
     Column("reason", "Reason", value=lambda query: query.error),
 )
 _EXPLANATION_COLUMNS = (
     Column("table", "Table"),
-    Column("version", "Version", ColumnKind.COUNT),
+    Column("version", "Transaction", ColumnKind.COUNT),
     Column("leaves", "Leaves", ColumnKind.COUNT),
     Column("leaves_of", "of", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
@@ -44,7 +53,7 @@ def describe_queries(
         "queries",
         summarize(
             pluralize(len(described), "query", "queries"),
-            {state.value.lower().replace("_", " "): states[state] for state in QueryState},
+            {word: states[state] for state, word in STATE_WORDS.items()},
         ),
         (
             Column("query", "Query", value=lambda query: query.query_id),
@@ -82,7 +91,7 @@ class QueryReport:
         subqueries = pluralize(len(self.subqueries), "subquery", "subqueries")
         return Listing.describe(
             "query",
-            f"query {query.query_id} is {query.state.value}, {rows} from {subqueries}",
+            f"query {query.query_id} is {STATE_WORDS[query.state]}, {rows} from {subqueries}",
             (Column("subquery", "Subquery", value=lambda q: q.sub_query_id), *_STATUS_COLUMNS),
             (query, *self.subqueries),
         )

@@ -152,7 +152,7 @@ class TableReport:
 
     def listings(self) -> tuple[Listing, ...]:
         """Returns listings of the table, its fields, properties, and export queues, if any."""
-        version = Column("version", "Version", ColumnKind.COUNT, lambda _: self.version)
+        version = Column("version", "Transaction", ColumnKind.COUNT, lambda _: self.version)
         fields = [
             *(("row key", field) for field in self.schema.row_keys),
             *(("sort key", field) for field in self.schema.sort_keys),
@@ -202,7 +202,7 @@ def gather_table(
 
 _STATE_COLUMNS = (
     Column("table", "Table", value=lambda report: report.table_name),
-    Column("number", "Number", ColumnKind.COUNT),
+    Column("number", "Transaction", ColumnKind.COUNT),
     Column("horizon", "Horizon", ColumnKind.COUNT),
     # After a split, a reference has an estimate of its rows.
     Column("rows", "Rows (estimate)", ColumnKind.COUNT, lambda report: report.totals.rows),
@@ -230,7 +230,7 @@ _STATE_COLUMNS = (
 _HOLD_COLUMNS = (
     Column("hold", "Hold", value=lambda hold: hold.id),
     Column("owner", "Owner"),
-    Column("version", "Version", ColumnKind.COUNT),
+    Column("version", "Transaction", ColumnKind.COUNT),
     Column("expires", "Expires", ColumnKind.TIME, lambda hold: hold.expiry_ms),
 )
 _FOLLOWER_COLUMNS = (

@@ -20,8 +20,8 @@ _ROOT_COLUMNS = (
 )
 _TABLE_COLUMNS = (
     Column("table", "Table"),
-    Column("version", "Version", ColumnKind.COUNT),
-    Column("versionAt", "Version at", ColumnKind.TIME, lambda each: each.time_ms),
+    Column("version", "Transaction", ColumnKind.COUNT),
+    Column("versionAt", "Transaction at", ColumnKind.TIME, lambda each: each.time_ms),
     Column("rows", "Rows", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
     Column("bytes", "Bytes", ColumnKind.BYTES),

@@ -99,7 +99,7 @@ _COLUMNS = (
 )
 _TABLE_COLUMNS = (
     Column("table", "Table", value=lambda each: each.cut.table),
-    Column("version", "Version", ColumnKind.COUNT, lambda each: each.cut.version),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda each: each.cut.version),
     Column("state", "State", value=lambda each: each.state),
     Column(
         "tasks", "Tasks", value=lambda each: f"{len(each.progress.done)}/{each.progress.tasks or 0}"

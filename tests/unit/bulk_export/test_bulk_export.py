@@ -33,6 +33,7 @@ from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
 from sleeper.partitions.partition import subtree
+from sleeper.processing.model import AgeOff
 from sleeper.properties.table import AGGREGATIONS
 from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.storage.location import DataRoot
@@ -230,6 +231,7 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
         ('{"exportId":[1],"tableName":"t"}', r'"exportId" is \[1\] \(expected text\)'),
         ('{"exportId":"../up","tableName":"t"}', "export id '../up'"),
         ('{"exportId":".hidden","tableName":"t"}', "export id '.hidden'"),
+        ('{"exportId":"e","tableName":"t","filters":"sum(n)"}', '"filters": unknown filter'),
     ],
 )
 def test_an_invalid_message_is_rejected_under_its_own_id(
@@ -242,6 +244,63 @@ def test_an_invalid_message_is_rejected_under_its_own_id(
 
 
 def test_messages_round_trip() -> None:
-    job = BulkExportJob("e1", table_id="0a0b0c0d")
-    assert EXPORT_JOBS.parse(EXPORT_JOBS.format(job), "m") == job
+    for filters in ((), (AgeOff("at", 1000),)):
+        job = BulkExportJob("e1", table_id="0a0b0c0d", filters=filters)
+        assert EXPORT_JOBS.parse(EXPORT_JOBS.format(job), "m") == job
     assert EXPORT_JOBS.parse('{"tableName":"t"}', "m") == BulkExportJob("m", "t")
+
+
+@pytest.fixture
+def aged(instance: Instance) -> Instance:
+    """A table of three rows: now, a day ago, and two days ago."""
+    schema = {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [{"name": "at", "type": "LongType"}],
+    }
+    create_table(instance, "aged", json.dumps(schema))
+    times = [instance.clock() - days * _DAY_MS for days in range(3)]
+    rows = pa.RecordBatch.from_pydict({"k": [0, 1, 2], "at": times})
+    ingest_rows(instance, "aged", [rows])
+    return instance
+
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+def keys_of(result: BulkExportResult) -> list[int]:
+    return [key for rows in read_export(result) for key, _ in rows]
+
+
+def test_filters_of_a_message_remove_rows_besides_those_of_the_table(aged: Instance) -> None:
+    def export(export_id: str, **members: str) -> BulkExportResult:
+        body = {"exportId": export_id, "tableName": "aged", **members}
+        return run_bulk_export_message(aged, message(body))
+
+    assert keys_of(export("all", filters="")) == [0, 1, 2]
+    text = f"ageOff(at,{_DAY_MS * 3 // 2})"
+    result = export("e1", filters=text)
+    assert (keys_of(result), result.rows) == ([0, 1], 2)
+    assert export("e1", filters=text).done_before
+    for other in ("", f"ageOff(at,{_DAY_MS // 2})"):
+        with pytest.raises(InvalidRequestError, match=r"expected 'ageOff.*or another id"):
+            export("e1", filters=other)
+    (job,) = (job for job in aged.jobs.tracker.recent(JobKind.BULK_EXPORT) if job.job_id == "e1")
+    assert job.state is JobState.COMMITTED
+    with pytest.raises(InvalidRequestError, match="'when'"):
+        export("e2", filters="ageOff(when,1)")
+
+
+def test_an_unfinished_export_keeps_its_filters(
+    aged: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> BulkExportResult:
+        raise UnavailableError("later")
+
+    text = f"ageOff(at,{_DAY_MS // 2})"
+    with monkeypatch.context() as context:
+        context.setattr(service, "write_export", fails)
+        with pytest.raises(UnavailableError):
+            export_table(aged, "aged", export_id="e1", filters=text)
+    with pytest.raises(InvalidRequestError, match="or another id"):
+        export_table(aged, "aged", export_id="e1")
+    assert keys_of(export_table(aged, "aged", export_id="e1", filters=text)) == [0]

@@ -205,3 +205,24 @@ def test_unconfirmed_submit_prints_the_job_id(
 def test_rejected_job_prints_no_retry_command(cities: Sleeper, rows_file: Path) -> None:
     rows_file.write_text("city,year,people\nRome,MMXX,9\n")
     assert "job id" not in cities("ingest", "cities", rows_file).stderr
+
+
+def test_json_output_describes_the_job(cities: Sleeper, rows_file: Path) -> None:
+    arguments = ("ingest", "cities", rows_file, "--job-id", "j1", "--output", "json")
+    (result,) = cities(*arguments).rows
+    assert result.pop("seconds") >= 0
+    assert result == {
+        "table": "cities",
+        "job_id": "j1",
+        "transaction": 2,
+        "rows": 3,
+        "files": 1,
+        "rows_rejected": 0,
+        "done_before": False,
+    }
+    (again,) = cities(*arguments).rows
+    assert (again["done_before"], again["transaction"]) == (True, 2)
+    submitted = cities("ingest", "cities", rows_file, "--job-id", "j2", "--submit", "-o", "json")
+    assert submitted.rows == [{"table": "cities", "job_id": "j2"}]
+    batched = cities("ingest", "cities", rows_file, "--batch", "-o", "json")
+    assert batched.rows == [{"table": "cities", "files": 1}]

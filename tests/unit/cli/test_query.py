@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from sleeper.cli.main import app
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -165,3 +167,29 @@ def test_huge_limits_are_refused(full: Sleeper) -> None:
         result = full(*command, "--limit", 10**30)
         assert (result.status, result.stdout) == (2, "")
         assert "--limit" in result.stderr
+
+
+def test_sql_reads_the_statement_of_a_file_or_of_standard_input(
+    full: Sleeper, tmp_path: Path
+) -> None:
+    statement = "SELECT count(*) AS n\nFROM cities\n"
+    file = tmp_path / "count.sql"
+    file.write_text(statement)
+    for option in ("-f", "--file"):
+        assert full("sql", option, file, "--format", "json").rows == [{"n": 3}]
+    read = CliRunner().invoke(app, ["sql", "-", "--format", "json"], input=statement)
+    assert read.stdout == '{"n":3}\n'
+    missing = full("sql", "--file", tmp_path / "none.sql")
+    assert (missing.status, "none.sql" in missing.stderr) == (1, True)
+    for wrong in ([], ["SELECT 1", "--file", file]):
+        assert full("sql", *wrong).status == 2
+
+
+def test_strings_of_a_region_are_plain_unless_it_says_otherwise(full: Sleeper) -> None:
+    plain = '{"city":{"min":"Oslo","max":"P"}}'
+    encoded = '{"city":{"min":"T3Nsbw==","max":"UA=="},"stringsBase64Encoded":true}'
+    for region in (plain, encoded):
+        result = full("query", "cities", "--region", region, "--columns", "city", "-o", "json")
+        assert (result.status, result.rows) == (0, [{"city": "Oslo"}]), result.stderr
+    refused = full("query", "cities", "--region", "[]")
+    assert (refused.status, "must be a JSON object" in refused.stderr) == (1, True)

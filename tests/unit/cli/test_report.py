@@ -193,11 +193,11 @@ def test_queries_send_and_show(full: Sleeper, tmp_path: Path) -> None:
     assert full("queries", "show", "q1").status == 1
     assert full("run", "--until-idle").status == 0
     text = full("queries", "show", "q1", "--output", "json")
-    assert {row["state"] for row in text.rows} == {"COMPLETED"}
+    assert {row["state"] for row in text.rows} == {"finished"}
     assert (text.rows[0]["subquery"], sorted(r["rows"] for r in text.rows)) == ("-", [3, 6, 9])
     assert "results: " in text.stderr
     (row,) = full("report", "queries", "--output", "json").rows
-    assert (row["query"], row["table"], row["state"]) == ("q1", "cities", "COMPLETED")
+    assert (row["query"], row["table"], row["state"]) == ("q1", "cities", "finished")
 
 
 @pytest.mark.parametrize("text", ["nonsense", '{"type": "Query", "tableName": "t"}'])
@@ -220,6 +220,20 @@ def test_compact_creates_jobs_and_gc_dry_run_deletes_nothing(full: Sleeper) -> N
     dry = full("gc", "cities", "--dry-run", "--orphans")
     assert (dry.status, dry.stdout) == (0, "")
     assert dry.stderr.startswith("would delete 0 files (0 bytes)\n")
+
+
+def test_gc_describes_its_result_as_json(full: Sleeper, tmp_path: Path) -> None:
+    full("table", "set", "cities", "sleeper.table.gc.delay.minutes=0")
+    full("compact", "cities", "--all")
+    assert full("run", "--until-idle", "--workers", "1", "--output", "json").status == 0
+    (dry,) = full("gc", "cities", "--dry-run", "--output", "json").rows
+    (done,) = full("gc", "cities", "--orphans", "--output", "json").rows
+    assert (dry["dry_run"], len(dry["paths"])) == (True, dry["files"])
+    assert (done["table"], done["dry_run"], done["files"]) == ("cities", False, dry["files"])
+    assert (done["bytes"], done["kept_for"]) == (dry["bytes"], None)
+    assert done["oldest_readable_transaction"] > 0
+    assert (done["orphaned_objects"], done["orphaned_bytes"]) == (0, 0)
+    assert (done["paths"], done["orphaned_paths"]) == ([], [])
 
 
 def test_split_splits_leaves_over_the_threshold(full: Sleeper) -> None:

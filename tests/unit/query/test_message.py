@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.partitions.region import Range
-from sleeper.processing.model import IteratorCall
+from sleeper.processing.model import (
+    AgeOff,
+    Aggregation,
+    AggregationOp,
+    IteratorCall,
+    Processing,
+)
 from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
@@ -55,6 +61,32 @@ def test_minimal_message_selects_all_columns_for_the_results_bucket():
     query = make_query(message, SCHEMA)
     assert query.columns is None
     assert [r.ranges for r in query.regions] == [(Range("a", None), Range(-(2**31), None))]
+
+
+def test_filters_and_aggregations_are_those_of_the_query():
+    message = parse_query_message(
+        body(queryTimeFilters="ageOff(at,1000)", queryTimeAggregations="max(v), min(w)"), ""
+    )
+    assert make_query(message, SCHEMA).processing == Processing(
+        (AgeOff("at", 1000),),
+        (Aggregation(AggregationOp.MAX, "v"), Aggregation(AggregationOp.MIN, "w")),
+    )
+    for none in (None, "", ...):
+        message = parse_query_message(body(queryTimeFilters=none, queryTimeAggregations=none), "")
+        assert make_query(message, SCHEMA).processing == Processing()
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "problem"),
+    [
+        ("queryTimeFilters", "before(at,1)", "unknown filter 'before'"),
+        ("queryTimeFilters", 7, "is 7 \\(expected text\\)"),
+        ("queryTimeAggregations", "mean(v)", "unknown aggregation: 'mean'"),
+    ],
+)
+def test_a_wrong_filter_or_aggregation_names_its_member(member, value, problem):
+    with pytest.raises(InvalidRequestError, match=f'query message: "{member}".*{problem}'):
+        parse_query_message(body(**{member: value}), "")
 
 
 def test_message_with_all_members():
@@ -320,6 +352,10 @@ MESSAGES = st.builds(
     table_name=NAMES,
     table_id=st.none() | NAMES,
     as_of=st.none() | st.integers(1, 2**60) | st.sampled_from(["2h", "2026-01-31T12:00:00Z"]),
+    filters=st.lists(st.builds(AgeOff, NAMES, st.integers(0, 2**60)), max_size=2).map(tuple),
+    aggregations=st.lists(
+        st.builds(Aggregation, st.sampled_from(AggregationOp), NAMES), max_size=2
+    ).map(tuple),
 )
 LEAVES = st.builds(
     LeafQueryMessage,

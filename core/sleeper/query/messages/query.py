@@ -29,7 +29,7 @@ from sleeper.lenient_json import (
 )
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
-from sleeper.processing.text import iterator_members
+from sleeper.processing.text import AggregationsText, FiltersText, iterator_members
 from sleeper.query.messages.destination import (
     RESULTS_DESTINATION,
     DestinationKind,
@@ -89,8 +89,9 @@ class QueryMessage:
     """A query of the table `table_name` or `table_id`.
 
     `as_of` is the version to read: a transaction number, a time or an age; `None` for the newest.
-    `value_fields` is `None` for all; key fields are always returned. `requesters` are the callers
-    on whose behalf the message was forwarded: the first by its sender, each next by the one before.
+    `value_fields` is `None` for all; key fields are always returned. `filters`, `aggregations` and
+    `iterator` are applied after those of the table. `requesters` are the callers on whose behalf
+    the message was forwarded: the first by its sender, each next by the one before.
     `client_query_id` is the client's id of the query on its WebSocket connection.
     """
 
@@ -112,6 +113,12 @@ class QueryMessage:
         Member(flat=True),
         iterator_members("queryTimeIteratorClassName", "queryTimeIteratorConfig"),
     ] = None
+    filters: Annotated[FiltersText, Member("queryTimeFilters", optional=True)] = field(
+        default=(), kw_only=True
+    )
+    aggregations: Annotated[AggregationsText, Member("queryTimeAggregations", optional=True)] = (
+        field(default=(), kw_only=True)
+    )
     results: Annotated[ResultsDestination, Member(_RESULTS, optional=True), RESULTS_DESTINATION] = (
         field(default_factory=ResultsDestination)
     )
@@ -203,7 +210,7 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
             columns = select_columns(schema, message.value_fields)
         except InvalidRequestError as error:
             raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
-    processing = Processing(iterator=message.iterator)
+    processing = Processing(message.filters, message.aggregations, message.iterator)
     return Query(tuple(regions), columns, version=message.version(), processing=processing)
 
 

@@ -14,7 +14,7 @@ from sleeper.reports.text_table import NUMERIC, format_value
 _JOBS = "-jobs"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _GOOD = {"committed", "finished", "completed", "ended", "active"}
-_BAD = {"failed", "rejected", "lost", "died", "unreadable"}
+_BAD = {"failed", "partially failed", "rejected", "lost", "died", "unreadable"}
 
 
 @dataclass(frozen=True, slots=True)
