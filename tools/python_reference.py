@@ -17,9 +17,11 @@ from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
 import sleeper
+import sleeper.api.report_rows
 import sleeper.api.rows
 import sleeper.api.table
 import sleeper.errors
+import sleeper.query.sql.parameters
 
 _WIDTH = 88
 _HEAD = """# Python reference
@@ -49,6 +51,8 @@ def reference_page() -> str:
         "## Types\n",
         *_aliases(sleeper.api.rows),
         *_aliases(sleeper.api.table),
+        *_aliases(sleeper.api.report_rows),
+        *_aliases(sleeper.query.sql.parameters),
         "## Errors\n",
         "Import them from `sleeper.errors`.\n",
         "| error | meaning |\n|---|---|\n" + "".join(map(_error_row, _errors())),
@@ -94,8 +98,12 @@ def _errors() -> Iterator[type]:
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yields the public methods and properties of a class, in the order of the source."""
-    for name, member in vars(kind).items():
+    """Yields the public methods and properties of a class and of its bases in the API.
+
+    Those of a class are in the order of the source.
+    """
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("sleeper.api.")]
+    for name, member in (pair for base in bases or [kind] for pair in vars(base).items()):
         if not name.startswith("_") and (
             inspect.isfunction(member) or isinstance(member, property)
         ):

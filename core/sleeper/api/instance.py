@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from sleeper import opening
@@ -17,7 +17,9 @@ from sleeper.admin.clone import clone_table
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.api.export_queue import ExportQueue
 from sleeper.api.inference import infer_schema
-from sleeper.api.results import Rowset
+from sleeper.api.instance_queries import InstanceQueries
+from sleeper.api.instance_stashes import InstanceStashes
+from sleeper.api.notebook import instance_html
 from sleeper.api.table import AsOf, Table
 from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import RestoreResult, instance_values, restore
@@ -30,16 +32,8 @@ from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
-from sleeper.query.sql.explain import SqlExplanation
-from sleeper.query.sql.service import explain_statement, open_sql
-from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import FieldType, Schema, schema_to_json
 from sleeper.schema.user_json import parse_user_schema
-from sleeper.stash.layout import parse_format
-from sleeper.stash.prune import parse_age, prune_stashes
-from sleeper.stash.requests import remove_schedule, request_stash
-from sleeper.stash.run import StashResult, run_stash
-from sleeper.stash.schedules import schedule_stash
 from sleeper.statestore.version import parse_version
 from sleeper.storage.source_options import make_source_options
 from sleeper.tables import list_deleted
@@ -115,8 +109,11 @@ def restore_instance(
 
 
 @check_argument_types
-class Instance:
+class Instance(InstanceQueries, InstanceStashes):
     """An open instance: a context manager that closes it at the end.
+
+    `instance["taxi"]` is the table of this name, and iteration yields the names of all tables. A
+    notebook completes names, and shows the tables with their sizes.
 
     Several threads may use one object, and several processes may open one instance. An open
     instance does not survive a fork: start processes afresh and open the instance there.
@@ -130,6 +127,24 @@ class Instance:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"Instance({self._ports.where!r})"
+
+    def __getitem__(self, name: str) -> Table:
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tables()
+
+    def _repr_html_(self) -> str:
+        return instance_html(self._ports)
 
     def close(self) -> None:
         """Closes the databases and files of the instance."""
@@ -241,28 +256,6 @@ class Instance:
         """
         return self.table(table_admin.undelete_table(self._ports, name).name)
 
-    def sql(self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None) -> Rowset:
-        """Runs one SELECT statement, which may name any tables of the instance.
-
-        Each table is read at one version: the newest, unless `as_of` gives another, as for
-        `Table.query`. A time or an age applies to all tables. A number is that of a statement's
-        only table; for several tables, `as_of` is a mapping from names to versions. Rows have no
-        order without ORDER BY.
-
-        Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
-        version that is no longer kept.
-        """
-        return Rowset(open_sql(self._ports, statement, as_of=parse_as_of(as_of)))
-
-    def explain(
-        self, statement: str, as_of: AsOf | Mapping[str, AsOf] | None = None
-    ) -> SqlExplanation:
-        """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
-
-        Arguments and errors are those of `sql`.
-        """
-        return explain_statement(self._ports, statement, parse_as_of(as_of))
-
     def backup(
         self,
         destination: str | os.PathLike[str],
@@ -285,93 +278,6 @@ class Instance:
         repeated after any error.
         """
         return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
-
-    def stash(
-        self,
-        destination: str | os.PathLike[str],
-        tables: Sequence[str] = (),
-        atomic: bool = False,
-        on_stage: Callable[[str], None] = lambda _table: None,
-        format: str = "json",
-    ) -> StashResult:
-        """Copies tables to a new folder of a destination, and waits.
-
-        `destination` is a folder, `s3://bucket/prefix`, or the URL of another file system. `tables`
-        are names; the default is all tables. Each is copied at one transaction, and if `atomic`,
-        all as of the same moment. `format` is `json`, gzipped JSON lines, or `parquet`. The result
-        has `id` and `root`, the name of the new folder, and for each of `tables` its `table`,
-        `version`, `rows`, `files` and `bytes`. `sleeper.stash.Stash` reads it.
-        `on_stage` receives each table that is copied.
-
-        Raises `InvalidRequestError` for an unusable destination or an unknown format,
-        `NotFoundError` for an unknown table, and `ConflictError` if another stash of the
-        destination is being made. After most errors, `sleeper stash recover` continues.
-        """
-        return run_stash(
-            self._ports,
-            os.fspath(destination),
-            tables,
-            atomic,
-            on_stage=on_stage,
-            format=parse_format(format),
-        )
-
-    def schedule_stash(
-        self,
-        destination: str | os.PathLike[str],
-        schedule: str | None,
-        tables: Sequence[str] = (),
-        atomic: bool = False,
-        only_if_requested: bool = False,
-        keep: str | None = None,
-        format: str = "json",
-    ) -> None:
-        """Sets the schedule of a destination of stashes, in place of an earlier one.
-
-        `schedule` is a duration such as `1d`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
-        removes it. If `only_if_requested`, a due stash is left out unless somebody requested it.
-        Stashes that are older than `keep`, such as `7d`, are deleted after each due time.
-        `format` is `json` or `parquet`. `sleeper run` and instances on AWS make what is due.
-
-        Raises `InvalidRequestError` if an argument is not valid, and `NotFoundError` for an unknown
-        table, or if there is no schedule to remove.
-        """
-        if schedule is None:
-            remove_schedule(self._ports, os.fspath(destination))
-            return
-        schedule_stash(
-            self._ports,
-            os.fspath(destination),
-            schedule,
-            tuple(tables),
-            atomic=atomic,
-            stash_format=parse_format(format),
-            only_if_requested=only_if_requested,
-            keep=keep,
-        )
-
-    def request_stash(self, destination: str | os.PathLike[str], by: str) -> bool:
-        """Requests the next scheduled stash of a destination, in the name of `by`.
-
-        Returns False if that name has requested it already. Raises `NotFoundError` if the
-        destination has no schedule.
-        """
-        return request_stash(self._ports, os.fspath(destination), by)[1]
-
-    def prune_stashes(
-        self, destination: str | os.PathLike[str], older_than: str, dry_run: bool = False
-    ) -> list[str]:
-        """Deletes the old stashes of a destination, and returns their names, oldest first.
-
-        The age of a stash, such as `7d`, counts from the completion of the next one. The latest
-        stays. `dry_run` deletes nothing.
-
-        Raises `InvalidRequestError` for an age that is not valid, and `NotFoundError` if the
-        destination is a folder that does not exist.
-        """
-        age_ms = parse_age(older_than)
-        report = prune_stashes(self._ports, os.fspath(destination), age_ms, dry_run)
-        return [each.name for each in report.pruned]
 
     def adapters(self) -> list[Adapter]:
         """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""

@@ -10,6 +10,7 @@ from sleeper.query.changes.plan import find_changes
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_has_rows
 from sleeper.query.run import RESTARTS
+from sleeper.query.sql.parameters import Parameters
 from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 from sleeper.retries import retry
@@ -75,10 +76,16 @@ class TableReader:
             iterator_config=iterator_config,
         )
 
-    def sql(self, statement: str, as_of: "Mapping[str, AsOf] | None" = None) -> Rowset:
+    def sql(
+        self,
+        statement: str,
+        as_of: "Mapping[str, AsOf] | None" = None,
+        params: Parameters | None = None,
+    ) -> Rowset:
         """Runs one SELECT statement, which reads the table at the version.
 
-        Other tables are read at their newest versions, or at those of `as_of`, by name. Errors are
+        Other tables are read at their newest versions, or at those of `as_of`, by name. `params`
+        and errors are
         those of `Instance.sql`, and `InvalidRequestError` if the reader is closed or `as_of` names
         its table.
         """
@@ -90,7 +97,8 @@ class TableReader:
                 f"version {self._version})"
             )
         versions = parse_as_of({name: self._version, **(as_of or {})})
-        return Rowset(open_sql(self._opened.instance, statement, as_of=versions))
+        instance = self._opened.instance
+        return Rowset(open_sql(instance, statement, as_of=versions, parameters=params))
 
     def refresh(self) -> bool:
         """Reads the newest version from now on. Returns whether rows or schema have changed.

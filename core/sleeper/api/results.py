@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from sleeper.api.notebook import result_html
 from sleeper.errors import InvalidRequestError
 from sleeper.query.changes.read import Change, check_columns, feed_schema
 from sleeper.query.changes.reader import ChangeReader
@@ -48,6 +49,14 @@ class Rowset:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        # Rows would be missing in what is read next.
+        if self._is_streamed or self._is_iterated:
+            state = "its rows were read"
+        else:
+            state = "closed" if self._result.is_closed else "not read yet, to_arrow() reads it"
+        return result_html(((each.name, str(each.type)) for each in self.schema), state)
 
     def close(self) -> None:
         """Stops reading and releases the version of the table."""

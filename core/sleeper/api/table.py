@@ -1,6 +1,7 @@
 """A table of an open instance."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -8,49 +9,39 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
 from sleeper.api.argument_types import check_argument_types
+from sleeper.api.notebook import table_html
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
+from sleeper.api.table_fields import TableFields
+from sleeper.api.table_upkeep import TableUpkeep
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.sources.files import Rejects
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.deletion.service import DeleteResult
 from sleeper.errors import ConflictError, InvalidRequestError
-from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.ingest.run import IngestResult
-from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
+from sleeper.ingest.service import annotate_errors, find_source_schema, ingest_paths, ingest_rows
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.ingest_job import new_job_id
-from sleeper.processing.field_changes import (
-    AddField,
-    DropField,
-    FieldChange,
-    OrderFields,
-    RenameField,
-    WidenField,
-)
 from sleeper.processing.model import Processing
 from sleeper.processing.text import (
     iterator_call,
     parse_aggregations,
     parse_filters,
-    parse_operation,
 )
 from sleeper.purging.report import PurgeReport
 from sleeper.purging.service import purge_table
 from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.request import Query, select_regions
 from sleeper.query.service import open_query, read_schema
-from sleeper.reports.snapshot_versions import gather_snapshot_versions
+from sleeper.query.sql.service import open_sql
 from sleeper.retries import Backoff, retry
-from sleeper.schema.model import Default, Field, FieldType, Schema
-from sleeper.schema.type_text import parse_type
-from sleeper.statestore.reading.history_queries import HistoryEntry
-from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
+from sleeper.schema.model import Schema
 from sleeper.statestore.version import parse_version
 from sleeper.storage.source_options import make_source_options
 
@@ -63,11 +54,12 @@ AsOf = int | datetime | str
 
 
 @check_argument_types
-class Table:
+class Table(TableFields, TableUpkeep):
     """A table of an open instance. `Instance.table` and `Instance.create_table` return it.
 
     `name` is the table's name and `schema` its `sleeper.schema.model.Schema`. An object is valid
-    until its instance is closed.
+    until its instance is closed. `len(table)` counts the rows of the newest version by SQL; a
+    notebook shows the fields and the size.
     """
 
     def __init__(self, instance: Ports, name: str) -> None:
@@ -75,6 +67,20 @@ class Table:
         self.name = name
         # Key fields never change, so keys need no newer schema.
         self._first_schema = read_schema(instance, name)
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r})"
+
+    def __len__(self) -> int:
+        with open_sql(self._instance, f'SELECT count(*) FROM "{self.name}"') as rows:
+            return int(rows.read_all().column(0)[0].as_py())
+
+    def __bool__(self) -> bool:
+        # Without it, `if table:` would count rows.
+        return True
+
+    def _repr_html_(self) -> str:
+        return table_html(self._instance, self.name)
 
     @property
     def schema(self) -> Schema:
@@ -97,6 +103,8 @@ class Table:
         header: bool | None = None,
         columns: Sequence[str] = (),
         nested: str | None = None,
+        rejects: str | Path | None = None,
+        rejects_max: int | None = None,
     ) -> IngestResult:
         """Adds rows to the table in one transaction: all of them, or none.
 
@@ -119,6 +127,10 @@ class Table:
         `columns` are the names of the columns of CSV. `nested="json"` keeps nested columns, such
         as structs, as JSON text in `StringType` fields, also those of Arrow data.
 
+        `rejects` is a file for the invalid rows of files, as JSON lines; the others are ingested.
+        By default, one invalid row rejects the job. More than `rejects_max` invalid rows, or no
+        valid one, reject it too. `rejected` of the result is the number of invalid rows.
+
         Raises `InvalidRequestError` with the file, row and field of a value that does not fit the
         schema, and `UnavailableError` if a resource such as disk space is missing. After
         `UnavailableError` or an interrupt the rows may or may not be in the table: repeat the
@@ -127,15 +139,25 @@ class Table:
         chosen = job_id or new_job_id()
         paths = list_paths(rows)
         options = make_source_options(format, delimiter, encoding, header, tuple(columns), nested)
-        with annotate_errors(chosen, "job_id"):
+        if rejects_max is not None and rejects is None:
+            raise InvalidRequestError("rejects_max without rejects (expected the file for them)")
+        if rejects is not None and paths is None:
+            raise InvalidRequestError("rejects with rows in memory (expected paths of files)")
+        with _open_rejects(rejects, rejects_max) as rejected, annotate_errors(chosen, "job_id"):
             if paths is not None:
                 return ingest_paths(
-                    self._instance, self.name, paths, chosen, op_column=op_column, options=options
+                    self._instance,
+                    self.name,
+                    paths,
+                    chosen,
+                    rejected,
+                    op_column=op_column,
+                    options=options,
                 )
             return ingest_rows(
                 self._instance,
                 self.name,
-                read_batches(rows),
+                read_batches(rows, self._find_source_schema, op_column),
                 chosen,
                 op_column=op_column,
                 options=options,
@@ -199,6 +221,16 @@ class Table:
         )
         return Rowset(open_query(self._instance, self.name, query))
 
+    def _find_source_schema(self) -> pa.Schema:
+        return arrow_schema(find_source_schema(self._instance.table(self.name)))
+
+    def head(self, n: int = 5) -> pa.Table:
+        """Returns the first rows in key order, at most `n`, as a PyArrow table.
+
+        Raises `InvalidRequestError` for a negative number.
+        """
+        return self.query(limit=n).to_arrow()
+
     def reader(self) -> TableReader:
         """Opens a reader of the newest version, which stays the same until it is refreshed.
 
@@ -231,30 +263,6 @@ class Table:
                 return function(transaction)
 
         return retry(attempt, on=ConflictError, backoff=replace(_CONFLICTS, retries=tries - 1))
-
-    def snapshot_versions(self) -> list[SnapshotVersion]:
-        """Returns the versions of a snapshot table that have not expired, newest first.
-
-        A version has the `number` of the transaction that published it, a value for `as_of`,
-        `published_ms`, the id of its load as `job`, and the `files`, `rows` and `bytes` that the
-        load wrote.
-
-        Raises `InvalidRequestError` for another table.
-        """
-        report = gather_snapshot_versions(self._instance.table(self.name))
-        return [each.version for each in report.versions]
-
-    def expire_snapshots(self, dry_run: bool = False) -> list[SnapshotVersion]:
-        """Expires the versions of a snapshot table that its properties do not keep.
-
-        The properties are `sleeper.table.snapshot.ttl` and `sleeper.table.snapshot.min.versions`.
-        Versions that a hold keeps stay. Expired versions cannot be read, and garbage collection
-        deletes their files. Returns the expired versions; with `dry_run`, those that would expire.
-
-        Raises `InvalidRequestError` for another table.
-        """
-        report = expire_table_versions(self._instance, self.name, dry_run)
-        return [each.version for each in report.expired]
 
     def delete(
         self,
@@ -388,76 +396,6 @@ class Table:
         request = make_changes_request(since, from_number, to_number, follow, follower)
         return Changes(open_changes(self._instance, self.name, request))
 
-    def add_field(
-        self,
-        name: str,
-        field_type: FieldType | str,
-        default: Default | None = None,
-        after: str | None = None,
-        aggregation: str | None = None,
-        change_id: str | None = None,
-    ) -> SchemaChange:
-        """Adds a nullable value field, in one transaction. No file is rewritten.
-
-        `field_type` is a type of `sleeper.schema.model`, or its name, such as `"LongType"` or
-        `"DecimalType(9,2)"`. Rows of earlier files have the `default` in the field, `None` for
-        null: a number, text or truth value; text for decimals, times and dates, base64 for byte
-        arrays. `after` is the name of the field before it. A table that aggregates requires an
-        `aggregation`, such as `"sum"`. `change_id` makes the call idempotent: a repeated call
-        with the id of an earlier one, within 30 days, changes nothing. The result has the
-        `number` of the transaction and the new `schema`.
-
-        Raises `InvalidRequestError` if the field cannot be added, and `ConflictError` if the id
-        was used for another change. After `UnavailableError` repeat the call with the id in the
-        error's message.
-        """
-        kind = _check_type(field_type)
-        field = Field(name, kind, default=default)
-        operation = None if aggregation is None else parse_operation(aggregation)
-        return self._change(AddField(field, after, operation), change_id)
-
-    def drop_field(self, name: str, change_id: str | None = None) -> SchemaChange:
-        """Removes a value field, in one transaction; otherwise like `add_field`.
-
-        Queries as of an earlier transaction still return its values.
-        """
-        return self._change(DropField(name), change_id)
-
-    def rename_field(self, name: str, new_name: str, change_id: str | None = None) -> SchemaChange:
-        """Renames a value field, in the table's filters and aggregations too, as `add_field`."""
-        return self._change(RenameField(name, new_name), change_id)
-
-    def widen_field(
-        self, name: str, field_type: FieldType | str, change_id: str | None = None
-    ) -> SchemaChange:
-        """Changes the type of a value field to a wider one; otherwise like `add_field`.
-
-        IntType becomes LongType, FloatType becomes DoubleType, a DecimalType gets more digits.
-        """
-        kind = _check_type(field_type)
-        return self._change(WidenField(name, kind), change_id)
-
-    def order_fields(self, names: Sequence[str], change_id: str | None = None) -> SchemaChange:
-        """Orders the value fields, all of which are named; otherwise like `add_field`."""
-        return self._change(OrderFields(tuple(names)), change_id)
-
-    def _change(self, change: FieldChange, change_id: str | None) -> SchemaChange:
-        return change_schema(self._instance, self.name, (change,), change_id)
-
-    def history(self, limit: int = 50) -> list[HistoryEntry]:
-        """Returns what each of the newest transactions did, newest first.
-
-        An entry has `number`, `time_ms`, `operation` in words, `job`, and the `files`, `rows` and
-        `bytes` that the transaction wrote, assigned or removed, `None` if it has none. The state
-        keeps the transactions from the oldest readable version on, and at least the newest 1,000.
-
-        Raises `InvalidRequestError` for a negative limit.
-        """
-        if limit < 0:
-            raise InvalidRequestError(f"limit {limit} is negative")
-        with self._instance.table(self.name).state.reading() as state:
-            return state.history.newest(limit)
-
     @property
     def version(self) -> int:
         """The number of the newest transaction, a value for `as_of`."""
@@ -465,11 +403,10 @@ class Table:
             return int(state.number)
 
 
-def _check_type(kind: object) -> FieldType:
-    if isinstance(kind, str):
-        return parse_type(kind)
-    if isinstance(kind, FieldType):
-        return kind
-    raise InvalidRequestError(
-        f"field type {kind!r:.100} is {type(kind).__name__} (expected a field type or its name)"
-    )
+@contextmanager
+def _open_rejects(path: str | Path | None, rows_max: int | None) -> Iterator[Rejects | None]:
+    if path is None:
+        yield None
+        return
+    with Path(path).open("a", encoding="utf-8") as sink:
+        yield Rejects(sink, rows_max)

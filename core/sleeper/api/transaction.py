@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from sleeper.api.results import Rowset
 from sleeper.api.rows import Rows, list_paths, read_batches
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.deletion.keys import write_delete
 from sleeper.deletion.service import REGIONS_MAX, check_delete_id, check_regions
 from sleeper.errors import (
@@ -18,7 +21,7 @@ from sleeper.errors import (
 )
 from sleeper.export_queue.attached import AttachedExports
 from sleeper.ingest.run import StagedRows, stage_rows
-from sleeper.ingest.service import ingest_table
+from sleeper.ingest.service import find_source_schema, ingest_table
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region, disjoint_regions, whole_region
 from sleeper.query.hold import VersionHold
@@ -121,6 +124,9 @@ class Transaction:
             aggregations=aggregations,
         )
 
+    def _find_source_schema(self) -> pa.Schema:
+        return arrow_schema(find_source_schema(self._opened))
+
     def ingest(self, rows: Rows, op_column: str | None = None) -> None:
         """Adds rows, after the deletes of the transaction. Rows are those of `Table.ingest`.
 
@@ -139,7 +145,8 @@ class Transaction:
                 start = begin_run(state, clock, self.id)
                 stage = stage_rows(ingest_table(self._opened), start)
                 self._staged = self._resources.enter_context(stage)
-            self._staged.add_batches(read_batches(rows), op_column)
+            batches = read_batches(rows, self._find_source_schema, op_column)
+            self._staged.add_batches(batches, op_column)
         except BaseException:
             # Some of the rows may be staged.
             self.close()

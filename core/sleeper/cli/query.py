@@ -1,10 +1,11 @@
 """`sleeper query`, `sleeper sql` and `sleeper queries`."""
 
+import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -148,6 +149,15 @@ def sql(
             "the statement names several. Repeatable.",
         ),
     ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            metavar="NAME=VALUE",
+            help="The value of a parameter such as $id. A number, true, false, null, or text, in "
+            "double quotes if it looks like one of the others. Repeatable.",
+        ),
+    ] = None,
     row_format: FormatOption = None,
     output: FileOption = None,
     explain: Annotated[
@@ -169,13 +179,15 @@ def sql(
       sleeper sql "SELECT * FROM planes WHERE year < 1960" --output old.parquet
       sleeper sql "SELECT count(*) FROM flights" --as-of 3
       sleeper sql "SELECT count(*) FROM flights" --as-of 2026-01-31T12:00:00Z
+      sleeper sql 'SELECT * FROM flights WHERE tailnum = $tail' --param tail=N14228
       sleeper sql --explain "SELECT * FROM flights WHERE tailnum = 'N14228'"
       sleeper sql --file monthly.sql --output monthly.csv
       cat monthly.sql | sleeper sql -
     """
     statement = _read_statement(statement, file)
+    values = _parse_parameters(parameters or ())
     if explain:
-        _explain(context, statement, as_of or (), row_format, output)
+        _explain(context, statement, as_of or (), values, row_format, output)
         return
     row_format, output = _choose_output(row_format, output)
     with use_instance(context) as instance:
@@ -183,7 +195,8 @@ def sql(
         from sleeper.query.sql.tables import parse_as_of_options
 
         start = time.monotonic()
-        result = open_sql(instance, statement, as_of=parse_as_of_options(as_of or ()))
+        versions = parse_as_of_options(as_of or ())
+        result = open_sql(instance, statement, as_of=versions, parameters=values)
         _print_rows(result, row_format, output, start)
 
 
@@ -198,10 +211,36 @@ def _read_statement(statement: str | None, file: Path | None) -> str:
     return sys.stdin.read() if statement == "-" else str(statement)
 
 
+def _parse_parameters(options: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"--param {option!r} (expected NAME=VALUE)")
+        if name in values:
+            raise typer.BadParameter(f"--param {name} is given twice (expected one value)")
+        values[name] = _parse_value(text)
+    return values
+
+
+def _parse_value(text: str) -> Any:
+    """Returns the value of a JSON literal, and other text as it is."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+    return text if isinstance(value, list | dict) else value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _explain(
     context: typer.Context,
     statement: str,
     as_of: Sequence[str],
+    parameters: dict[str, Any],
     row_format: RowFormat | None,
     output: Path | None,
 ) -> None:
@@ -216,7 +255,7 @@ def _explain(
         from sleeper.query.sql.tables import parse_as_of_options
         from sleeper.reports.queries import list_reads
 
-        explanation = explain_statement(instance, statement, parse_as_of_options(as_of))
+        explanation = explain_statement(instance, statement, parse_as_of_options(as_of), parameters)
         print_listings([list_reads(explanation)], kind)
 
 

@@ -193,3 +193,20 @@ def test_strings_of_a_region_are_plain_unless_it_says_otherwise(full: Sleeper) -
         assert (result.status, result.rows) == (0, [{"city": "Oslo"}]), result.stderr
     refused = full("query", "cities", "--region", "[]")
     assert (refused.status, "must be a JSON object" in refused.stderr) == (1, True)
+
+
+def test_parameters_of_a_statement(full: Sleeper) -> None:
+    statement = "SELECT city FROM cities WHERE city = $name"
+    found = full("sql", statement, "--param", "name=Oslo", "--format", "json")
+    assert {row["city"] for row in found.rows} == {"Oslo"}
+    text = "SELECT $a AS a, $b AS b, $c AS c, $d AS d"
+    options = ["--param", "a=1", "--param", "b=x=y", "--param", 'c="1"', "--param", "d=NaN"]
+    (row,) = full("sql", text, *options, "--format", "json").rows
+    assert row == {"a": 1, "b": "x=y", "c": "1", "d": "NaN"}
+    for wrong, message in ((["name"], "NAME=VALUE"), (["name=1", "name=2"], "given twice")):
+        arguments = [each for value in wrong for each in ("--param", value)]
+        refused = full("sql", statement, *arguments)
+        assert refused.status == 2
+        assert message in refused.stderr
+    missing = full("sql", statement)
+    assert (missing.status, "$name has no value" in missing.stderr) == (1, True)

@@ -12,6 +12,7 @@ from datafusion import ExecutionPlan
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine
+from sleeper.query.sql.parameters import Parameters
 from sleeper.query.sql.statement import StatementRun, TableOpeners
 from sleeper.query.sql.stream import read_stream
 from sleeper.query.sql.tables import NEWEST, AsOf
@@ -55,7 +56,11 @@ class SqlExplanation:
 
 
 def explain_sql(
-    statement: str, tables: TableOpeners, engine: QueryEngine, as_of: AsOf = NEWEST
+    statement: str,
+    tables: TableOpeners,
+    engine: QueryEngine,
+    as_of: AsOf = NEWEST,
+    parameters: Parameters | None = None,
 ) -> SqlExplanation:
     """Runs a statement, discards its rows, and returns the amounts. Raises as `run_sql` does."""
     settings = engine.settings
@@ -63,7 +68,7 @@ def explain_sql(
     single = QueryEngine(
         replace(settings, engine=replace(settings.engine, threads=1)), engine.clock
     )
-    run = StatementRun(statement, single, as_of=as_of)
+    run = StatementRun(statement, single, as_of=as_of, parameters=parameters)
     start_seconds = time.monotonic()
     try:
         frame = run.frame(tables, narrow=True)

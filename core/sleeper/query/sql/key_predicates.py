@@ -67,19 +67,28 @@ def unite_regions(left: Regions, right: Regions) -> Regions:
     return [*left, *right]
 
 
-_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+def value_regions(schema: Schema, field: Field, op: str, value: KeyValue) -> list[Region]:
+    """Returns the regions of the rows whose key field compares with the value.
+
+    `op` is `=`, `<`, `<=`, `>` or `>=`.
+    """
+    return _regions_within(schema, field, _comparison_range(field, op, value))
+
+
+MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparisons, and those with the sides exchanged."""
 
 
 def _comparison_regions(schema: Schema, op: str, left: Expr, right: Expr) -> Regions:
-    if op not in _MIRRORED:
+    if op not in MIRRORED:
         return None
     field, literal = _find_key_field(schema, left), right
     if field is None:
-        field, literal, op = _find_key_field(schema, right), left, _MIRRORED[op]
+        field, literal, op = _find_key_field(schema, right), left, MIRRORED[op]
     value = None if field is None else _key_value(field, literal)
     if field is None or value is None:
         return None
-    return _regions_within(schema, field, _comparison_range(field, op, value))
+    return value_regions(schema, field, op, value)
 
 
 def _comparison_range(field: Field, op: str, value: Any) -> Range | None:
@@ -108,7 +117,7 @@ def _list_regions(schema: Schema, each: InList) -> Regions:
         value = _key_value(field, item)
         if value is None:
             return None
-        points.append(_regions_within(schema, field, _comparison_range(field, "=", value)))
+        points.append(value_regions(schema, field, "=", value))
     return [region for regions in points for region in regions]
 
 
@@ -118,7 +127,7 @@ def _flag_regions(schema: Schema, each: Any) -> Regions:
     field = _find_key_field(schema, each if expected else each.expr())
     if field is None or field.type is not PrimitiveType.BOOLEAN:
         return None
-    return _regions_within(schema, field, _comparison_range(field, "=", int(expected)))
+    return value_regions(schema, field, "=", int(expected))
 
 
 def _pattern_regions(schema: Schema, each: Like) -> Regions:

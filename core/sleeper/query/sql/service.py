@@ -6,6 +6,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.query.result import QueryResult, TimeLimit
 from sleeper.query.service import make_query_table
 from sleeper.query.sql.explain import SqlExplanation, explain_sql
+from sleeper.query.sql.parameters import Parameters
 from sleeper.query.sql.statement import TableOpeners, run_sql
 from sleeper.query.sql.tables import NEWEST, AsOf
 
@@ -16,18 +17,26 @@ def open_sql(
     limit: TimeLimit | None = None,
     caller: str | None = None,
     as_of: AsOf = NEWEST,
+    parameters: Parameters | None = None,
 ) -> QueryResult:
     """Starts a SQL statement over all tables, each at its newest version or as of another.
 
     `caller` is `None` for the owner of the instance; the tables' properties restrict others.
+    `parameters` are the values of `$name` or `$1`.
     """
-    engine = instance.queries.engine()
-    return run_sql(statement, _table_openers(instance, caller), engine, limit=limit, as_of=as_of)
+    openers, engine = _table_openers(instance, caller), instance.queries.engine()
+    return run_sql(statement, openers, engine, limit=limit, as_of=as_of, parameters=parameters)
 
 
-def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
+def explain_statement(
+    instance: Instance,
+    statement: str,
+    as_of: AsOf = NEWEST,
+    parameters: Parameters | None = None,
+) -> SqlExplanation:
     """Runs a SQL statement, discards its rows, and returns the amounts that it read."""
-    return explain_sql(statement, _table_openers(instance), instance.queries.engine(), as_of)
+    openers, engine = _table_openers(instance), instance.queries.engine()
+    return explain_sql(statement, openers, engine, as_of, parameters)
 
 
 def _table_openers(instance: Instance, caller: str | None = None) -> TableOpeners:

@@ -30,6 +30,7 @@ from sleeper.query.sql.key_predicates import (
     find_needed_columns,
     find_needed_regions,
 )
+from sleeper.query.sql.parameters import Parameters, bind_parameters
 from sleeper.query.sql.plan import TablePlan, plan_table
 from sleeper.query.sql.session import needs_statistics, open_sql_session
 from sleeper.query.sql.stream import read_stream
@@ -68,6 +69,7 @@ def run_sql(
     narrow: bool = True,
     limit: TimeLimit | None = None,
     as_of: AsOf = NEWEST,
+    parameters: Parameters | None = None,
 ) -> QueryResult:
     """Returns the rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
 
@@ -75,14 +77,15 @@ def run_sql(
     Each table is read under a hold, at its newest version when the statement starts or as of a
     transaction. Duplicate column names get a number as suffix. The first batch is read before
     this returns. With `narrow`, files that the statement's predicates on row keys exclude are
-    not read. `limit` is by default that of the engine's settings.
+    not read. `limit` is by default that of the engine's settings. `parameters` are the values of
+    `$name` or `$1`.
 
     Raises `InvalidRequestError` for invalid SQL, an unknown or hidden table or column, a version
     that cannot be read, and a statement that changes anything or reads anything but tables.
     """
 
     def attempt() -> QueryResult:
-        run = StatementRun(statement, engine, limit, as_of)
+        run = StatementRun(statement, engine, limit, as_of, parameters)
         try:
             return run.start(tables, narrow)
         except BaseException:
@@ -112,8 +115,11 @@ class StatementRun:
         engine: QueryEngine,
         limit: TimeLimit | None = None,
         as_of: AsOf = NEWEST,
+        parameters: Parameters | None = None,
     ) -> None:
+        check_statement(statement)
         self._statement = statement
+        self._parameters = bind_parameters(statement, parameters)
         self._engine = engine
         self._as_of = as_of
         self._files: list[str] = []
@@ -174,7 +180,6 @@ class StatementRun:
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """Plans the statement over its tables, and pins and holds their versions."""
-        check_statement(self._statement)
         candidates = [_open_table(tables, name) for name in find_tables(self._statement, tables)]
         opened = [table for table in candidates if table is not None]
         versions = self._find_versions(opened, tables)
@@ -222,7 +227,7 @@ class StatementRun:
             self.local_files[file] = rows.table.name
             rows.register(self.session, file)
         with planning_errors(tables):
-            return self.session.sql_with_options(self._statement, ALLOWED)
+            return self.session.sql_with_options(self._statement, ALLOWED, self._parameters)
 
     def _verify(self, table: QueryTable, plan: TablePlan) -> None:
         """Verifies the checksums of the table's files, if the settings require it."""
@@ -268,7 +273,7 @@ class StatementRun:
             nothing = TablePlan(schema, 0, ())
             register_table(session, table, nothing, self._start_ms, self._engine.key_files)
         with planning_errors(tables):
-            return session.sql_with_options(self._statement, ALLOWED)
+            return session.sql_with_options(self._statement, ALLOWED, self._parameters)
 
     def _pin_version(self, table: QueryTable, version: Version | None) -> "_Pinned":
         # `plan_table` returns the time of an old version.

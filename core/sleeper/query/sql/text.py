@@ -30,6 +30,7 @@ _TOKEN = re.compile(
     |(?P<text>[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+')
     |(?P<name>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)
     |(?P<dollar>(?<![\w@\#$])\$\w*+\$)
+    |(?P<parameter>(?<![\w@\#$\x80-\U0010ffff])\$[A-Za-z0-9_]++(?![$\x80-\U0010ffff]))
     |(?P<number>\d++(?:\.\d++)?+(?:[eE][+-]?+\d++)?+)
     |(?P<word>\w++)
     |(?P<symbol>(?!--)[^'"`$])""",
@@ -57,6 +58,11 @@ def check_statement(statement: str) -> None:
         elif kind == "symbol":
             depth.add_symbol(token)
         before, previous = previous, token
+
+
+def find_parameters(statement: str) -> set[str]:
+    """Returns the names of the parameters, such as `id` of `$id`."""
+    return {token[1:] for kind, token in _tokens(statement) if kind == "parameter"}
 
 
 @dataclass(slots=True)

@@ -1,0 +1,94 @@
+"""Rows that are mappings, as Arrow batches."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from sleeper.errors import InvalidRequestError
+
+_ROWS_PER_BATCH = 10_000
+
+
+def read_records(
+    records: Iterable[Any], schema: pa.Schema, other_column: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields batches of mappings from names of fields to values.
+
+    A field that a mapping lacks is null in its row. The batches have all nullable fields, and the
+    others that a mapping has. `other_column` is the name of a column beside
+    the fields. Raises `InvalidRequestError` with the row, which counts from 1, and the field of a
+    value that no type fits, and for a member that is no field.
+    """
+    rows, first = iter(records), 1
+    while chunk := list(islice(rows, _ROWS_PER_BATCH)):
+        names = _find_names(chunk, first, schema, other_column)
+        columns = {name: _make_column(chunk, first, name, schema) for name in names}
+        yield pa.RecordBatch.from_pydict(columns)
+        first += len(chunk)
+
+
+def _find_names(
+    chunk: list[Any], first: int, schema: pa.Schema, other_column: str | None
+) -> list[str]:
+    known = {*schema.names, other_column}
+    found: dict[str, None] = {}
+    for number, record in enumerate(chunk, first):
+        if not isinstance(record, Mapping):
+            raise InvalidRequestError(
+                f"row {number:,} is {type(record).__name__} {record!r:.100} (expected a mapping of "
+                "fields to values, as the first row)"
+            )
+        for name in record:
+            if name not in known:
+                raise InvalidRequestError(
+                    f"row {number:,}: the table has no field {name!r:.100} (expected "
+                    f"{', '.join(schema.names)})"
+                )
+            found[name] = None
+    return list(found | dict.fromkeys(field.name for field in schema if field.nullable))
+
+
+def _make_column(chunk: list[Mapping[str, Any]], first: int, name: str, schema: pa.Schema) -> Any:
+    values = [record.get(name) for record in chunk]
+    place = schema.get_field_index(name)
+    kind = None if place < 0 else schema.field(place).type
+    found = _convert(values, kind)
+    if found is not None:
+        return found
+    for number, value in enumerate(values, first):
+        try:
+            pa.array([value], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"row {number:,}: field {name!r}: {type(value).__name__} {value!r:.100} (expected "
+                f"{kind})"
+            ) from error
+    raise InvalidRequestError(
+        f"rows {first:,} to {first + len(values) - 1:,}: field {name!r} has values of several types"
+    )
+
+
+def _convert(values: list[Any], kind: pa.DataType | None) -> pa.Array | None:
+    """Returns the values as a column, which the ingest casts; None if they do not fit.
+
+    A conversion to the field's type would drop fractions and times of day. Only maps need it.
+    """
+    is_map = kind is not None and pa.types.is_map(kind)
+    try:
+        found = pa.array(values, kind if is_map else None)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if kind is None or found.type == kind:
+        is_exact = not is_map or all(map(_is_same_map, found.to_pylist(), values))
+        return found if is_exact else None
+    if pa.types.is_null(found.type):
+        return found.cast(kind)
+    return None if pa.types.is_string(found.type) else found
+
+
+def _is_same_map(found: Any, value: Any) -> bool:
+    if found is None or value is None:
+        return found is value
+    return dict(found) == dict(value)
