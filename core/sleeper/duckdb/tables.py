@@ -1,0 +1,81 @@
+"""Views of DuckDB over tables."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from sleeper.api.instance import Instance
+from sleeper.api.table import AsOf, Table
+from sleeper.duckdb.predicates import find_regions
+from sleeper.partitions.json import region_to_json
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def register_tables(
+    connection: "duckdb.DuckDBPyConnection",
+    instance: Instance,
+    tables: Sequence[str] = (),
+    as_of: AsOf | None = None,
+) -> None:
+    """Registers tables of an open instance as views of a connection, by their names.
+
+    `tables` are names; the default is all tables. `as_of` is a version as for `Table.query`; the
+    default is the newest at each statement. A statement streams only the columns that it needs,
+    and only the keys that its comparisons with row key fields of integers, text and bytes select.
+    The instance must stay open. Columns that are added later need another call.
+
+    Raises `NotFoundError` for an unknown table.
+    """
+    for name in tables or instance.tables():
+        connection.register(name, _TableDataset(instance.table(name), as_of))
+
+
+class _TableDataset(ds.Dataset):  # type: ignore[misc]
+    """A table as DuckDB sees it, which reads `schema` and calls `scanner` only."""
+
+    def __init__(self, table: Table, as_of: AsOf | None) -> None:
+        self._table = table
+        self._as_of = as_of
+        with table.query(limit=0, as_of=as_of) as rows:
+            self._schema = rows.schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: pc.Expression | None = None,
+        **_options: Any,
+    ) -> ds.Scanner:
+        """Returns a scan of the columns of the rows for which the filter is true."""
+        wanted = self._schema.names if columns is None else columns
+        read = self._columns_to_read(wanted, filter)
+        schema = self._table.schema
+        regions = None if filter is None else find_regions(schema, self._schema, filter)
+        rows = self._table.query(
+            regions=[region_to_json(schema, region) for region in regions or ()],
+            columns=read,
+            # No regions would select all rows.
+            limit=0 if regions == [] else None,
+            as_of=self._as_of,
+        )
+        return ds.Scanner.from_batches(rows.to_reader(), columns=wanted, filter=filter)
+
+    def _columns_to_read(self, wanted: list[str], filter: pc.Expression | None) -> list[str]:
+        names: list[str] = self._schema.names
+        text = "" if filter is None else str(filter)
+        read = [name for name in names if name in wanted or name in text] or names[:1]
+        try:
+            chosen = pa.schema([self._schema.field(name) for name in read])
+            if filter is not None:
+                chosen.empty_table().filter(filter)
+        except pa.ArrowException:
+            return names  # Arrow writes a name in another way.
+        return read
