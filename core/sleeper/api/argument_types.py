@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Integral
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sleeper.errors import InvalidRequestError
 
@@ -23,8 +23,9 @@ Check = Callable[[object], bool]
 
 def _is_number(value: object) -> bool:
     # NumPy has integers of its own.
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    return is_integer and abs(int(cast(Integral, value))) <= _NUMBER_MAX
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        return False
+    return abs(int(value)) <= _NUMBER_MAX
 
 
 def _is_list(value: object) -> bool:

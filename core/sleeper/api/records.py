@@ -81,8 +81,8 @@ def _convert(values: list[Any], kind: pa.DataType | None) -> pa.Array | None:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
     if kind is None or found.type == kind:
-        is_exact = not is_map or all(map(_is_same_map, found.to_pylist(), values))
-        return found if is_exact else None
+        is_same = not is_map or all(map(_is_same_map, found.to_pylist(), values))
+        return found if is_same else None
     if pa.types.is_null(found.type):
         return found.cast(kind)
     return None if pa.types.is_string(found.type) else found

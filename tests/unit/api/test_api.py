@@ -131,7 +131,7 @@ def test_unsupported_rows_are_refused(table: sleeper.Table) -> None:
     with pytest.raises(InvalidRequestError, match="unsupported rows: int"):
         table.ingest(7)
     with pytest.raises(InvalidRequestError, match="unsupported rows: dict"):
-        table.ingest([{"k": "a"}])
+        table.ingest({"k": "a"})
 
 
 def test_sql_reads_tables_with_any_name(instance: sleeper.Instance) -> None:
