@@ -72,7 +72,7 @@ class Page:
             time.sleep(0.05)
 
     def wait_for_text(self, text: str) -> None:
-        self.wait_until(f"document.body.innerText.includes({json.dumps(text)})")
+        self.wait_until(f"document.body?.innerText.includes({json.dumps(text)})")
 
     def text(self) -> str:
         return str(self.run("document.body?.innerText ?? ''"))
