@@ -17,7 +17,7 @@ import pyspark
 from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
-from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.properties.table import BULK_IMPORT_LEAF_BYTES_MIN, BULK_IMPORT_LEAVES_MIN
 from tests.spark.java import VARIABLE as JAVA_OPTIONS
 from tests.spark.processes import kill_family
 from tests.spark.session import preloading
@@ -38,7 +38,8 @@ def instance_to_import_into(folder: Path) -> Iterator[Instance]:
     """An instance with a table `t`, which imports split into eight leaves."""
     create_instance(folder, "test")
     instance = open_instance(folder)
-    create_table(instance, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "8"})
+    properties = {BULK_IMPORT_LEAVES_MIN.name: "8", BULK_IMPORT_LEAF_BYTES_MIN.name: "0"}
+    create_table(instance, "t", SCHEMA, properties)
     yield instance
     instance.close()
 

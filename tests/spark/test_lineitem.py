@@ -100,7 +100,10 @@ def test_lineitem_rows_are_read_back_unchanged(
     assert arguments["rows"] > ROWS_MIN
     create_instance(tmp_path / "instance")
     instance = open_instance(tmp_path / "instance")
-    leaves_min = {"sleeper.table.bulk.import.min.leaf.partitions": "256"}
+    leaves_min = {
+        "sleeper.table.bulk.import.min.leaf.partitions": "256",
+        "sleeper.table.bulk.import.leaf.bytes.min": "0",
+    }
     create_table(instance, "lineitem", SCHEMA, leaves_min)
     own = os.getpid()
     with (

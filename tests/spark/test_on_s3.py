@@ -19,7 +19,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
-from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.properties.table import BULK_IMPORT_LEAF_BYTES_MIN, BULK_IMPORT_LEAVES_MIN
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.spark import bulk_import_job
 from sleeper.spark.cluster import SparkCluster
@@ -36,7 +36,8 @@ def instance(aws: AwsInstance) -> Iterator[sleeper.Instance]:
 @pytest.fixture
 def table(instance: sleeper.Instance) -> sleeper.Table:
     """One that imports split into four leaves."""
-    return instance.create_table("t", NUMBERS, {BULK_IMPORT_LEAVES_MIN.name: "4"})
+    properties = {BULK_IMPORT_LEAVES_MIN.name: "4", BULK_IMPORT_LEAF_BYTES_MIN.name: "0"}
+    return instance.create_table("t", NUMBERS, properties)
 
 
 class Source:

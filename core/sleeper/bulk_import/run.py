@@ -54,9 +54,16 @@ WeightedKeys = list[tuple[Key, float]]
 OnStage = Callable[[str], None]
 
 
-def presplit(state: StateStore, sample: KeySample, leaves_min: int) -> list[Partition]:
-    """Splits the tree into at least `leaves_min` leaves where the sample allows. Returns them."""
+def presplit(
+    state: StateStore, sample: KeySample, leaves_min: int, leaf_bytes_min: int = 0
+) -> list[Partition]:
+    """Splits the tree into at least `leaves_min` leaves where the sample allows. Returns them.
+
+    A load of fewer than `leaf_bytes_min` bytes in memory per leaf makes fewer leaves.
+    """
     target = min(leaves_min, sample.rows // _ROWS_PER_LEAF_MIN)
+    if leaf_bytes_min:
+        target = min(target, sample.bytes // leaf_bytes_min)
     for _ in range(_ROUNDS_MAX):
         leaves = read_leaves(state)
         if len(leaves) >= target:
@@ -144,6 +151,7 @@ class BulkImportTable:
     refuses_extra_columns: bool = False
     check_active: Callable[[], None] = lambda: None
     options: SourceOptions = DEFAULT_OPTIONS
+    leaf_bytes_min: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +262,7 @@ def _write(
     keys_max = keys_per_split(len(splits))
     sample = combine_samples(cluster.sample(splits, table.schema, keys_max))
     leaves = (
-        presplit(table.state, sample, table.leaves_min)
+        presplit(table.state, sample, table.leaves_min, table.leaf_bytes_min)
         if table.is_online
         else read_leaves(table.state)
     )

@@ -17,7 +17,11 @@ from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.ingest_job import IngestJob, new_job_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
-from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
+from sleeper.properties.table import (
+    BULK_IMPORT_LEAF_BYTES_MIN,
+    BULK_IMPORT_LEAVES_MIN,
+    EXTRA_COLUMNS_REFUSED,
+)
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.enrichment import refuse_enrichment
 from sleeper.runs.task import record_task
@@ -100,4 +104,5 @@ def bulk_import_table(table: OpenTable) -> BulkImportTable:
         table.ref.online,
         properties.get(EXTRA_COLUMNS_REFUSED),
         table.check_active,
+        leaf_bytes_min=properties.get(BULK_IMPORT_LEAF_BYTES_MIN),
     )

@@ -182,7 +182,8 @@ BATCHER_JOB_FILES_MAX = _inherit("ingest.batcher.job.max.files", whole_number(1)
 BATCHER_FILE_AGE_SECONDS = _inherit("ingest.batcher.file.max.age.seconds", whole_number(1), 300, Group.INGEST_BATCHER, "The maximum time that a file waits for a job.")
 BATCHER_QUEUE = _inherit("ingest.batcher.ingest.queue", choice(IngestQueue), IngestQueue.BULK_IMPORT_EMR_SERVERLESS, Group.INGEST_BATCHER, "The queue for the jobs.")
 
-BULK_IMPORT_LEAVES_MIN = _inherit("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "The minimum number of leaf partitions for a bulk import, which splits the table first if it has fewer.")
+BULK_IMPORT_LEAVES_MIN = _inherit("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "The minimum number of leaf partitions for a bulk import, which splits the table first if it has fewer. Small loads make fewer: see sleeper.table.bulk.import.leaf.bytes.min.")
+BULK_IMPORT_LEAF_BYTES_MIN = _inherit("bulk.import.leaf.bytes.min", byte_count(0), 32 * 1024**2, Group.BULK_IMPORT, "The bytes of rows, uncompressed, that a bulk import must have for each leaf partition that it makes. 0 makes as many leaves as sleeper.table.bulk.import.min.leaf.partitions for every load.")
 
 STASH_PIECE_BYTES = _inherit("stash.piece.bytes", byte_count(1024), 128 * 1024**2, Group.STASH, "The approximate size of the data files that become one file of a stash. Smaller leaves are a file each, larger ones are divided.")
 # fmt: on

@@ -58,6 +58,20 @@ def test_few_rows_make_few_leaves(table: StateTable) -> None:
     assert len(read_leaves(table.store)) == 4
 
 
+@pytest.mark.parametrize(
+    ("leaf_bytes_min", "leaves"), [(0, 256), (128, 256), (1024, 32), (10**6, 1)]
+)
+def test_few_bytes_make_few_leaves(table: StateTable, leaf_bytes_min: int, leaves: int) -> None:
+    sample = make_sample(range(4096))
+    assert sample.bytes == 32 * 1024
+    assert len(presplit(table.store, sample, 256, leaf_bytes_min)) == leaves
+
+
+def test_a_split_table_is_not_split_further_for_few_bytes(table: StateTable) -> None:
+    table.split(ROOT_PARTITION_ID, 5, "left", "right")
+    assert len(presplit(table.store, make_sample(range(100)), 10, 10**6)) == 2
+
+
 def test_a_single_key_cannot_be_split(table: StateTable) -> None:
     assert len(presplit(table.store, make_sample(range(7, 8), rows_each=1e6), 256)) == 1
 

@@ -20,6 +20,7 @@ SCHEMA = {"rowKeyFields": [{"name": "k", "type": "LongType"}]}
 PROPERTIES = {
     "sleeper.table.type": "snapshot",
     "sleeper.table.bulk.import.min.leaf.partitions": "4",
+    "sleeper.table.bulk.import.leaf.bytes.min": "0",
     "sleeper.table.partition.splitting.threshold": "100",
 }
 
