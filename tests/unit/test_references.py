@@ -25,7 +25,7 @@ _FOLDERS = (
     *("lambdas", "stacks", "tests", "tools"),
 )
 # Files that an example on a page writes.
-_MADE_BY_EXAMPLES = {"kelvin.py"}
+_MADE_BY_EXAMPLES = {"kelvin.py", "mcp_server.py"}
 # A property that a page names because it is unknown.
 _NO_PROPERTIES = {"sleeper.default.page.size"}
 
