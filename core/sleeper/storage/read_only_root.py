@@ -26,7 +26,7 @@ class ReadOnlyRoot(DataRoot):
         """See the base class."""
         raise read_only_error(self._folder)
 
-    def sink(self, path: str) -> Any:
+    def sink(self, path: str, syncs: bool = True) -> Any:  # noqa: ARG002
         """See the base class."""
         raise read_only_error(self.url_of(path))
 
