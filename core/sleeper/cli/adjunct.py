@@ -99,7 +99,7 @@ def get(
             min=1,
             max=LIMIT_MAX,
             metavar="N",
-            help="Largest number of keys. Default: all.",
+            help="Maximum number of keys. Default: all.",
         ),
     ] = None,
     path: StorePath = None,

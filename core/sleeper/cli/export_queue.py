@@ -95,7 +95,7 @@ def peek(
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", min=1, max=LIMIT_MAX, metavar="N", help="Largest number of exports."
+            "--limit", min=1, max=LIMIT_MAX, metavar="N", help="Maximum number of exports."
         ),
     ] = 20,
     row_format: Annotated[

@@ -14,14 +14,14 @@ from sleeper.storage.source_options import (
 
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option("--format", help="Format of the files. By default, the end of each name says it."),
+    typer.Option("--format", help="Format of the files. Default: from each file name."),
 ]
 DelimiterOption = Annotated[
     str | None,
     typer.Option(
         "--delimiter",
         metavar="CHARACTER",
-        help="Delimiter of CSV, or `tab`. By default, it is found: comma, semicolon, tab or |.",
+        help="Delimiter of CSV, or `tab`. Detected by default: comma, semicolon, tab or |.",
     ),
 ]
 EncodingOption = Annotated[
@@ -29,7 +29,7 @@ EncodingOption = Annotated[
     typer.Option(
         "--encoding",
         metavar="NAME",
-        help="Encoding of CSV and JSON lines, such as utf-16 or latin-1. By default, it is found: "
+        help="Encoding of CSV and JSON lines, such as utf-16 or latin-1. Detected by default: "
         "UTF-8, UTF-16 with a byte order mark, or for CSV Windows-1252.",
     ),
 ]
@@ -38,7 +38,7 @@ HeaderOption = Annotated[
     typer.Option(
         "--header/--no-header",
         help="Whether the first line of CSV has the column names. Without names, columns are "
-        "column0, column1 and so on. By default, a header is found.",
+        "column0, column1 and so on. Detected by default.",
         show_default=False,
     ),
 ]

@@ -167,9 +167,9 @@ def ingest(
 
     All rows are added in one commit. Columns may be in any order, and nullable ones may be missing.
     Values are cast to the table's types if the cast is exact. Delimiter, encoding and header of CSV
-    are found. A table with the property sleeper.table.rows=latest keeps the last row of each key,
-    in the order of the files. In a table with sleeper.table.type=snapshot, the rows replace all
-    rows of the table.
+    are detected. A table with the property sleeper.table.rows=latest keeps the last row of each
+    key, in the order of the files. In a table with sleeper.table.type=snapshot, the rows replace
+    all rows of the table.
 
     \b
     Examples:

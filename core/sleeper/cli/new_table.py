@@ -48,8 +48,8 @@ def create(
             "--like",
             metavar="FILE",
             help="Find the schema in Parquet, CSV or JSON lines files: a path, a quoted pattern, a "
-            "directory, or s3://bucket/key. It has the columns of all files, nullable if they are "
-            "no keys. Repeatable. Requires --key.",
+            "directory, or s3://bucket/key. It has the columns of all files; those that are "
+            "not keys are nullable. Repeatable. Requires --key.",
         ),
     ] = None,
     keys: Annotated[
@@ -141,7 +141,7 @@ def _infer_schema(
     types: Sequence[str],
     options: SourceOptions,
 ) -> Schema:
-    """Returns the schema of a table like the files; prints it and what was found in them."""
+    """Returns the schema of a table like the files; prints it and a line per file."""
     from sleeper.datafiles.sources.table_inference import TableRequest
     from sleeper.ingest.inference import infer_from_paths
 

@@ -98,9 +98,9 @@ def serve(
     """Serve queries and changes over HTTP, and queries over WebSocket at /live.
 
     Listens on the loopback address unless --host is given. Another address requires a bearer
-    token in SLEEPER_SERVE_TOKEN or --token-file, and should be behind a TLS proxy. The page at /
-    shows tables and runs queries; /openapi.json describes the API, and /health and /metrics are
-    for monitoring.
+    token in SLEEPER_SERVE_TOKEN or --token-file, and should be behind a TLS proxy. The console
+    at / shows tables, jobs and queues, and runs queries; /openapi.json describes the API, and
+    /health and /metrics are for monitoring.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ def estimate(
         typer.Argument(
             metavar="[TABLE] FILE...",
             help="Parquet, CSV or JSON lines files or directories of them. Without --schema, "
-            "first the table whose schema they have.",
+            "the first argument is the table that has their schema.",
         ),
     ],
     leaves: Annotated[

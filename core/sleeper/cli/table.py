@@ -51,7 +51,7 @@ def list_tables(
     instance: "Instance",
     deleted: Annotated[
         bool,
-        typer.Option("--deleted", help="List the deleted tables that can be brought back instead."),
+        typer.Option("--deleted", help="List the deleted tables that can be undeleted instead."),
     ] = False,
 ) -> "Iterable[Listing]":
     """List the tables.

@@ -80,7 +80,7 @@ def _describe_deletion(instance: "Instance", name: str, now: bool) -> str:
     except (DataError, NotFoundError, UnavailableError):
         return f"delete table {name}, whose state cannot be read"
     size = f"{pluralize(totals.rows, 'row')} in {format_bytes(totals.bytes)}"
-    return f"delete table {name} with {size}" + (" for ever" if now else "")
+    return f"delete table {name} with {size}" + (" permanently" if now else "")
 
 
 @instance_command
@@ -101,4 +101,4 @@ def undelete(
     from sleeper.admin.tables import undelete_table
 
     table = undelete_table(instance, name)
-    note(f"brought table {table.name} back")
+    note(f"undeleted table {table.name}")

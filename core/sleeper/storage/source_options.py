@@ -1,4 +1,4 @@
-"""How users' files are read, where their names and contents do not say it.
+"""Options that tell how users' files are read, where names and contents do not show it.
 
 The options are a part of ingest jobs (docs/formats.md, "Ingest messages"), so that workers read a
 file as the command does that sent the job.
@@ -30,21 +30,21 @@ class FileFormat(Enum):
 
 
 class NestedColumns(Enum):
-    """What becomes of nested source columns of text fields. Without a choice they are refused."""
+    """The conversion of nested source columns for text fields. They are refused without one."""
 
     JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How files are read. What is None is found in each file.
+    """How files are read. An option that is None is detected in each file.
 
     - `format`: of all files, whatever their names end with.
     - `delimiter`: of CSV, one ASCII character.
     - `encoding`: of CSV and JSON lines, one of Python's names.
     - `header`: whether the first line of CSV names the columns.
     - `columns`: the names of the columns of CSV, in place of those of a header.
-    - `nested`: what becomes of nested columns of text fields.
+    - `nested`: the conversion of nested columns for text fields.
 
     Raises InvalidRequestError for an invalid value.
     """
@@ -69,7 +69,7 @@ class SourceOptions:
 
 
 DEFAULT_OPTIONS = SourceOptions()
-"""The options of files whose names and contents say how they are read."""
+"""Options that detect everything in the names and contents of files."""
 
 
 def make_source_options(

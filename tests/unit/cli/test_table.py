@@ -41,7 +41,7 @@ def test_table_list_rename_offline_and_delete(cities: Sleeper) -> None:
     assert (listed["name"], listed["id"]) == ("towns", table_id)
     assert listed["deleted"] < listed["kept_until"]
     assert cities("table", "undelete", "town").stderr.endswith("did you mean towns?\n")
-    assert cities("table", "undelete", "towns").stderr == "brought table towns back\n"
+    assert cities("table", "undelete", "towns").stderr == "undeleted table towns\n"
     assert cities("table", "list", "--deleted", "--output", "json").rows == []
     assert cities("table", "delete", "towns", "--yes", "--now").stderr == "deleting table towns\n"
     assert cities("table", "undelete", "towns").status == 1
