@@ -27,7 +27,7 @@ async def report_health(service: Service, _request: Request) -> Response:
         try:
             next(iter(service.instance.tables.index.list()), None)
         except SleeperError as error:
-            logger.error("health: %s", error)
+            logger.error("could not read the instance: %s", error)
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""What is counted and logged of each request."""
+"""Counts and logs of HTTP requests."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _ROUTES = frozenset(
     {endpoint.path for endpoint in ENDPOINTS} | {"/", "/metrics", "/openapi.json", "/live"}
 )
 OTHER_ROUTE = "other"
-# What a client that goes away before the response has instead of a status, as in nginx.
+# The status logged if the client disconnects before the response, as in nginx.
 _GONE = 499
 
 CountRequest = Callable[[str, str, int, float], None]

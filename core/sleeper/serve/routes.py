@@ -149,7 +149,7 @@ ENDPOINTS = (
         "DELETE",
         "/tables/{name}",
         "deleteTable",
-        "Deletes a table with all of its rows. A read-only server answers 403.",
+        "Deletes a table, which can be undeleted for a time. A read-only server answers 403.",
         remove_table,
         DELETED_TABLE,
         errors=(400, 404),
