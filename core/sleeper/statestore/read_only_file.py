@@ -1,4 +1,4 @@
-"""SQLite files that this process may not write, or was told not to.
+"""SQLite files that this process may not write, or that were opened read-only.
 
 SQLite in WAL mode writes even to read: it creates a -wal and a -shm file, or marks its place in the
 -shm file. A database that another process has open has both files, and `readonly_shm` reads them as

@@ -211,7 +211,7 @@ def test_arrow_data_has_its_types_and_keys_without_nulls() -> None:
         InvalidRequestError, match=r"no row key is named .*k StringType, n LongType"
     ):
         infer_from_arrow(rows.schema, rows, TableRequest(()))
-    with pytest.raises(InvalidRequestError, match="keys named more than once: 'k'"):
+    with pytest.raises(InvalidRequestError, match="duplicate keys: 'k'"):
         infer_from_arrow(rows.schema, rows, TableRequest(("k",), ("k",)))
 
 

@@ -1,4 +1,4 @@
-"""The delimiter and header of a CSV file, found in its first lines.
+"""Detects the delimiter and header of a CSV file in its first lines.
 
 A file that is read into a table has the delimiter with which the most names of its header are
 fields. Without a table, or a header, rows of the right delimiter have equal numbers of values, and
@@ -17,7 +17,7 @@ from sleeper.datafiles.sources.text_file import TextFile
 from sleeper.storage.source_options import SourceOptions
 
 SAMPLE_BYTES = 256 * 1024
-"""The beginning of a file in which its dialect is found."""
+"""The beginning of a file, from which its dialect is detected."""
 
 _DELIMITERS = (",", ";", "\t", "|")
 # Of a file that has rows of equal length by several delimiters, a comma is more often a part of
@@ -54,7 +54,7 @@ def find_dialect(
     """Returns the dialect of a file that begins with `sample`, in UTF-8.
 
     `fields` are the names of the table's fields, None if there is no table. InvalidRequestError if
-    the names of the columns are said, and are not as many as the columns.
+    the options name another number of columns than the file has.
     """
     # A character at the end of the sample may be cut.
     text = sample.decode(errors="replace")
@@ -101,9 +101,9 @@ def _candidates(path: TextFile, options: SourceOptions) -> Sequence[str]:
 def _named_dialect(
     text: str, is_cut: bool, delimiters: Sequence[str], options: SourceOptions
 ) -> Dialect:
-    """Returns a dialect with the names that were said.
+    """Returns a dialect with the names that the options give.
 
-    A first line of just these names is a header, unless it is said that there is none.
+    A first line of just these names is a header, unless the options say that there is none.
     """
     names = options.columns
     fitting = [each for each in delimiters if len(_first_row(text, each)) == len(names)]

@@ -35,7 +35,7 @@ _UTF8_CHARACTER = re.compile(
 class Utf8Stream(io.RawIOBase):
     """The content of a file as UTF-8, without a byte order mark.
 
-    `encoding` is None if it is to be found; `guesses` allows Windows-1252 then. UTF-8 is not
+    `encoding` is None to detect it; `guesses` allows Windows-1252 then. UTF-8 is not
     checked. InvalidRequestError for bytes that another encoding does not have.
     """
 
@@ -45,7 +45,7 @@ class Utf8Stream(io.RawIOBase):
         self._stream = stream
         self._path = path
         self.encoding = encoding
-        """The encoding that was said or found; None while all bytes are ASCII."""
+        """The given or detected encoding; None while all bytes are ASCII."""
         self._guesses = guesses
         self._is_start = True
         self._has_text = False

@@ -164,7 +164,8 @@ def _unite(sources: Sequence[_Source], request: TableRequest) -> dict[str, Field
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise InvalidRequestError(
-                f"{source.name}: doubled columns: {', '.join(map(repr, doubled))}"
+                f"{source.name}: duplicate columns: {', '.join(map(repr, doubled))} "
+                "(expected different names)"
             )
         for column in source.columns:
             kind = request.types.get(column.name)
@@ -226,7 +227,9 @@ def _check_names(columns: Mapping[str, FieldType], request: TableRequest) -> Non
             raise InvalidRequestError(f"no column {name!r} (expected one of {shown}){near}")
     doubled = sorted({name for name in keys if keys.count(name) > 1})
     if doubled:
-        raise InvalidRequestError(f"keys named more than once: {', '.join(map(repr, doubled))}")
+        raise InvalidRequestError(
+            f"duplicate keys: {', '.join(map(repr, doubled))} (expected different columns)"
+        )
 
 
 def _check_files_have_keys(sources: Iterable[_Source], request: TableRequest) -> None:

@@ -38,7 +38,8 @@ class RecordRequests(Transaction):
         for request in self.requests:
             earlier = fold.applied(request.id, REQUEST_KIND)
             if earlier is not None:
-                return refused(f"request {request.id} was committed as {earlier.number}")
+                number = earlier.number
+                return refused(f"request {request.id} was committed by transaction {number}")
         return APPLY
 
     def apply(self, fold: Fold) -> None:
