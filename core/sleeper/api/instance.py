@@ -210,7 +210,7 @@ class Instance(InstanceQueries, InstanceStashes):
         included, a pandas or Polars frame, or Arrow data or an Arrow schema. Of files, a bounded
         part is read. `key` and `sort` name the row key and sort key columns. All others become
         value fields, which are nullable unless their Arrow or Parquet columns are not. `types` are
-        types of columns, such as `{"day": "IntType"}`, in place of those that are found. The other
+        types of columns, such as `{"day": "IntType"}`, in place of the detected ones. The other
         arguments are those of `Table.ingest`.
 
         Raises `InvalidRequestError` with file and column if a key has no value or is missing in a

@@ -23,6 +23,6 @@ def gather_report(instance: Ports, kind: str, table_name: str | None, limit: int
         known = ", ".join(ReportKind)
         raise InvalidRequestError(f"unknown report {kind!r} (expected one of: {known})") from error
     if limit is not None and limit < 0:
-        raise InvalidRequestError(f"limit {limit} is negative")
+        raise InvalidRequestError(f"invalid limit: {limit} (expected 0 or more)")
     listings = report(instance, chosen, table_name, limit)
     return [{"report": each.name, **row} for each in listings for row in json_rows(each)]

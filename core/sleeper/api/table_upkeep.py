@@ -81,7 +81,7 @@ class TableUpkeep:
         Raises `InvalidRequestError` for a negative limit.
         """
         if limit < 0:
-            raise InvalidRequestError(f"limit {limit} is negative")
+            raise InvalidRequestError(f"invalid limit: {limit} (expected 0 or more)")
         with self._instance.table(self.name).state.reading() as state:
             return state.history.newest(limit)
 

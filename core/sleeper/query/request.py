@@ -98,7 +98,7 @@ def select_regions(
 def _check_ends(ends: object) -> tuple[object, object]:
     if isinstance(ends, str | bytes) or not isinstance(ends, Sequence) or len(ends) != 2:
         raise InvalidRequestError(
-            f"range {ends!r} is no pair (expected the minimum and the maximum, or None for an end)"
+            f"range {ends!r} is not a pair (expected minimum and maximum, or None for an end)"
         )
     return ends[0], ends[1]
 
@@ -106,7 +106,7 @@ def _check_ends(ends: object) -> tuple[object, object]:
 def _check_mapping(region: object) -> Mapping[str, Any]:
     if not isinstance(region, Mapping):
         raise InvalidRequestError(
-            f"region {region!r} is no mapping (expected ranges by the names of row key fields)"
+            f"region {region!r} is not a mapping (expected ranges by the names of row key fields)"
         )
     return region
 

@@ -92,7 +92,7 @@ def test_old_version_returns_its_rows(instance: sleeper.Instance, table: sleeper
         table.query(as_of="1d")
     ingests = [entry for entry in table.history() if entry.operation == "ingest"]
     assert [(entry.files, entry.rows) for entry in ingests] == [(1, 1), (1, 1)]
-    with pytest.raises(InvalidRequestError, match="limit -1 is negative"):
+    with pytest.raises(InvalidRequestError, match="invalid limit: -1"):
         table.history(-1)
 
 
@@ -246,10 +246,10 @@ def test_iteration_can_be_continued_until_the_result_is_closed(table: sleeper.Ta
         ({"limit": -1}, "limit -1 .expected 0 to"),
         ({"columns": "kiv"}, "columns is str 'kiv' .expected a list or None"),
         ({"keys": 5}, "keys is int 5 .expected a list"),
-        ({"ranges": ("a", "b")}, "range 'a' is no pair"),
-        ({"ranges": [("a", "b", "c")]}, "is no pair .expected the minimum and the maximum"),
+        ({"ranges": ("a", "b")}, "range 'a' is not a pair"),
+        ({"ranges": [("a", "b", "c")]}, "is not a pair .expected minimum and maximum"),
         ({"regions": {"k": {"min": "a"}}}, "regions is dict .* .expected a list"),
-        ({"regions": ["k"]}, "region 'k' is no mapping"),
+        ({"regions": ["k"]}, "region 'k' is not a mapping"),
         ({"filters": 5}, "filters is int 5 .expected text"),
         ({"iterator": 5}, "iterator is int 5"),
     ],
