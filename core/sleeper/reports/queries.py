@@ -20,7 +20,7 @@ STATE_WORDS = {
     QueryState.FAILED: "failed",
     QueryState.PARTIALLY_FAILED: "partially failed",
 }
-"""The words of reports, which are those of jobs; messages and trackers have the enum's values."""
+"""States as reports show them. Messages and trackers have the values of the enum."""
 
 _STATUS_COLUMNS = (
     Column("state", "State", value=lambda query: STATE_WORDS[query.state]),
