@@ -105,7 +105,7 @@ export async function showHistory({ table, query, signal }) {
             ? dataTable(`History of ${table.name}`, HISTORY_COLUMNS, shown)
             : empty(
                   "No change is among these transactions",
-                  h("p", {}, "They are of holds, which queries create."),
+                  h("p", {}, "All of them take or release holds for queries."),
               ),
         answer.transactions.length < Number(answer.recorded)
             ? h("a", { class: "button", href: older }, "Show older transactions")

@@ -55,9 +55,9 @@ function describeState(row) {
 function noTables() {
     return empty(
         "There are no tables yet",
-        h("p", {}, "Create a table from a schema and ingest a file. Then refresh this page."),
+        h("p", {}, "Create a table like your files and ingest them. Then refresh this page."),
         command(
-            "sleeper table create readings --schema readings.schema.json\nsleeper ingest readings readings.csv",
+            "sleeper table create readings --like readings.csv --key city --sort day\nsleeper ingest readings readings.csv",
         ),
     );
 }
