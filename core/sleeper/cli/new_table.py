@@ -96,7 +96,7 @@ def create(
         ),
     ] = None,
 ) -> None:
-    """Create a table, from a schema or like files.
+    """Create a table from a schema, or with the columns of files.
 
     With --like, the schema is printed to standard output.
     sleeper.table.type=snapshot makes a snapshot table, whose rows each ingest replaces.

@@ -73,7 +73,7 @@ class _Request:
     rows: int = 0
 
     def __post_init__(self) -> None:
-        # A caller that goes away does not cancel the write.
+        # A disconnect does not cancel the write.
         self.result.set_running_or_notify_cancel()
 
     @property
