@@ -31,7 +31,7 @@ from sleeper.query.service import open_query, read_schema
 from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import plan_query_message, run_query_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.workers.lambda_function import collect_less_often
+from sleeper.workers.lambda_function import limit_garbage_collection
 from tests.servers.aws_instance import AwsServers, aws_instance
 from tests.servers.dynoxide import dynoxide
 from tests.servers.ministack import ministack
@@ -203,7 +203,7 @@ def _instance(folder: Path) -> Iterator[Instance]:
         ministack(folder) as others,
         aws_instance(AwsServers(s3, dynamo, others), folder) as instance,
     ):
-        collect_less_often()
+        limit_garbage_collection()
         opened_instance = open_instance(instance.where)
         yield opened_instance
         opened_instance.close()

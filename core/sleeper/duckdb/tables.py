@@ -55,8 +55,8 @@ class _TableDataset(ds.Dataset):  # type: ignore[misc]
         **_options: Any,
     ) -> ds.Scanner:
         """Returns a scan of the columns of the rows for which the filter is true."""
-        wanted = self._schema.names if columns is None else columns
-        read = self._columns_to_read(wanted, filter)
+        output_names = self._schema.names if columns is None else columns
+        read = self._columns_to_read(output_names, filter)
         schema = self._table.schema
         regions = None if filter is None else find_regions(schema, self._schema, filter)
         rows = self._table.query(
@@ -66,12 +66,12 @@ class _TableDataset(ds.Dataset):  # type: ignore[misc]
             limit=0 if regions == [] else None,
             as_of=self._as_of,
         )
-        return ds.Scanner.from_batches(rows.to_reader(), columns=wanted, filter=filter)
+        return ds.Scanner.from_batches(rows.to_reader(), columns=output_names, filter=filter)
 
-    def _columns_to_read(self, wanted: list[str], filter: pc.Expression | None) -> list[str]:
+    def _columns_to_read(self, output_names: list[str], filter: pc.Expression | None) -> list[str]:
         names: list[str] = self._schema.names
         text = "" if filter is None else str(filter)
-        read = [name for name in names if name in wanted or name in text] or names[:1]
+        read = [name for name in names if name in output_names or name in text] or names[:1]
         try:
             chosen = pa.schema([self._schema.field(name) for name in read])
             if filter is not None:

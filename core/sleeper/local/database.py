@@ -21,7 +21,7 @@ from sleeper.errors import (
 )
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.database import create_file, explained, vacuum
-from sleeper.statestore.read_only_file import FrozenFile, find_read_only_source, lacks_room
+from sleeper.statestore.read_only_file import FrozenFile, cannot_create_wal, find_read_only_source
 
 FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
@@ -177,7 +177,7 @@ class InstanceDatabase:
             try:
                 return self._connection().execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:
-                if not self._path.exists() or not lacks_room(error):
+                if not self._path.exists() or not cannot_create_wal(error):
                     raise
                 source = find_read_only_source(self._path, is_required=True)
                 assert source is not None

@@ -72,7 +72,7 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
     """Returns the region as JSON, with plain strings and base64 bytes."""
     raw: dict[str, Any] = {
         f.name: {
-            "min": None if (low := shown_minimum(f, r)) is None else key_value_to_json(f, low),
+            "min": None if (low := find_lower_end(f, r)) is None else key_value_to_json(f, low),
             "minInclusive": True,
             "max": None if r.max is None else key_value_to_json(f, r.max),
             "maxInclusive": False,
@@ -83,7 +83,7 @@ def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
     return raw
 
 
-def shown_minimum(field: Field, within: Range) -> KeyValue | None:
+def find_lower_end(field: Field, within: Range) -> KeyValue | None:
     """Returns the lower end of a range; None if it is open, of types that gchq/sleeper lacks.
 
     The least times and dates are no values that Python and Spark can show.

@@ -69,8 +69,8 @@ class _Source:
         _batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
         """Yields rows for which the predicate is true. `n_rows` counts those before it."""
-        wanted = list(self.types) if with_columns is None else with_columns
-        needed = {*wanted, *(() if predicate is None else predicate.meta.root_names())}
+        output_names = list(self.types) if with_columns is None else with_columns
+        needed = {*output_names, *(() if predicate is None else predicate.meta.root_names())}
         with _open_table(self.where, self.name) as table:
             # Without columns, Polars counts the rows of a frame.
             columns = [name for name in self.types if name in needed] or [next(iter(self.types))]
@@ -80,14 +80,14 @@ class _Source:
             # No regions would select all rows.
             limit = 0 if regions == [] else n_rows
             selected = [region_to_json(table.schema, region) for region in regions or ()]
-            yield self._make_empty(wanted or columns)
+            yield self._make_empty(output_names or columns)
             rows = table.query(regions=selected, columns=columns, limit=limit, as_of=self.as_of)
             with rows:
                 for batch in rows:
                     frame = _make_frame(batch)
                     if predicate is not None:
                         frame = frame.filter(predicate)
-                    yield frame.select(wanted or columns)
+                    yield frame.select(output_names or columns)
 
     def _make_empty(self, columns: list[str]) -> pl.DataFrame:
         # Polars requires a frame even if there are no rows.

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from sleeper.errors import DataError, UnavailableError, read_only_error
 from sleeper.statestore.read_only_file import (
     FrozenFile,
+    cannot_create_wal,
     find_read_only_source,
     is_writable,
-    lacks_room,
 )
 from sleeper.statestore.turns import Turns
 from sleeper.statestore.write_lock import WriteLock
@@ -245,7 +245,7 @@ class Database:
         try:
             return self._connect(_ReadingConnection)
         except sqlite3.OperationalError as error:
-            if not self.path.exists() or not lacks_room(error):
+            if not self.path.exists() or not cannot_create_wal(error):
                 raise
             source = find_read_only_source(self.path, is_required=True)
             assert source is not None

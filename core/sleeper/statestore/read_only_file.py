@@ -63,7 +63,7 @@ def find_read_only_source(path: Path, is_required: bool) -> tuple[str, FrozenFil
     return f"{uri}?mode=ro&readonly_shm=1", None
 
 
-def lacks_room(error: sqlite3.OperationalError) -> bool:
+def cannot_create_wal(error: sqlite3.OperationalError) -> bool:
     """Returns whether SQLite failed to create the -wal and -shm files, which readers need too."""
     return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 

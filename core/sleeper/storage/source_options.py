@@ -61,8 +61,8 @@ class SourceOptions:
             object.__setattr__(self, "delimiter", _check_delimiter(self.delimiter))
         if self.encoding is not None:
             object.__setattr__(self, "encoding", _find_encoding(self.encoding))
-        doubled = {name for name in self.columns if self.columns.count(name) > 1}
-        if doubled or "" in self.columns:
+        duplicates = {name for name in self.columns if self.columns.count(name) > 1}
+        if duplicates or "" in self.columns:
             raise InvalidRequestError(
                 f"invalid columns: {', '.join(map(repr, self.columns))} (expected different names)"
             )

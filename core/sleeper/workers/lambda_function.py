@@ -79,10 +79,10 @@ def _put(instance: Instance, dimension: str, counts: Mapping[str, Mapping[Metric
 
 @functools.cache
 def _opened(where: str | None) -> Instance:
-    collect_less_often()
+    limit_garbage_collection()
     return open_instance(where)
 
 
-def collect_less_often() -> None:
+def limit_garbage_collection() -> None:
     """Sets how often this process of a function collects garbage."""
     gc.set_threshold(_COLLECTED_OBJECTS)

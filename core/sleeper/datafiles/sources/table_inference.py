@@ -161,10 +161,10 @@ def _unite(sources: Sequence[_Source], request: TableRequest) -> dict[str, Field
     found: dict[str, list[_Column]] = {}
     for source in sources:
         names = source.columns.names
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
             raise InvalidRequestError(
-                f"{source.name}: duplicate columns: {', '.join(map(repr, doubled))} "
+                f"{source.name}: duplicate columns: {', '.join(map(repr, duplicates))} "
                 "(expected different names)"
             )
         for column in source.columns:
@@ -225,10 +225,10 @@ def _check_names(columns: Mapping[str, FieldType], request: TableRequest) -> Non
         if name not in columns:
             near = did_you_mean(name, columns)
             raise InvalidRequestError(f"no column {name!r} (expected one of {shown}){near}")
-    doubled = sorted({name for name in keys if keys.count(name) > 1})
-    if doubled:
+    duplicates = sorted({name for name in keys if keys.count(name) > 1})
+    if duplicates:
         raise InvalidRequestError(
-            f"duplicate keys: {', '.join(map(repr, doubled))} (expected different columns)"
+            f"duplicate keys: {', '.join(map(repr, duplicates))} (expected different columns)"
         )
 
 

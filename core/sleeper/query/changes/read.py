@@ -14,7 +14,7 @@ from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
-from sleeper.partitions.json import region_to_json, shown_minimum
+from sleeper.partitions.json import find_lower_end, region_to_json
 from sleeper.partitions.region import Region
 from sleeper.query.changes.plan import Operation, PlannedChange
 from sleeper.query.engine import QueryEngine
@@ -209,7 +209,7 @@ def _region_column(schema: Schema, regions: tuple[Region, ...], kind: pa.DataTyp
     columns = []
     for place, (key, field) in enumerate(zip(schema.row_keys, kind, strict=True)):
         ranges = [region.ranges[place] for region in regions]
-        ends = ([shown_minimum(key, r) for r in ranges], [r.max for r in ranges])
+        ends = ([find_lower_end(key, r) for r in ranges], [r.max for r in ranges])
         values = [
             from_key_values(each, end.type) for each, end in zip(ends, field.type, strict=True)
         ]
