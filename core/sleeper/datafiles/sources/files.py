@@ -140,7 +140,7 @@ def source_format(path: SourceFile, options: SourceOptions = DEFAULT_OPTIONS) ->
             return known
     endings = ", ".join(e for f in SourceFormat for e in f.value)
     raise InvalidRequestError(
-        f"file {path}: unknown format, the name must end with {endings} (see --format)"
+        f"file {path}: unknown format (expected a name that ends with {endings}, or --format)"
     )
 
 

@@ -206,7 +206,7 @@ def _common_type(name: str, columns: Sequence[_Column]) -> FieldType:
             other = next(o for o in known if o.type != each.type)
             raise InvalidRequestError(
                 f"column {name!r} is {_describe(each)} and {_describe(other)} "
-                "(expected types of which one has the values of all, or --type, in Python types)"
+                "(expected types with a common one, or a choice by --type or, in Python, types)"
             )
     return chosen
 
@@ -238,7 +238,7 @@ def _check_files_have_keys(sources: Iterable[_Source], request: TableRequest) ->
             if name not in source.columns.names:
                 near = did_you_mean(name, source.columns.names)
                 raise InvalidRequestError(
-                    f"{source.name} has no column {name!r}, which keys cannot lack{near}"
+                    f"{source.name} has no column {name!r} (a key, expected in each file){near}"
                 )
 
 
