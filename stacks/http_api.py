@@ -6,7 +6,12 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from constructs import Construct
 
-from sleeper.properties.deployed import HTTP_API_URL, QUERY_TRACKER, REST_API_URL
+from sleeper.properties.deployed import (
+    ADD_TABLE_URL,
+    HTTP_API_URL,
+    QUERY_TRACKER,
+    REST_API_URL,
+)
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
 from stacks.constructs.api_stage import make_stage
@@ -29,6 +34,7 @@ from stacks.deployment import Deployment
 # The timeout of API Gateway.
 _TIMEOUT_SECONDS = 30
 _STAGE = "$default"
+_TABLES_PATH = "/sleeper/tables"
 
 
 class HttpApiStack(cdk.NestedStack):
@@ -66,7 +72,7 @@ class HttpApiStack(cdk.NestedStack):
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )
         api.add_routes(
-            path="/sleeper/tables",
+            path=_TABLES_PATH,
             methods=[apigateway.HttpMethod.POST],
             integration=integrations.HttpLambdaIntegration("AddTableIntegration", add_table),
         )
@@ -74,6 +80,7 @@ class HttpApiStack(cdk.NestedStack):
         make_stage(self, deployment, api.api_id, _STAGE, log_name)
         for url in (HTTP_API_URL, REST_API_URL):
             deployment.record(url, api.api_endpoint)
+        deployment.record(ADD_TABLE_URL, f"{api.api_endpoint}{_TABLES_PATH}")
 
 
 def _permissions(of: Deployment) -> list[Permission]:

@@ -83,6 +83,7 @@ def test_the_urls_are_properties(apis: Synthesis) -> None:
     assert "wss://" in websocket or "ApiEndpoint" in websocket or "Outputs" in websocket
     assert places["sleeper.query.http.api.url"]
     assert places["sleeper.rest.api.url"] == places["sleeper.query.http.api.url"]
+    assert "/sleeper/tables" in json.dumps(places["sleeper.rest.api.add.table.url"])
 
 
 def test_an_instance_has_no_api_by_default(example: Synthesis) -> None:

@@ -120,6 +120,7 @@ QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of 
 QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
 HTTP_API_URL = _place("query.http.api.url", "The URL of the HTTP API.")
 REST_API_URL = _place("rest.api.url", "The URL of the HTTP API, whose path /sleeper/tables creates tables.")
+ADD_TABLE_URL = _place("rest.api.add.table.url", "The URL that creates tables, for clients of gchq/sleeper.")
 
 NETWORK_VPC = _place("network.vpc.created", "The VPC that the deployment created. Unset: sleeper.vpc was given.")
 TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
