@@ -140,7 +140,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
     plan = CrashPlan()
     mortal = make_crashing(instance, plan)
     # Dies at every call that comes after the message was received and before the commit.
-    for call in range(2, 30):
+    for call in range(2, 60):
         if count_rows(instance):
             break
         assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 1

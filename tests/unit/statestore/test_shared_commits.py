@@ -102,7 +102,7 @@ def leading(store: StateStore) -> Iterator[None]:
 
 def check_numbers(table: StateTable, count: int) -> None:
     """Checks that the first transaction and `count` others are applied, each once, in order."""
-    entries = table.log.read(0)
+    entries = table.log.read(0, limit=count + 1)
     starts = [entry.first_number for entry in entries]
     assert starts == [1, *(entry.last_number + 1 for entry in entries[:-1])]
     assert entries[-1].last_number == count + 1
