@@ -155,6 +155,21 @@ def test_files_without_rows_are_read(tmp_path: Path, content: str) -> None:
     assert read_rows(path) == []
 
 
+def test_a_first_row_with_a_long_value_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    note = "x" * 140_000  # longer than Python's reader accepts
+    path.write_text(f"city,day,note\nOslo,1,{note}\n")
+    assert read_rows(path) == [("Oslo", 1, None, note)]
+
+
+def test_blank_lines_before_a_header_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("\n\ncity;note\n\nOslo;a\n")
+    schema = Schema((Field("city", P.STRING),), (), (Field("note", P.STRING),))
+    for options in (SourceOptions(), SourceOptions(columns=("city", "note"))):
+        assert read_rows(path, options, schema) == [("Oslo", "a")]
+
+
 def test_columns_of_a_file_without_a_header_are_said_or_generated(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("Oslo;1\nLima;2\n")

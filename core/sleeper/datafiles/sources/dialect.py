@@ -38,6 +38,7 @@ class Dialect:
 
     `is_renamed` if the names are not those of the first line. `renamed` are pairs of a name in the
     header that no field can have, and its name here. `has_rows` is false for a file that has none.
+    `blank_lines` are before its first row.
     """
 
     delimiter: str
@@ -46,6 +47,7 @@ class Dialect:
     is_renamed: bool = False
     renamed: tuple[tuple[str, str], ...] = ()
     has_rows: bool = True
+    blank_lines: int = 0
 
 
 def find_dialect(
@@ -60,9 +62,9 @@ def find_dialect(
     text = sample.decode(errors="replace")
     is_cut = len(sample) >= SAMPLE_BYTES
     found = _find_dialect(text, is_cut, _candidates(path, options), options, fields)
-    if not is_cut and len(_rows(text, found.delimiter, is_cut, 2)) <= found.has_header:
-        return replace(found, has_rows=False)
-    return found
+    has_rows = is_cut or _has_rows(text, found.delimiter, int(found.has_header))
+    blank_lines = len(text[: len(text) - len(text.lstrip("\r\n"))].splitlines())
+    return replace(found, has_rows=has_rows, blank_lines=blank_lines)
 
 
 def _find_dialect(
@@ -162,6 +164,19 @@ def _rows(text: str, delimiter: str, is_cut: bool, rows_max: int = _ROWS_MAX) ->
     except csv.Error:  # a value that is longer than Python's limit; the reader of rows checks it
         return rows
     return rows[:-1] if is_cut and len(rows) > 1 else rows
+
+
+def _has_rows(text: str, delimiter: str, header_rows: int) -> bool:
+    """Whether rows follow the header."""
+    rows = 0
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            rows += bool(row)
+            if rows > header_rows:
+                return True
+    except csv.Error:  # a value that is longer than Python's limit
+        return True
+    return False
 
 
 def _find_delimiter(text: str, is_cut: bool, delimiters: Sequence[str]) -> str:

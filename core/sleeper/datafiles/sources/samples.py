@@ -130,6 +130,8 @@ def _read_csv(sample: bytes, dialect: Dialect) -> tuple[pa.Table, int]:
             block_size=len(sample) + 1,
             use_threads=False,
             column_names=dialect.names,
+            # Of the rows after the names, blank ones count.
+            skip_rows=dialect.blank_lines,
             skip_rows_after_names=int(dialect.has_header),
         ),
         parse_options=csv.ParseOptions(

@@ -137,6 +137,8 @@ def _csv_reader(
                 block_size=max(_BLOCK_BYTES, checker.line_bytes_max),
                 use_threads=False,
                 column_names=dialect.names if dialect.is_renamed else None,
+                # Of the rows after the names, blank ones count.
+                skip_rows=dialect.blank_lines,
                 skip_rows_after_names=int(dialect.is_renamed and dialect.has_header),
             ),
             parse_options=csv.ParseOptions(
