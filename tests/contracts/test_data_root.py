@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -50,6 +51,15 @@ def test_a_mapped_object_stays_readable_when_it_is_deleted(root: DataRoot, size:
     assert bytes(mapped) == content
     with pytest.raises(NotFoundError, match=r"object \S+a does not exist"):
         root.map("a")
+
+
+def test_mapped_objects_keep_no_file_open(root: DataRoot) -> None:
+    for number in range(20):
+        put_object(root, f"o{number}", bytes([number]) * MIB)
+    before = len(os.listdir("/dev/fd"))
+    mapped = [root.map(f"o{number}") for number in range(20)]
+    assert len(os.listdir("/dev/fd")) < before + 20
+    assert [each[-1] for each in mapped] == list(range(20))
 
 
 def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:

@@ -7,7 +7,6 @@ buckets.
 import contextlib
 import errno
 import io
-import mmap
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -209,10 +208,10 @@ class DataRoot:
         A large local file is mapped: it is not copied, and processes share its memory.
         """
         if not isinstance(self.store, S3Store):
-            with self._read_errors(path), open(self.url_of(path), "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size >= _MAPPED_BYTES_MIN:
-                    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            url = self.url_of(path)
+            with self._read_errors(path):
+                if os.stat(url).st_size >= _MAPPED_BYTES_MIN:
+                    return _map_file(url)
         return self.read(path)
 
     def open_ranges(self, path: str) -> io.RawIOBase:
@@ -323,6 +322,14 @@ class DataRoot:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise UnavailableError(f"cannot delete folder {path}: {error}") from error
+
+
+def _map_file(path: str) -> memoryview:
+    """Returns the content of a file. Python's own mappings would each keep a file open."""
+    import pyarrow as pa
+
+    with pa.memory_map(path) as file:
+        return memoryview(file.read_buffer()).cast("B")
 
 
 def open_root(place: str, like: DataRoot | None = None) -> DataRoot:
