@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.scan import ARROW_SUFFIX
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge import sort as sorting
 from sleeper.datafiles.merge.sort import UnsortedRows, sort
@@ -71,6 +72,15 @@ def test_sorted_batches_have_that_many_rows(tmp_path: Path) -> None:
     assert ids == list(range(1, 50_001))
 
 
+def test_parquet_files_of_users_may_have_any_name(tmp_path: Path) -> None:
+    rows = pa.table({"id": [2, 1], "text": ["b", "a"]}, arrow_schema(SCHEMA))
+    pq.write_table(rows, tmp_path / "rows.arrow")
+    unsorted = UnsortedRows(SCHEMA, tmp_path)
+    unsorted.add_file(str(tmp_path / "rows.arrow"), rows.schema, 2, rows.nbytes)
+    (batch,) = sort(unsorted, EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES))
+    assert batch.column("id").to_pylist() == [1, 2]
+
+
 NESTED = Schema(
     SCHEMA.row_keys,
     (),
@@ -102,8 +112,8 @@ def test_rows_with_lists_and_maps_are_staged_as_arrow_and_sorted(
     rows = nested_rows(5000)
     unsorted = UnsortedRows(NESTED, tmp_path)
     unsorted.add_batches(rows.to_batches(300))
-    assert [len(files) for files in unsorted.groups()] == [len(list(tmp_path.glob("*.arrow")))]
-    assert len(list(tmp_path.glob("*.arrow"))) == 5
+    assert [len(files) for files in unsorted.groups()] == [5]
+    assert len(list(tmp_path.glob(f"*{ARROW_SUFFIX}"))) == 5
     batches = list(sort(unsorted, EngineSettings(tmp_path, memory_bytes=MEMORY_BYTES)))
     assert pa.Table.from_batches(batches).cast(KIND).equals(rows.sort_by("id"))
 

@@ -27,7 +27,8 @@ from sleeper.storage.bucket_folder import s3_file
 # path), both length-delimited.
 _SCAN_TAG = b"\x0a"
 _PATH_TAG = b"\x12"
-ARROW_SUFFIX = ".arrow"
+# No ending of users' files, which may have any name.
+ARROW_SUFFIX = ".staged-arrow"
 
 
 def scan_files(
