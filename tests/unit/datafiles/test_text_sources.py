@@ -15,6 +15,7 @@ from sleeper.datafiles.sources.json_rows import parse_lines
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema
+from sleeper.storage.source_options import NestedColumns, SourceOptions
 
 P = PrimitiveType
 TEXT = Schema((Field("id", P.LONG),), (), (Field("v", P.STRING, nullable=True),))
@@ -193,6 +194,14 @@ def test_invalid_lines_cost_linear_time(tmp_path: Path, monkeypatch: pytest.Monk
     assert rejected == sorted([6, *range(1, 2000, 10)])
     # All lines twice, and for the one line that Python accepts and Arrow does not, halves of them.
     assert parsed < 5 * len(lines)
+
+
+def test_bytes_in_a_nested_value_that_are_no_text_refuse_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"id":1,"v":{"a":1}}\n{"id":2,"v":{"a":"\xff"}}\n')
+    options = SourceOptions(nested=NestedColumns.JSON)
+    with pytest.raises(InvalidRequestError, match="row 2"):
+        list(read_json_lines(path, RowChecker(TEXT, str(path), None, options=options)))
 
 
 def test_faults_of_values_after_invalid_lines_have_their_row(tmp_path: Path) -> None:

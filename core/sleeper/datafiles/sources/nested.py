@@ -44,13 +44,13 @@ def _quote_line(line: bytes, names: Collection[str]) -> bytes:
         check_objects([line])
         check_depth(line)
         members = _MEMBERS.decode(line)
+        nested = {
+            name: bytes(value).decode()
+            for name, value in members.items()
+            if name in names and bytes(value).startswith(_NESTED_STARTS)
+        }
     except (ValueError, RecursionError):
         return line
-    nested = {
-        name: bytes(value).decode()
-        for name, value in members.items()
-        if name in names and bytes(value).startswith(_NESTED_STARTS)
-    }
     # Of a repeated member one is lost here, so the parser is left to refuse the line.
     inside = sum(_count_colons(bytes(value)) for value in members.values())
     if not nested or _count_colons(line) != len(members) + inside:
