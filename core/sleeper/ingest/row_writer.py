@@ -5,6 +5,7 @@ gathers, so the rate grows with the number of callers. The id of a request is co
 rows, so that a repeated request adds no row twice.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -171,19 +172,27 @@ class RowWriter:
             )
 
     def _run(self) -> None:
+        """Writes a group, and then further ones in turn with other work of the executor."""
         while group := self._take():
             start = time.monotonic()
-            try:
-                written = _write_group(self._open_table(), group)
-                if written:
-                    rows = sum(request.rows for request in written)
-                    self._on_group(len(written), rows, time.monotonic() - start)
-            except Exception as error:
-                if not isinstance(error, SleeperError):
-                    logger.exception("cannot write rows of %d requests", len(group))
-                for request in group:
-                    request.fail(error)
+            self._write(group, start)
             self._await_next(len(group), time.monotonic() - start)
+            # An executor that shuts down takes no more work, but ends this.
+            with contextlib.suppress(RuntimeError):
+                self._executor.submit(self._run)
+                return
+
+    def _write(self, group: list[_Request], start: float) -> None:
+        try:
+            written = _write_group(self._open_table(), group)
+            if written:
+                rows = sum(request.rows for request in written)
+                self._on_group(len(written), rows, time.monotonic() - start)
+        except Exception as error:
+            if not isinstance(error, SleeperError):
+                logger.exception("cannot write rows of %d requests", len(group))
+            for request in group:
+                request.fail(error)
 
     def _await_next(self, answered: int, seconds: float) -> None:
         """Waits shortly for the next requests of the callers that were just answered.

@@ -1,8 +1,9 @@
 """Rows of many requests that are written together: groups, refusals, and repeated ids."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from sleeper.ingest import row_writer, small_rows
 from sleeper.ingest.large_rows import write_large
 from sleeper.ingest.row_writer import RowWriter, WriteResult, WriterLimits
 from sleeper.ingest.small_rows import Content, ContentType
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
@@ -187,10 +188,10 @@ def test_a_large_request_that_another_commits_meanwhile_adds_no_row(
 
     ingest_files = large_rows.ingest_files
 
-    def race(*arguments: Any) -> Any:
+    def race(*arguments: Any, **options: Any) -> Any:
         writer.submit(line(1), "same")
         executor.run()
-        return ingest_files(*arguments)
+        return ingest_files(*arguments, **options)
 
     monkeypatch.setattr(large_rows, "ingest_files", race)
     file = tmp_path / "rows.ndjson"
@@ -228,6 +229,43 @@ def test_a_group_has_a_limit_of_requests_and_bytes(
     futures.append(writer.submit(line(5, "x" * 200)))
     executor.run()
     assert [each.result(0).number for each in futures] == [2, 2, 3, 4]
+
+
+def test_a_table_that_is_written_all_the_time_takes_turns_with_others(
+    instance: Instance, executor: HeldExecutor
+) -> None:
+    create_table(instance, "other", SCHEMA)
+    written: list[str] = []
+
+    def go_on(*_: object) -> None:
+        written.append("busy")
+        if len(written) < 4:
+            busy.submit(line(len(written)))
+
+    busy = RowWriter(lambda: instance.table("t"), executor, on_group=go_on)
+    other = RowWriter(
+        lambda: instance.table("other"), executor, on_group=lambda *_: written.append("other")
+    )
+    busy.submit(line(0))
+    other.submit(line(0))
+    executor.run()
+    assert written == ["busy", "other", "busy", "busy"]
+
+
+def test_requests_that_wait_are_written_when_the_executor_shuts_down(instance: Instance) -> None:
+    executor = ThreadPoolExecutor(1)
+    limits = WriterLimits(group_requests_max=1)
+    begins = Event()
+
+    def open_table() -> OpenTable:
+        assert begins.wait(60)
+        return instance.table("t")
+
+    writer = RowWriter(open_table, executor, limits)
+    futures = [writer.submit(line(k)) for k in range(3)]
+    executor.shutdown(wait=False)
+    begins.set()
+    assert [each.result(60).rows for each in futures] == [1, 1, 1]
 
 
 def test_the_last_row_of_a_key_is_kept_in_a_table_of_latest_rows(
