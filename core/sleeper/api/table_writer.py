@@ -4,8 +4,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from sleeper.api.rows import Rows, list_paths, read_batches
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.row_writer import RowWriter, WriteResult
+from sleeper.ingest.service import find_source_schema
 from sleeper.ingest.small_rows import encode_stream
 from sleeper.instance import Instance as Ports
 
@@ -22,6 +24,7 @@ class TableWriter:
         self._name = name
         self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(1, f"writer of {name}")
         self._writer = RowWriter(lambda: instance.table(name), self._executor)
+        self._find_schema = lambda: arrow_schema(find_source_schema(instance.table(name)))
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +56,7 @@ class TableWriter:
             raise InvalidRequestError(f"the writer of table {self._name!r} is closed")
         if list_paths(rows) is not None:
             raise InvalidRequestError("a writer takes no paths of files (expected Table.ingest)")
-        batches = list(read_batches(rows))
+        batches = list(read_batches(rows, self._find_schema))
         if not batches:
             raise InvalidRequestError("there are no rows (expected at least one)")
         return self._writer.submit(encode_stream(batches), id)

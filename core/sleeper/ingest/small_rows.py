@@ -13,8 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import numpy as np
 import pyarrow as pa
 
+from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.conversions import integer_array
 from sleeper.datafiles.engine.settings import make_spill_folder
 from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import sort_batches
@@ -154,7 +157,12 @@ def encode_stream(batches: Sequence[pa.RecordBatch]) -> Content:
     """Returns batches of one schema as content, whose fingerprint ignores how rows are divided."""
     if any(not batch.schema.equals(batches[0].schema) for batch in batches):
         raise InvalidRequestError("rows have different schemas (expected one)")
-    table = pa.Table.from_batches(batches).replace_schema_metadata(None).combine_chunks()
+    table = pa.Table.from_batches(batches).replace_schema_metadata(None)
+    table = pa.table([as_plain(column) for column in table.columns], table.schema.names)
+    # Buffers of slices have bits of other rows, and those of nulls any values. A copy has not.
+    with contextlib.suppress(pa.ArrowNotImplementedError):  # of lists of views
+        table = table.take(integer_array(np.arange(table.num_rows)))
+    table = table.combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

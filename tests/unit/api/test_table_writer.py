@@ -45,6 +45,14 @@ def test_rows_of_several_threads_are_written_once(table: sleeper.Table) -> None:
     assert keys(table) == [*range(40), *range(100, 110)]
 
 
+def test_rows_may_be_mappings(table: sleeper.Table) -> None:
+    with table.writer() as writer:
+        assert writer.write([{"k": 1, "v": "a"}, {"v": "b", "k": 2}], id="once").rows == 2
+        with pytest.raises(InvalidRequestError, match="'k'"):
+            writer.write([{"k": "x", "v": "a"}])
+    assert keys(table) == [1, 2]
+
+
 def test_the_content_of_an_id_does_not_depend_on_batches(table: sleeper.Table) -> None:
     rows = pa.table({"k": [2, 1, 3], "v": ["b", "a", "c"]})
     with table.writer() as writer:
@@ -54,6 +62,29 @@ def test_the_content_of_an_id_does_not_depend_on_batches(table: sleeper.Table) -
         with pytest.raises(ConflictError, match="'once' was used by transaction"):
             writer.write(rows.slice(1), id="once")
     assert keys(table) == [1, 2, 3]
+
+
+def test_the_content_of_an_id_does_not_depend_on_other_rows_in_memory(
+    instance: sleeper.Instance,
+) -> None:
+    fields = [
+        {"name": "open", "type": "BooleanType"},
+        {"name": "text", "type": "StringType", "nullable": True},
+    ]
+    schema = {"rowKeyFields": [{"name": "k", "type": "LongType"}], "valueFields": fields}
+    table = instance.create_table("flags", schema)
+    rows = pa.table(
+        {"k": [1, 2, 3, 4], "open": [True, False, True, True], "text": ["a", None, "c", None]}
+    )
+    with table.writer() as writer:
+        for kind in (pa.string(), pa.string_view()):
+            cast = rows.set_column(2, "text", rows["text"].cast(kind))
+            for place in range(3):
+                part = cast.slice(place, 2)
+                alone = pa.Table.from_pylist(part.to_pylist(), cast.schema)
+                writer.write(part, id=f"{place}")
+                assert writer.write(alone, id=f"{place}").already_done
+    assert table.query().to_arrow()["k"].to_pylist() == [1, 2, 2, 3, 3, 4]
 
 
 def test_rows_that_cannot_be_written_are_refused(table: sleeper.Table) -> None:
