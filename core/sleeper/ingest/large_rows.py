@@ -22,7 +22,7 @@ from sleeper.ingest.run import (
     ingest_files,
 )
 from sleeper.ingest.service import describe_rows_job, describe_run, ingest_table
-from sleeper.ingest.small_rows import ROWS_NAME, ContentType, read_stream
+from sleeper.ingest.small_rows import REQUEST_OPTIONS, ROWS_NAME, ContentType, read_stream
 from sleeper.instance import OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.ingest_job import new_job_id
@@ -83,7 +83,7 @@ def _ingest(table: OpenTable, target: IngestTable, file: Path, kind: ContentType
 
     def run() -> IngestResult:
         if kind is not ContentType.ARROW_STREAM:
-            return ingest_files(target, job_id, [file], request)
+            return ingest_files(target, job_id, [file], request, options=REQUEST_OPTIONS)
         with pa.OSFile(str(file)) as source:
             return ingest_batches(target, job_id, read_stream(source), request)
 

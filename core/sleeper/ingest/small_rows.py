@@ -36,9 +36,12 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.runs.commit import RunStart
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.add_files import NewFile
+from sleeper.storage.source_options import SourceOptions
 
 ROWS_NAME = "(request)"
 """The name of a request's rows in errors."""
+REQUEST_OPTIONS = SourceOptions(encoding="utf-8")
+"""Nobody would see the warning that another encoding was guessed."""
 _DIGEST_BYTES = 12
 
 
@@ -138,6 +141,7 @@ class ContentDecoder:
             None,
             line_bytes_max=self._table.engine.line_bytes_max,
             enrichment=self._enrichment,
+            options=REQUEST_OPTIONS,
         )
 
 

@@ -119,6 +119,7 @@ def test_a_repeated_request_with_a_key_adds_no_row(
         (JSON_LINES, b"no JSON at all", "row 1: not a JSON object"),
         (CSV, b"k,v\n1,a\nx,b\n", "row 2: field 'k'"),
         (CSV, b"k,w\n1,a\n2,b\n", "missing: 'v'"),
+        (CSV, "k,v\n1,\u00e9\u00e8\n".encode("latin-1"), "not UTF-8 text"),
         (ARROW, b"no Arrow stream", "not an Arrow stream"),
         (ARROW, arrow_stream(pa.record_batch({"k": ["x"], "v": ["a"]})), "field 'k'"),
     ],
