@@ -26,7 +26,7 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import pinned_table
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestProgress, IngestResult, ingest_checked, ingest_files
-from sleeper.ingest.service import describe_rows_job, ingest_table
+from sleeper.ingest.service import describe_rows_job, ingest_table, trace_ingest
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, new_run_id
 from sleeper.runs.commit import find_earlier_commit
@@ -137,9 +137,10 @@ class _Run:
             task_id,
             self.tracker_run_id,
         )
-        return tracker.execute(
-            lambda _: self._load(table), _describe, source=self.adapter.source.describe()
-        )
+        with trace_ingest(table, self.job_id):
+            return tracker.execute(
+                lambda _: self._load(table), _describe, source=self.adapter.source.describe()
+            )
 
     def _find_sink(self) -> OpenTable:
         name = self.adapter.sink.table

@@ -116,7 +116,8 @@ class StateCopies:
         snapshots = SnapshotStore(self._objects, table_id)
         try:
             log = self._open_log(table_id)
-            return _Copy(database, StateStore(database, log, self._clock, snapshots))
+            store = StateStore(database, log, self._clock, snapshots, table_id=table_id)
+            return _Copy(database, store)
         except BaseException:
             database.close()
             raise

@@ -16,6 +16,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.query.printable import printable
 from sleeper.reports.output import pluralize
+from sleeper.workers.trace_exporter import exported_spans
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -60,7 +61,11 @@ def run(
 
     latest: list[RunStatus] = []
     try:
-        with interrupted_by_sigterm(), _show_status(latest) as (listener, on_job):
+        with (
+            interrupted_by_sigterm(),
+            exported_spans(),
+            _show_status(latest) as (listener, on_job),
+        ):
             run_instance(instance, until_idle, workers, listener, on_job)
     except KeyboardInterrupt:
         if until_idle:
@@ -119,7 +124,7 @@ def serve(
     if token_file is not None:
         token = read_token(token_file)
     try:
-        with interrupted_by_sigterm():
+        with interrupted_by_sigterm(), exported_spans():
             server.serve(
                 instance,
                 host,

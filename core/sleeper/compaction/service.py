@@ -9,6 +9,7 @@ from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROW
 from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.tables import find_table
+from sleeper.tracing import span
 
 
 def run_compaction_message(
@@ -27,13 +28,16 @@ def run_compaction_message(
             table.ref.name, instance.code, lambda: properties.get(ITERATOR_GROUP_ROWS_MAX)
         ),
     )
-    result = run_compaction(
-        job,
-        table.state,
-        instance.storage.root,
-        instance.jobs.tracker,
-        settings,
-        instance.clock,
-        commit=choose_commit(table, COMPACTION_COMMIT_ASYNC),
-    )
+    with span("compaction", table.ref.name, job_id=job.id) as traced:
+        result = run_compaction(
+            job,
+            table.state,
+            instance.storage.root,
+            instance.jobs.tracker,
+            settings,
+            instance.clock,
+            commit=choose_commit(table, COMPACTION_COMMIT_ASYNC),
+        )
+        traced.set("sleeper.rows_read", result.rows_read)
+        traced.set("sleeper.rows_written", result.rows_written)
     return result.rows_read, result.rows_written

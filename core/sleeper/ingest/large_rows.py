@@ -21,7 +21,7 @@ from sleeper.ingest.run import (
     ingest_batches,
     ingest_files,
 )
-from sleeper.ingest.service import describe_rows_job, describe_run, ingest_table
+from sleeper.ingest.service import describe_rows_job, describe_run, ingest_table, trace_ingest
 from sleeper.ingest.small_rows import REQUEST_OPTIONS, ROWS_NAME, ContentType, read_stream
 from sleeper.instance import OpenTable
 from sleeper.jobs.event import JobKind
@@ -87,7 +87,7 @@ def _ingest(table: OpenTable, target: IngestTable, file: Path, kind: ContentType
         with pa.OSFile(str(file)) as source:
             return ingest_batches(target, job_id, read_stream(source), request)
 
-    with record_task(table.instance, JobKind.INGEST) as task:
+    with record_task(table.instance, JobKind.INGEST) as task, trace_ingest(table, job_id):
         tracker = track_run(table.instance, JobKind.INGEST, table.ref.id, job_id, task.id)
         result = tracker.execute(lambda _: run(), describe_run)
         task.add_job(result.rows, result.rows)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from threading import Condition
 
@@ -32,6 +33,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.record_requests import RecordRequests, WriteRequest
 from sleeper.statestore.transactions.transaction import Outcome, new_transaction_id
+from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
 _ID_CHARACTERS_MAX = 200
@@ -65,13 +67,17 @@ class WriteResult:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request that waits, and the batches of its rows when they are decoded."""
+    """A request that waits, and the batches of its rows when they are decoded.
+
+    `context` is that of the caller, which has its span.
+    """
 
     id: str | None
     content: Content
     result: "Future[WriteResult]" = field(default_factory=Future)
     batches: Sequence[pa.RecordBatch] = ()
     rows: int = 0
+    context: Context = field(default_factory=copy_context)
 
     def __post_init__(self) -> None:
         # A disconnect does not cancel the write.
@@ -184,7 +190,8 @@ class RowWriter:
 
     def _write(self, group: list[_Request], start: float) -> None:
         try:
-            written = _write_group(self._open_table(), group)
+            # The group is traced within its first request.
+            written = group[0].context.run(self._write_traced, group)
             if written:
                 rows = sum(request.rows for request in written)
                 self._on_group(len(written), rows, time.monotonic() - start)
@@ -193,6 +200,11 @@ class RowWriter:
                 logger.exception("cannot write rows of %d requests", len(group))
             for request in group:
                 request.fail(error)
+
+    def _write_traced(self, group: Sequence[_Request]) -> list[_Request]:
+        table = self._open_table()
+        with span("write", table.ref.name, requests=len(group)):
+            return _write_group(table, group)
 
     def _await_next(self, answered: int, seconds: float) -> None:
         """Waits shortly for the next requests of the callers that were just answered.

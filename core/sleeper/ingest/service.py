@@ -45,6 +45,7 @@ from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.model import Schema
 from sleeper.storage.source_options import DEFAULT_OPTIONS, STANDARD_INPUT, SourceOptions
+from sleeper.tracing import Span, span
 
 
 def ingest_paths(
@@ -137,7 +138,7 @@ def ingest_rows(
     """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
-    with record_task(instance, JobKind.INGEST) as task:
+    with record_task(instance, JobKind.INGEST) as task, trace_ingest(table, chosen):
         result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task.id).execute(
             lambda _: ingest_batches(
                 ingest_table(table),
@@ -191,7 +192,13 @@ def run_ingest_job(
         )
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)
-    return tracker.execute(run, describe_run, inputs=len(job.files))
+    with trace_ingest(table, job.id):
+        return tracker.execute(run, describe_run, inputs=len(job.files))
+
+
+def trace_ingest(table: OpenTable, job_id: str) -> Span:
+    """Starts the span of an ingest, for a `with` block."""
+    return span("ingest", table.ref.name, job_id=job_id)
 
 
 def describe_rows_job(job_id: str) -> str:

@@ -170,7 +170,8 @@ def open_state_store(
     database = Database(path, read_only=read_only)
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     queue = CommitQueue(database.lock_path)
-    return StateStore(database, SqliteTransactionLog(database), clock, snapshots, queue)
+    log = SqliteTransactionLog(database)
+    return StateStore(database, log, clock, snapshots, queue, table_id)
 
 
 def install_state(path: Path, state: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 from sleeper.query.hold import VersionHold
+from sleeper.tracing import NO_SPAN, Span
 
 _SECONDS_UNTIL_HOLD = 2.0
 
@@ -39,6 +40,7 @@ class QueryResult:
         self._batches_read = 0
         self._is_complete = False
         self.is_closed = False
+        self._span = NO_SPAN
         self._finalizer: weakref.finalize[..., QueryResult] | None = None
         if holds:
             self._finalizer = weakref.finalize(self, _release_in_background, tuple(holds))
@@ -54,15 +56,18 @@ class QueryResult:
             batch = next(self._batches)
         except BaseException as error:
             self._is_complete = isinstance(error, StopIteration)
+            self._end_span(error)
             self.close()
             raise
         self._rows += batch.num_rows
         if 0 < self._rows_max < self._rows:
-            self.close()
-            raise InvalidRequestError(
+            refusal = InvalidRequestError(
                 f"the query returns more than {self._rows_max} rows, the maximum of "
                 f"{QUERY_ROWS_MAX.name}"
             )
+            self._end_span(refusal)
+            self.close()
+            raise refusal
         self._batches_read += 1
         if self._batches_read == 2:
             # Most results have one batch; larger ones may take long.
@@ -76,9 +81,15 @@ class QueryResult:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def keep_span(self, span: Span) -> Self:
+        """Returns this result, whose end is that of the span."""
+        self._span = span.keep()
+        return self
+
     def close(self) -> None:
         """Stops the query and releases its version. Idempotent."""
         self.is_closed = True
+        self._end_span()
         batches, self._batches = self._batches, iter(())
         closing = getattr(batches, "close", None)
         if closing is not None:
@@ -86,6 +97,10 @@ class QueryResult:
         if self._finalizer is not None and self._finalizer.detach() is not None:
             for hold in self._holds:
                 hold.release()
+
+    def _end_span(self, error: BaseException | None = None) -> None:
+        self._span.set("db.response.returned_rows", self._rows)
+        self._span.end(error)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Returns the stream as an Arrow reader."""

@@ -39,6 +39,7 @@ from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
+from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
 
@@ -77,19 +78,21 @@ def run_query(
         known, newest = newest, None
         return _start(query, table, engine, limit, is_held, known)
 
-    try:
-        return retry(
-            start,
-            on=StateMovedOnError,
-            backoff=RESTARTS,
-            on_retry=lambda error, _: logger.info(
-                "query restarts: %s", error, extra={"table": table.name}
-            ),
-        )
-    except StateMovedOnError as error:
-        # Collection is not that frequent, so the file is missing or damaged.
-        plan = plan_table_query(query, table)
-        raise engine.find_damage(plan.schema, plan.files, table.root) or error from error
+    with span("query", table.name) as traced:
+        try:
+            result = retry(
+                start,
+                on=StateMovedOnError,
+                backoff=RESTARTS,
+                on_retry=lambda error, _: logger.info(
+                    "query restarts: %s", error, extra={"table": table.name}
+                ),
+            )
+        except StateMovedOnError as error:
+            # Collection is not that frequent, so the file is missing or damaged.
+            plan = plan_table_query(query, table)
+            raise engine.find_damage(plan.schema, plan.files, table.root) or error from error
+        return result.keep_span(traced)
 
 
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:

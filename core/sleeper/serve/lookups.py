@@ -9,6 +9,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -44,12 +45,16 @@ class Lookup:
     form: RowFormat
 
 
+# A lookup, the future of its answer, and the context of its request, which has its span.
+_WaitingLookup = tuple[Lookup, asyncio.Future[Answer], Context]
+
+
 @dataclass(slots=True)
 class _Waiting:
-    """The lookups that wait, each with the future of its answer, and the number of runs."""
+    """The lookups that wait, and the number of runs."""
 
     running: int = 0
-    lookups: list[tuple[Lookup, asyncio.Future[Answer]]] = field(default_factory=list)
+    lookups: list[_WaitingLookup] = field(default_factory=list)
 
 
 class LookupRuns:
@@ -74,7 +79,7 @@ class LookupRuns:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         waiting = self._waiting[access]
-        waiting.lookups.append((lookup, answered))
+        waiting.lookups.append((lookup, answered, copy_context()))
         self._waiting_count += 1
         if waiting.running < _RUNS_MAX:
             waiting.running += 1
@@ -96,23 +101,27 @@ class LookupRuns:
                 self._waiting.pop(access, None)
 
     async def _answer_next(self, access: TableAccess, waiting: _Waiting) -> None:
-        batch: list[tuple[Lookup, asyncio.Future[Answer]]] = []
+        batch: list[_WaitingLookup] = []
         answers: Sequence[Answer]
         try:
             async with self._slots.acquire():
                 # Also those that arrived while this run waited for the slot.
                 batch = self._take(waiting)
-                work = partial(self._answer, access, [lookup for lookup, _ in batch])
-                answers = await self._slots.run(work) if batch else ()
+                answers = ()
+                if batch:
+                    lookups, _, contexts = zip(*batch, strict=True)
+                    # The query is traced within the first request.
+                    work = partial(contexts[0].run, self._answer, access, lookups)
+                    answers = await self._slots.run(work)
         except Exception as error:
             # An error of the batch, or there was no slot for those that wait.
             batch = batch or self._take(waiting)
             answers = [error] * len(batch)
-        for (_, answered), answer in zip(batch, answers, strict=True):
+        for (_, answered, _), answer in zip(batch, answers, strict=True):
             if not answered.done():
                 answered.set_result(answer)
 
-    def _take(self, waiting: _Waiting) -> list[tuple[Lookup, asyncio.Future[Answer]]]:
+    def _take(self, waiting: _Waiting) -> list[_WaitingLookup]:
         batch = waiting.lookups[:_LOOKUPS_PER_RUN_MAX]
         del waiting.lookups[:_LOOKUPS_PER_RUN_MAX]
         self._waiting_count -= len(batch)

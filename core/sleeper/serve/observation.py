@@ -1,4 +1,4 @@
-"""Counts and logs of HTTP requests."""
+"""Counts, logs and traces of HTTP requests."""
 
 import time
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sleeper.clock import iso_time, system_clock
 from sleeper.serve.routes import ENDPOINTS
+from sleeper.tracing import Span, request_span
 
 _TABLES = "/tables/"
 _ROUTES = frozenset(
@@ -26,7 +27,7 @@ CountRequest = Callable[[str, str, int, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ObservedRequests:
-    """Middleware that counts requests over HTTP, and writes a line for each to a log."""
+    """Middleware that counts and traces requests over HTTP, and writes a line for each to a log."""
 
     application: ASGIApp
     count: CountRequest
@@ -36,12 +37,22 @@ class ObservedRequests:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
+        method, path = scope["method"], scope["path"]
+        route = find_route(path)
+        named = None if route == OTHER_ROUTE else route
+        with request_span(method, path, named, scope["scheme"], scope["headers"]) as span:
+            await self._observe(scope, receive, send, route, span)
+
+    async def _observe(
+        self, scope: Scope, receive: Receive, send: Send, route: str, span: Span
+    ) -> None:
         start, status, size = time.perf_counter(), _GONE, 0
 
         async def send_counted(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
+                span.set_response(status)
             else:
                 size += len(message.get("body", b""))
             await send(message)
@@ -51,7 +62,7 @@ class ObservedRequests:
         finally:
             seconds = time.perf_counter() - start
             method, path = scope["method"], scope["path"]
-            self.count(method, find_route(path), status, seconds)
+            self.count(method, route, status, seconds)
             if self.log is not None:
                 client = (scope.get("client") or ("-",))[0]
                 # Percent signs keep control characters out of the log. Queries may have data.

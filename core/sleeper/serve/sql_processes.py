@@ -18,6 +18,7 @@ import pyarrow as pa
 from sleeper import READ_ONLY_VARIABLE, errors
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.query.result import TimeLimit
+from sleeper.tracing import Span, span
 
 _IDLE_MAX = 2
 _CHECK_SECONDS = 0.1
@@ -44,8 +45,11 @@ class SqlProcesses:
 
     def open(self, statement: str, limit: TimeLimit, caller: str, as_of: Any = None) -> "SqlRows":
         """Starts a statement. Raises the errors of `open_sql`."""
-        rows = SqlRows(self, self._acquire())
-        rows.start(statement, limit, caller, as_of)
+        # The process does not export spans.
+        with span("sql") as traced:
+            rows = SqlRows(self, self._acquire(), traced)
+            rows.start(statement, limit, caller, as_of)
+            traced.keep()
         return rows
 
     def prestart(self) -> None:
@@ -200,10 +204,12 @@ class _Running:
 class SqlRows:
     """The rows of a statement, a `RowStream`: iterate once, then close it."""
 
-    def __init__(self, processes: SqlProcesses, process: SqlProcess) -> None:
+    def __init__(self, processes: SqlProcesses, process: SqlProcess, span: Span) -> None:
         self._processes = processes
+        self._span = span
         self._process: SqlProcess | None = process
         self._stream: pa.RecordBatchStreamReader | None = None
+        self._rows = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -234,13 +240,17 @@ class SqlRows:
             raise StopIteration
         with self._close_on_error():
             try:
-                return self._stream.read_next_batch()
+                batch = self._stream.read_next_batch()
+                self._rows += batch.num_rows
+                return batch
             except StopIteration:
                 self._end()
         raise StopIteration
 
     def close(self) -> None:
         """Stops the statement. Idempotent."""
+        self._span.set("db.response.returned_rows", self._rows)
+        self._span.end()
         process, self._process = self._process, None
         if process is None:
             return
@@ -284,6 +294,7 @@ class SqlRows:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
+            self._span.end(error)
             self.close()
             failure = process.failure if process is not None else None
             raise failure or classify_error(
@@ -291,6 +302,7 @@ class SqlRows:
                 "the statement ended its process: it may need more memory than is available",
                 InvalidRequestError,
             ) from error
-        except BaseException:
+        except BaseException as error:
+            self._span.end(error)
             self.close()
             raise

@@ -24,6 +24,7 @@ from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
 from sleeper.statestore.version import Version
+from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class StateStore:
 
     `database` holds the fold; `log` either lives in it too (a local instance) or
     elsewhere (then the fold is a copy that follows it). Processes that share the database pass
-    a `queue`, to share commits too. Errors are of `sleeper.errors`.
+    a `queue`, to share commits too. Traces have the `table_id`. Errors are of `sleeper.errors`.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class StateStore:
         clock: Clock = system_clock,
         snapshots: SnapshotStore | None = None,
         queue: CommitQueue | None = None,
+        table_id: str = "",
     ) -> None:
         self._database = database
+        self._table_id = table_id
         self._log = log
         self._clock = clock
         self._snapshots = snapshots
@@ -79,8 +82,7 @@ class StateStore:
         """
         if not transactions:
             return []
-        encoded = [encode(t) for t in transactions]
-        return self._with_snapshot_fallback(lambda: self._committer.commit(encoded))
+        return self._commit(transactions, together=False)
 
     def commit_together(self, *transactions: Transaction) -> list[Outcome]:
         """Commits all transactions in one entry of the log, in order, or none of them.
@@ -88,8 +90,7 @@ class StateStore:
         If one is refused, all are, with its reason. If the first one whose id the state remembers
         was committed before, with the same content, all are already done. Errors as of `commit`.
         """
-        encoded = [encode(t) for t in transactions]
-        return self._with_snapshot_fallback(lambda: self._committer.commit(encoded, together=True))
+        return self._commit(transactions, together=True)
 
     def start_commit(
         self, request: CommitRequest, unfinished: ExitStack
@@ -242,6 +243,14 @@ class StateStore:
         """Closes the files. Later uses reopen them."""
         self._committer.close()
         self._database.close()
+
+    def _commit(self, transactions: Sequence[Transaction], together: bool) -> list[Outcome]:
+        encoded = [encode(t) for t in transactions]
+        with span("commit", table_id=self._table_id, transactions=len(encoded)) as traced:
+            if traced.is_recorded:
+                kinds = sorted({type(t).__name__ for t in transactions})
+                traced.set("sleeper.transaction_types", kinds)
+            return self._with_snapshot_fallback(lambda: self._committer.commit(encoded, together))
 
     def _refresh(self) -> None:
         self.newest_number()

@@ -8,6 +8,7 @@ from sleeper.jobs.event import new_task_id
 from sleeper.opening import open_instance
 from sleeper.workers.child import start_child
 from sleeper.workers.run_status import JOB_REPORTS, JobReport
+from sleeper.workers.trace_exporter import exported_spans
 from sleeper.workers.worker import Worker, run_worker_process
 
 
@@ -16,7 +17,8 @@ def main() -> None:
     folder, stop = start_child("a worker process of a local instance")
     instance = open_instance(folder)
     try:
-        run_worker_process(Worker(instance, new_task_id(), stop, on_job=_write_report))
+        with exported_spans():
+            run_worker_process(Worker(instance, new_task_id(), stop, on_job=_write_report))
     finally:
         instance.close()
 

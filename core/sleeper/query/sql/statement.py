@@ -55,6 +55,7 @@ from sleeper.retries import retry
 from sleeper.schema.model import Schema
 from sleeper.statestore.version import Version
 from sleeper.storage.bucket import Bucket
+from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +93,14 @@ def run_sql(
             run.release()
             raise
 
-    return retry(
-        attempt,
-        on=StateMovedOnError,
-        backoff=RESTARTS,
-        on_retry=lambda error, _: logger.info("statement restarts: %s", error),
-    )
+    with span("sql") as traced:
+        result = retry(
+            attempt,
+            on=StateMovedOnError,
+            backoff=RESTARTS,
+            on_retry=lambda error, _: logger.info("statement restarts: %s", error),
+        )
+        return result.keep_span(traced)
 
 
 class StatementRun:
