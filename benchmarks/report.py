@@ -22,6 +22,7 @@ def write_reports(results: Sequence[Recorded], folder: Path) -> Path:
 
 def table(results: Sequence[Recorded]) -> str:
     """Returns a Markdown page with a table for each benchmark."""
+    machines = list(dict.fromkeys(each.machine for each in results))
     lines = [
         "# Benchmarks",
         "",
@@ -32,18 +33,16 @@ def table(results: Sequence[Recorded]) -> str:
         "run of the command, and *busy* the processors that other programs used for three seconds",
         "before the benchmark.",
         "",
-        *(f"Machine: {machine}." for machine in dict.fromkeys(r.machine for r in results)),
-        "",
+        *_describe_machines(machines),
         "![How far each aim is reached](benchmarks.svg)",
     ]
     if any(each.result.comparisons for each in results):
         lines += ["", "![Beside peers](benchmarks-peers.svg)"]
     for each in results:
         lines += ["", f"## {each.result.name}", "", each.result.work, ""]
-        lines += [
-            f"`{each.command}`, {each.date}, load {each.load:.2f}, busy {each.busy:.2f}.",
-            "",
-        ]
+        place = f"machine {machines.index(each.machine) + 1}, " if len(machines) > 1 else ""
+        how = f"load {each.load:.2f}, busy {each.busy:.2f}"
+        lines += [f"`{each.command}`, {each.date}, {place}{how}.", ""]
         lines += _side_by_side(each.result.comparisons)
         figures = each.result.figures
         if figures:
@@ -53,6 +52,13 @@ def table(results: Sequence[Recorded]) -> str:
         notes += [f"- {note}" for note in each.result.notes]
         lines += ["", *notes] if notes else []
     return "\n".join(lines) + "\n"
+
+
+def _describe_machines(machines: Sequence[str]) -> list[str]:
+    """Returns a line for the machine, or for each of several, which the results name."""
+    if len(machines) == 1:
+        return [f"Machine: {machines[0]}.", ""]
+    return [f"- Machine {place}: {each}." for place, each in enumerate(machines, 1)] + [""]
 
 
 def _side_by_side(comparisons: Sequence[Comparison]) -> list[str]:
