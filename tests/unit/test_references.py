@@ -28,6 +28,19 @@ _FOLDERS = (
 _MADE_BY_EXAMPLES = {"kelvin.py", "mcp_server.py"}
 # A property that a page names because it is unknown.
 _NO_PROPERTIES = {"sleeper.default.page.size"}
+# Attributes of spans, which `sleeper.tracing` names by its callers.
+_SPAN_ATTRIBUTES = {
+    f"sleeper.{name}"
+    for name in (
+        "job_id",
+        "requests",
+        "rows_read",
+        "rows_written",
+        "table_id",
+        "transaction_types",
+        "transactions",
+    )
+}
 
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _PATH = re.compile(rf"(?<![\w/.\-}}>])(?:{'|'.join(_FOLDERS)})/[\w./-]*(?![\w*<{{])")
@@ -182,7 +195,7 @@ def _is_known_name(name: str) -> bool:
     """Whether a dotted name is a module or in one, a property, or a group of entry points."""
     if any(known == name or known.startswith(f"{name}.") for known in _property_names()):
         return True
-    if name in _NO_PROPERTIES | {kind.value for kind in CodeKind}:
+    if name in _NO_PROPERTIES | _SPAN_ATTRIBUTES | {kind.value for kind in CodeKind}:
         return True
     parts = name.split(".")[1:]
     for length in range(len(parts), -1, -1):
