@@ -21,7 +21,7 @@ from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.first_of_key import keep_first, refuse_ties
-from sleeper.datafiles.merge.latest import rank_order
+from sleeper.datafiles.merge.latest import rank_sort_keys
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
@@ -66,7 +66,7 @@ def write_slot(
     if schema.latest is None:
         ordered = sort_batches(batches, schema, engine)
     else:
-        in_order = sort_batches(batches, schema, engine, rank_order(schema, has_number=False))
+        in_order = sort_batches(batches, schema, engine, rank_sort_keys(schema, has_number=False))
         columns = [field.name for field in schema.fields]
         ordered = keep_first(refuse_ties(in_order, schema), schema, columns)
     for written in write_sorted(ordered, write, FileStrategy.ONE_FILE_PER_LEAF):

@@ -112,6 +112,26 @@ def has_short_views(column: pa.Array) -> bool:
     return is_view(column.type) and len(column.buffers()) <= _BUFFERS_OF_SHORT_VIEWS
 
 
+# A view begins with the length of its value in 4 bytes.
+_SHORT_BYTES_MAX = 12
+_LENGTHS_PER_VIEW = 4
+
+
+def without_pages(column: pa.Array) -> pa.Array:
+    """Returns a column of views without references to other memory, such as a page of a file.
+
+    It has short views if all values are short. Otherwise it has no views.
+    """
+    if not is_view(column.type) or has_short_views(column):
+        return column
+    valid, views, *_ = column.buffers()
+    lengths = np.frombuffer(views, np.uint32)[::_LENGTHS_PER_VIEW]
+    lengths = lengths[column.offset : column.offset + len(column)]
+    if lengths.max(initial=0) > _SHORT_BYTES_MAX:
+        return as_plain(column)
+    return pa.Array.from_buffers(column.type, len(column), [valid, views], offset=column.offset)
+
+
 def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Returns the batch in the table's `view_schema`, without references to other memory.
 

@@ -4,6 +4,7 @@ The delete's id identifies the run. A second run is already done before any work
 of a run that could not commit is an orphan.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import spill_folder
 from sleeper.datafiles.key_files import keys_schema
 from sleeper.datafiles.key_values import from_key_values
-from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,
@@ -196,13 +197,15 @@ def _write_keys(
 ) -> KeyFile | None:
     """Writes the keys to a new key file. Returns None if there are none."""
     engine = engine_settings(table.instance, SORT_MEMORY_BYTES)
-    with spill_folder(engine, "delete") as folder:
-        keys = UnsortedRows(schema, folder)
+    with (
+        spill_folder(engine, "delete") as folder,
+        contextlib.closing(RowSort(schema, folder, engine)) as keys,
+    ):
         keys.add_batches(batches)
         path = new_key_path(table.ref.id, run_start_ms)
         settings = file_settings(table.properties())
         root = table.instance.storage.root
-        return write_key_file(root, path, keys, engine, settings, on_written)
+        return write_key_file(root, path, keys, settings, on_written)
 
 
 def _read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:

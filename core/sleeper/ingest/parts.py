@@ -4,6 +4,7 @@ The leader *begins* the ingest, each process *writes* a part, and the leader com
 all parts under the job's id. Files of repeated parts and of uncommitted jobs are orphans.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,8 +110,12 @@ def write_part(
     table of latest rows that several rows have.
     """
     operations = make_operations(target.schema, target.op_column)
-    with spill_folder(engine, "ingest") as folder:
-        gathered = GatheredRows(target.schema, folder, has_order=False)
+    with (
+        spill_folder(engine, "ingest") as folder,
+        contextlib.closing(
+            GatheredRows(target.schema, folder, replace(engine, spill_folder=folder), False)
+        ) as gathered,
+    ):
         checker = RowChecker(
             target.schema, name, None, operations=operations, enrichment=enrichment
         )
@@ -127,7 +132,7 @@ def write_part(
             engine.threads,
             folder,
         )
-        return gathered.write(where, target.strategy, replace(engine, spill_folder=folder))
+        return gathered.write(where, target.strategy)
 
 
 @dataclass(frozen=True, slots=True)

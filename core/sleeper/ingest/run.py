@@ -1,7 +1,7 @@
 """Runs one ingest: reads and sorts rows, writes data files, commits them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from sleeper.clock import Clock
 from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
 from sleeper.datafiles.merge.latest import LastRows
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.files import (
     Rejects,
@@ -249,10 +249,15 @@ def make_operations(schema: Schema, op_column: str | None) -> Operations | None:
 class GatheredRows:
     """The rows of an ingest before they are sorted. Of latest rows, each key is written once."""
 
-    def __init__(self, schema: Schema, folder: Path, has_order: bool = True) -> None:
+    def __init__(
+        self, schema: Schema, folder: Path, engine: EngineSettings, has_order: bool = True
+    ) -> None:
         self._schema = schema
-        self._last = None if schema.latest is None else LastRows(schema, has_order)
-        self.unsorted = UnsortedRows(schema if self._last is None else self._last.staged, folder)
+        self._last = last = None if schema.latest is None else LastRows(schema, has_order)
+        if last is None:
+            self.unsorted = RowSort(schema, folder, engine)
+        else:
+            self.unsorted = RowSort(last.staged, folder, engine, last.order)
 
     @property
     def is_scannable(self) -> bool:
@@ -268,25 +273,27 @@ class GatheredRows:
         """Adds checked rows, in the order of the input."""
         self.unsorted.add_batches(batches if self._last is None else self._last.stage(batches))
 
-    def in_order(self, engine: EngineSettings) -> Iterator[pa.RecordBatch]:
+    def close(self) -> None:
+        """Ends all work in the folder, which may be deleted then."""
+        self.unsorted.close()
+
+    def in_order(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows to write."""
-        if self._last is None:
-            return sort(self.unsorted, engine)
-        return self._last.keep(sort(self.unsorted, engine, self._last.order))
+        rows = self.unsorted.batches()
+        return rows if self._last is None else self._last.keep(rows)
 
     def write(
         self,
         target: WriteTarget,
         strategy: FileStrategy,
-        engine: EngineSettings,
         on_rows: OnRows = _ignore_rows,
     ) -> tuple[NewFile, ...]:
         """Sorts the rows and writes them to data files."""
         if self._last is None and is_one_file(target, strategy):
-            written = write_sorted_file(self.unsorted, engine, target, on_rows)
+            written = write_sorted_file(self.unsorted, target, on_rows)
             if written is not None:
                 return new_files([written])
-        return new_files(write_sorted(self.in_order(engine), target, strategy, on_rows))
+        return new_files(write_sorted(self.in_order(), target, strategy, on_rows))
 
 
 def _run(
@@ -300,8 +307,7 @@ def _run(
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
     start = begin_run(table.state, table.clock, job_id)
-    with spill_folder(table.engine, "ingest") as folder:
-        staged = StagedRows(table, start, GatheredRows(table.schema, folder))
+    with _stage_in_folder(table, start) as staged:
         gather(staged.gathered)
         files = staged.write(progress)
     return commit_new_files(table, job_id, start, files, request)
@@ -341,15 +347,25 @@ class StagedRows:
             table.engine.spill_folder,
         )
         on_rows = (progress or _NO_PROGRESS).rows_written
-        return self.gathered.write(target, table.strategy, table.engine, on_rows)
+        return self.gathered.write(target, table.strategy, on_rows)
 
 
 @contextmanager
 def stage_rows(table: IngestTable, start: RunStart) -> Iterator[StagedRows]:
     """Yields an empty stage of rows, whose local files are deleted at the end."""
-    enrichment = table.open_enrichment()
-    with spill_folder(table.engine, "ingest") as folder:
-        yield StagedRows(table, start, GatheredRows(table.schema, folder), enrichment)
+    with _stage_in_folder(table, start, table.open_enrichment()) as staged:
+        yield staged
+
+
+@contextmanager
+def _stage_in_folder(
+    table: IngestTable, start: RunStart, enrichment: RowEnrichment | None = None
+) -> Iterator[StagedRows]:
+    with (
+        spill_folder(table.engine, "ingest") as folder,
+        closing(GatheredRows(table.schema, folder, table.engine)) as gathered,
+    ):
+        yield StagedRows(table, start, gathered, enrichment)
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
@@ -410,12 +426,14 @@ def _find_damage(table: IngestTable, files: Sequence[SourceFile], options: Sourc
             continue
         for _ in read_parquet(path, RowChecker(schema, str(path), None, options=options)):
             pass
-        with spill_folder(table.engine, "ingest") as folder:
-            rows = GatheredRows(schema, folder)
+        with (
+            spill_folder(table.engine, "ingest") as folder,
+            closing(GatheredRows(schema, folder, table.engine)) as rows,
+        ):
             checker = RowChecker(schema, str(path), None, options=options)
             _add_source(rows, path, checker, _NO_PROGRESS)
             try:
-                for _ in rows.in_order(table.engine):
+                for _ in rows.in_order():
                     pass
             except DataError as error:
                 raise InvalidRequestError(f"file {path}: cannot be read: {error}") from error

@@ -23,7 +23,7 @@ from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import keys_schema
-from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.key_file import write_key_file
 from sleeper.errors import (
@@ -191,11 +191,11 @@ def delete_by_key_file(ports: Ports, folder: Path, keys: list[int]) -> None:
     store = ports.tables.state(ref.id)
     with store.reading() as state:
         schema = keys_schema(state.schema)
-    rows = UnsortedRows(schema, folder)
+    rows = RowSort(schema, folder, EngineSettings(folder))
     rows.add_batches([pa.record_batch([pa.array(keys, pa.int64())], schema=arrow_schema(schema))])
     path = new_key_path(ref.id, system_clock())
     root = ports.storage.root
-    file = write_key_file(root, path, rows, EngineSettings(folder), FileSettings())
+    file = write_key_file(root, path, rows, FileSettings())
     store.commit_or_raise(DeleteRows((), file, system_clock(), "keys", id="by-file"))
 
 

@@ -26,7 +26,8 @@ from sleeper.bulk_import.splits import InputSplit, KeySample, SplitSample, plan_
 from sleeper.clock import system_clock
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge import sort
+from sleeper.datafiles.merge.runs import Run, write_run
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
@@ -253,19 +254,18 @@ class BlindCluster(InProcessCluster):
 def test_slot_beyond_memory_spills(
     table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staged: list[UnsortedRows] = []
-    add_batches = UnsortedRows.add_batches
+    spilled: list[Path] = []
 
-    def spy(self: UnsortedRows, batches: Iterable[pa.RecordBatch]) -> None:
-        staged.append(self)
-        add_batches(self, batches)
+    def spy(folder: Path, schema: Schema, batches: Iterable[pa.RecordBatch]) -> Run:
+        spilled.append(folder)
+        return write_run(folder, schema, batches)
 
-    monkeypatch.setattr(UnsortedRows, "add_batches", spy)
+    monkeypatch.setattr(sort, "write_run", spy)
     rows: list[Row] = [(f"{i * 7919 % 300_007:040d}", i % 5, i) for i in range(300_000)]
     path = write(tmp_path / "a.parquet", rows, 50_000)
     small = replace(table, engine=replace(table.engine, memory_bytes=16 * MIB))
     assert run(small, BlindCluster(parallelism=1), path).rows == 300_000
-    assert staged
+    assert len(spilled) > 2
     with table.state.reading() as state:
         files = sorted(state.files.all(), key=lambda file: file.smallest_key)
     read = [pq.read_table(table.root.url_of(file.path)).column("k") for file in files]

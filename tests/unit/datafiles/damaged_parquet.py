@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
 from sleeper.errors import DataError, InvalidRequestError
@@ -32,10 +32,10 @@ def count_rows(path: Path, schema: Schema) -> int:
     if is_scannable(path, file, schema):
         settings = EngineSettings(path.parent, memory_bytes=64 * 1024**2)
         with spill_folder(settings, "test") as spill:
-            unsorted = UnsortedRows(schema, spill)
+            unsorted = RowSort(schema, spill, settings)
             unsorted.add_file(str(path), file.schema_arrow, file.metadata.num_rows, 0)
             try:
-                return sum(batch.num_rows for batch in sort(unsorted, settings))
+                return sum(batch.num_rows for batch in unsorted.batches())
             except DataError as error:
                 # The ingest then looks for the file that is to blame.
                 raise InvalidRequestError(f"file {path}: {error}") from error

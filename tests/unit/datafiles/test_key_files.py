@@ -15,7 +15,7 @@ from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache, keys_schema
 from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.key_sets import key_columns, listed_keys
-from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.merge.undeleted import undeleted_predicate
 from sleeper.datafiles.write import key_file
 from sleeper.datafiles.write.file import FileSettings
@@ -54,13 +54,14 @@ def make_schema(kinds: Sequence[PrimitiveType]) -> Schema:
 def write(folder: Path, schema: Schema, keys: Sequence[Key]) -> tuple[DataRoot, KeyFile]:
     root = DataRoot(folder / "root")
     (folder / "spill").mkdir()
-    rows = UnsortedRows(keys_schema(schema), folder / "spill")
+    engine = EngineSettings(folder / "spill")
+    rows = RowSort(keys_schema(schema), folder / "spill", engine)
     kind = arrow_schema(keys_schema(schema))
     for start in range(0, len(keys), 40):
         columns = zip(*keys[start : start + 40], strict=True)
         arrays = [pa.array(c, t) for c, t in zip(columns, kind.types, strict=True)]
         rows.add_batches([pa.record_batch(arrays, schema=kind)])
-    file = write_key_file(root, PATH, rows, EngineSettings(folder / "spill"), FileSettings())
+    file = write_key_file(root, PATH, rows, FileSettings())
     assert file is not None
     return root, file
 
@@ -162,8 +163,8 @@ def session_of(schema: Schema, rows: Sequence[Key]) -> DataFrame:
 def test_no_key_is_no_file(tmp_path: Path) -> None:
     schema = keys_schema(make_schema((TEXT,)))
     root = DataRoot(tmp_path)
-    nothing = UnsortedRows(schema, tmp_path)
-    assert write_key_file(root, PATH, nothing, EngineSettings(tmp_path), FileSettings()) is None
+    nothing = RowSort(schema, tmp_path, EngineSettings(tmp_path))
+    assert write_key_file(root, PATH, nothing, FileSettings()) is None
     assert not Path(root.url_of(PATH)).exists()
 
 

@@ -20,7 +20,7 @@ from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.plan import merge, merge_frame
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
@@ -248,14 +248,14 @@ def test_sorted_rows_are_written_to_their_leaves(
 ) -> None:
     folder = tmp_path_factory.mktemp("ingest")
     leaves = LEAVES if plain else two_dimensional_leaves()
-    unsorted = UnsortedRows(SCHEMA, folder)
+    unsorted = RowSort(SCHEMA, folder, engine(folder))
     for part in range(parts):
         unsorted.add_batches([make_batch(rows[part::parts])] if rows[part::parts] else [])
     target = WriteTarget(
         DataRoot(folder), "0a0a0a0a", SCHEMA, leaves, 7, FileSettings(row_group_rows_max=3)
     )
     row_counts: list[int] = []
-    output = write_sorted(sort(unsorted, engine(folder)), target, strategy, row_counts.append)
+    output = write_sorted(unsorted.batches(), target, strategy, row_counts.append)
     assert unsorted.rows == sum(row_counts) == len(rows)
     if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF:
         assert len(output) == (1 if rows else 0)
@@ -289,11 +289,11 @@ def test_sort_beyond_memory_spills(tmp_path: Path) -> None:
     schema = Schema((Field("k", P.LONG),), (), (Field("s", P.STRING),))
     numbers = list(range(400_000))
     random.Random(5).shuffle(numbers)
-    unsorted = UnsortedRows(schema, tmp_path)
+    options = engine(tmp_path, memory_bytes=48 * 1024 * 1024)
+    unsorted = RowSort(schema, tmp_path, options)
     table = pa.table({"k": numbers, "s": ["x" * 60] * len(numbers)}, arrow_schema(schema))
     unsorted.add_batches(table.to_batches(50_000))
-    options = engine(tmp_path, memory_bytes=48 * 1024 * 1024)
-    keys = [k for b in sort(unsorted, options) for k in b.column(0).to_pylist()]
+    keys = [k for b in unsorted.batches() for k in b.column(0).to_pylist()]
     assert keys == sorted(numbers)
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.leaf_keys import sample_keys
 from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sources.files import RowChecker, find_source_files
 from sleeper.datafiles.sources.parquet import read_parquet
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
@@ -170,7 +170,11 @@ def test_process_check_survives_a_lack_of_files() -> None:
     assert is_alive(me)
 
 
-def test_failed_staging_is_unavailable(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": ["one"]})
-    with no_more_files(), pytest.raises(UnavailableError):
-        UnsortedRows(LONG_SCHEMA, tmp_path).add_batches([batch])
+    settings = EngineSettings(tmp_path, memory_bytes=1)
+    with closing(RowSort(LONG_SCHEMA, tmp_path, settings)) as rows:
+        rows.add_batches([])
+        with no_more_files(), pytest.raises(UnavailableError, match="cannot write sorted rows"):
+            rows.add_batches([batch] * 5)
+        assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.sort import UnsortedRows, sort, sort_frame
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write import sorted_file
 from sleeper.datafiles.write.file import FileSettings
@@ -65,10 +65,12 @@ def make_table(rows: list[tuple[Any, ...]]) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, kind, strict=True)], kind)
 
 
-def unsorted_rows(folder: Path, table: pa.Table, files: int = 3) -> UnsortedRows:
+def unsorted_rows(
+    folder: Path, table: pa.Table, files: int = 3, memory_bytes: int = 2**30
+) -> RowSort:
     """The rows in files whose columns are all optional, in small row groups."""
     folder.mkdir(parents=True, exist_ok=True)
-    unsorted = UnsortedRows(SCHEMA, folder)
+    unsorted = RowSort(SCHEMA, folder, EngineSettings(folder.parent / "spill", memory_bytes))
     optional = pa.schema([field.with_nullable(True) for field in table.schema])
     size = -(-table.num_rows // files)
     for number, start in enumerate(range(0, table.num_rows, size)):
@@ -101,9 +103,9 @@ def test_file_has_the_rows_and_facts_of_a_file_written_in_steps(
 ) -> None:
     folder = tmp_path_factory.mktemp("sorted [a]* ?é%20")
     unsorted = unsorted_rows(folder / "in", make_table(rows))
-    direct = write_sorted_file(unsorted, engine(folder), target(folder / "direct"))
+    direct = write_sorted_file(unsorted, target(folder / "direct"))
     assert direct is not None
-    steps = sort(unsorted, engine(folder))
+    steps = unsorted.batches()
     strategy = FileStrategy.ONE_REFERENCE_PER_LEAF
     (other,) = write_sorted(steps, target(folder / "steps"), strategy)
     assert references(direct) == references(other)
@@ -130,13 +132,12 @@ def test_file_has_the_rows_and_facts_of_a_file_written_in_steps(
 
 def test_files_without_rows_are_not_the_sample(tmp_path: Path) -> None:
     table = make_table([("a", n, n, b"x", None) for n in range(100)])
-    unsorted = UnsortedRows(SCHEMA, tmp_path)
+    unsorted = RowSort(SCHEMA, tmp_path, engine(tmp_path))
     for number, rows in enumerate((0, 100, 0)):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(table.slice(0, rows), path)
         unsorted.add_file(str(path), table.schema, rows, table.nbytes)
-    # Every second file is sampled.
-    written = write_sorted_file(unsorted, engine(tmp_path), target(tmp_path / "out"))
+    written = write_sorted_file(unsorted, target(tmp_path / "out"))
     assert written is not None
     assert written.file.rows == 100
 
@@ -147,20 +148,22 @@ def test_leaves_that_are_cut_on_a_later_field_have_their_rows(tmp_path: Path) ->
     leaves = [Partition(new_partition_id(), half) for half in halves]
     table = make_table([("a", n % 5 - 2, n, b"x", None) for n in range(100)])
     unsorted = unsorted_rows(tmp_path / "in", table)
-    written = write_sorted_file(unsorted, engine(tmp_path), target(tmp_path / "out", leaves))
+    written = write_sorted_file(unsorted, target(tmp_path / "out", leaves))
     assert written is not None
     assert references(written) == {leaves[0].id: 40, leaves[1].id: 60}
 
 
-def test_nothing_divides_the_rows_between_sort_and_writer(tmp_path: Path) -> None:
+def test_nothing_divides_or_sorts_the_rows_between_merge_and_writer(tmp_path: Path) -> None:
     table = make_table([("a", 1, n, None, None) for n in range(30)])
-    unsorted = unsorted_rows(tmp_path / "in", table)
+    (tmp_path / "spill").mkdir()
+    unsorted = unsorted_rows(tmp_path / "in", table, memory_bytes=16_000)
     keys = KeyTap(SCHEMA, FileSettings().key_facts(SCHEMA), lambda _: None, with_sort_keys=True)
-    frame = RowTap(SCHEMA, keys, 10).above(sort_frame(unsorted, engine(tmp_path)))
-    steps = [each.split(":")[0].strip() for each in _plan(frame)]
-    assert steps[:3] == ["ProjectionExec", "SortPreservingMergeExec", "SortExec"]
-    assert "tap(" in _plan(frame)[0]
-    assert "RepartitionExec" not in steps
+    with unsorted.frame() as rows:
+        plan = _plan(RowTap(SCHEMA, keys, 10).above(rows))
+    steps = [each.split(":")[0].strip() for each in plan]
+    assert steps[:2] == ["ProjectionExec", "SortPreservingMergeExec"]
+    assert "tap(" in plan[0]
+    assert not {"RepartitionExec", "SortExec"} & set(steps)
 
 
 def _plan(frame: Any) -> list[str]:
@@ -179,7 +182,7 @@ def test_wide_row_groups_are_left_to_the_steps(
         folder = tmp_path / str(is_written)
         unsorted = unsorted_rows(folder / "in", make_table(rows))
         out = target(folder / "out")
-        written = write_sorted_file(unsorted, engine(folder), out, counts.append)
+        written = write_sorted_file(unsorted, out, counts.append)
         assert (written is not None) == is_written
         assert len(_files(folder / "out")) == (4 if is_written else 0)
     assert sum(counts) == len(narrow)
@@ -193,7 +196,7 @@ def test_a_sort_that_leaves_no_memory_is_left_to_the_steps(
 
     monkeypatch.setattr(sorted_file, "write_tapped", fail)
     unsorted = unsorted_rows(tmp_path / "in", make_table([("a", 1, 2, None, None)]))
-    assert write_sorted_file(unsorted, engine(tmp_path), target(tmp_path / "out")) is None
+    assert write_sorted_file(unsorted, target(tmp_path / "out")) is None
 
 
 def test_lost_rows_fail_the_write_and_leave_no_file(tmp_path: Path) -> None:
@@ -202,20 +205,15 @@ def test_lost_rows_fail_the_write_and_leave_no_file(tmp_path: Path) -> None:
     )
     unsorted.rows += 1
     with pytest.raises(DataError, match="sorted 9 rows of 10"):
-        write_sorted_file(unsorted, engine(tmp_path), target(tmp_path / "out"))
+        write_sorted_file(unsorted, target(tmp_path / "out"))
     assert _files(tmp_path / "out") == []
 
 
-def test_few_rows_and_several_schemas_are_left_to_the_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unsorted = unsorted_rows(tmp_path / "in", make_table([("a", 1, 2, None, None)]))
-    unsorted.add_file("other", pa.schema([]), 1, 1)
+def test_few_rows_are_left_to_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = target(tmp_path / "out")
-    assert write_sorted_file(unsorted, engine(tmp_path), out) is None
     monkeypatch.setattr(sorted_file, "KEPT_BYTES_MAX", 2**20)
     few = unsorted_rows(tmp_path / "few", make_table([("a", 1, 2, None, None)]))
-    assert write_sorted_file(few, engine(tmp_path), out) is None
+    assert write_sorted_file(few, out) is None
 
 
 def test_bytes_of_rows_contain_views_values_and_numbers() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
@@ -403,9 +403,9 @@ def read_or_scan(path: Path, kind: FieldType) -> Iterator[pa.RecordBatch]:
     assert file is not None
     if not is_scannable(path, file, schema):
         return read_parquet(path, make_checker(kind, str(path)))
-    unsorted = UnsortedRows(schema, path.parent)
+    unsorted = RowSort(schema, path.parent, EngineSettings(path.parent))
     unsorted.add_file(str(path), file.schema_arrow, file.metadata.num_rows, 0)
     try:
-        return iter(list(sort(unsorted, EngineSettings(path.parent))))
+        return iter(list(unsorted.batches()))
     except DataError:
         return read_parquet(path, make_checker(kind, str(path)))

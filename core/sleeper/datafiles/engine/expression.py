@@ -11,6 +11,7 @@ and beside them the class of each number. NaN is greater than every other number
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -37,13 +38,31 @@ def column(name: str) -> Expr:
     return col('"' + name.replace('"', '""') + '"')
 
 
-def key_order(schema: Schema) -> list[SortExpr]:
-    """Returns the row order of data files: row keys, then sort keys, ascending.
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column of an order."""
 
-    Keys are never null. DataFusion silently sorts again if the declared order of a file and the
-    order of a query differ in the place of nulls, so both use nulls last.
+    name: str
+    is_descending: bool = False
+
+
+def key_sort_keys(schema: Schema) -> tuple[SortKey, ...]:
+    """Returns the row order of data files: row keys, then sort keys, ascending."""
+    return tuple(SortKey(field.name) for field in schema.keys)
+
+
+def sort_expressions(order: Sequence[SortKey]) -> list[SortExpr]:
+    """Returns the order for the engine.
+
+    DataFusion silently sorts again if the declared order of a file and the order of a query differ
+    in the place of nulls, so both use nulls last.
     """
-    return [column(f.name).sort(ascending=True, nulls_first=False) for f in schema.keys]
+    return [column(o.name).sort(ascending=not o.is_descending, nulls_first=False) for o in order]
+
+
+def key_order(schema: Schema) -> list[SortExpr]:
+    """Returns `key_sort_keys` for the engine. Keys are never null."""
+    return sort_expressions(key_sort_keys(schema))
 
 
 def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from datafusion import DataFrame, ExecutionPlan, SessionContext
+from datafusion.expr import SortExpr
 from datafusion.plan import LogicalPlan
 
 from sleeper.datafiles.engine.errors import engine_errors
@@ -24,9 +25,10 @@ from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import s3_file
 
 # Tags of protobuf fields of the plan message (field 1, a scan) and the scan message (field 2, a
-# path), both length-delimited.
+# path; field 13, an order of a file), all length-delimited.
 _SCAN_TAG = b"\x0a"
 _PATH_TAG = b"\x12"
+_ORDER_TAG = b"\x6a"
 # No ending of users' files, which may have any name.
 ARROW_SUFFIX = ".staged-arrow"
 
@@ -54,13 +56,58 @@ def scan_files(
 
 def add_paths(plan: bytes, urls: Sequence[str]) -> bytes:
     """Adds URLs to the serialised scan of one file."""
-    length, start = _read_varint(plan, 1)
-    if plan[:1] != _SCAN_TAG or start + length != len(plan):
-        raise AssertionError("unknown serialisation of a file scan")
-    scan = plan[start:] + b"".join(
+    scan = _scan_message(plan) + b"".join(
         _PATH_TAG + varint(len(url)) + url for url in (u.encode() for u in urls)
     )
     return _SCAN_TAG + varint(len(scan)) + scan
+
+
+def scan_sorted_file(
+    session: SessionContext, file: str, schema: pa.Schema, order: Sequence[SortExpr]
+) -> DataFrame:
+    """Returns the rows of an Arrow file that is declared to be in order.
+
+    DataFusion's Python interface declares no order of Arrow files. So the order is taken from the
+    serialised scan of the same file as Parquet, whose contents are not read for that.
+    """
+    name, url = new_table_name(), engine_url(file)
+    session.register_arrow(name, url, schema=schema, file_extension="")
+    scan = _take_scan_message(session, name)
+    session.register_parquet(name, url, schema=schema, file_extension="", file_sort_order=[order])
+    parquet = _fields(_take_scan_message(session, name))
+    scan += b"".join(field for field in parquet if field.startswith(_ORDER_TAG))
+    plan = LogicalPlan.from_bytes(session, _SCAN_TAG + varint(len(scan)) + scan)
+    return session.create_dataframe_from_logical_plan(plan)
+
+
+def _take_scan_message(session: SessionContext, name: str) -> bytes:
+    """Returns the serialised scan of a table, which is deregistered."""
+    plan = session.table(name).logical_plan().to_bytes(session)
+    session.deregister_table(name)
+    return _scan_message(plan)
+
+
+def _scan_message(plan: bytes) -> bytes:
+    length, start = _read_varint(plan, 1)
+    if plan[:1] != _SCAN_TAG or start + length != len(plan):
+        raise AssertionError("unknown serialisation of a file scan")
+    return plan[start:]
+
+
+_VARINT, _DELIMITED = 0, 2
+
+
+def _fields(message: bytes) -> Iterator[bytes]:
+    """Yields the fields of a protobuf message with their tags."""
+    at = 0
+    while at < len(message):
+        start = at
+        tag, at = _read_varint(message, at)
+        value, at = _read_varint(message, at)
+        if tag & 7 not in (_VARINT, _DELIMITED):
+            raise AssertionError(f"unknown field {tag} in a serialised scan")
+        at += value if tag & 7 == _DELIMITED else 0
+        yield message[start:at]
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -20,7 +20,12 @@ from datafusion import DataFrame, lit, udf
 from datafusion.expr import Expr, SortExpr
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.expression import column, key_order
+from sleeper.datafiles.engine.expression import (
+    SortKey,
+    column,
+    key_sort_keys,
+    sort_expressions,
+)
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.first_of_key import FirstOfKey, keep_first, refuse_ties
 from sleeper.datafiles.merge.steps import ProcessingStep
@@ -33,15 +38,17 @@ from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN, Schema
 NO_LIMIT = 2**62
 
 
-def rank_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
+def rank_sort_keys(schema: Schema, has_number: bool = True) -> tuple[SortKey, ...]:
     """Returns the order of rows by key, and the newest of each key first."""
     assert schema.latest is not None
-    order = key_order(schema)
-    if schema.latest.by is not None:
-        order.append(column(schema.latest.by).sort(ascending=False, nulls_first=False))
-    if has_number:
-        order.append(column(NUMBER_COLUMN).sort(ascending=False, nulls_first=False))
-    return order
+    ranks = [] if schema.latest.by is None else [schema.latest.by]
+    ranks += [NUMBER_COLUMN] if has_number else []
+    return *key_sort_keys(schema), *(SortKey(name, is_descending=True) for name in ranks)
+
+
+def rank_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
+    """Returns `rank_sort_keys` for the engine."""
+    return sort_expressions(rank_sort_keys(schema, has_number))
 
 
 def keep_latest(
@@ -133,9 +140,9 @@ class LastRows:
         self.staged = replace(deleted, values=(*deleted.values, NUMBER_FIELD))
 
     @property
-    def order(self) -> list[SortExpr]:
+    def order(self) -> tuple[SortKey, ...]:
         """The order of the staged rows."""
-        return rank_order(self._schema)
+        return rank_sort_keys(self._schema)
 
     @property
     def written(self) -> Schema:

@@ -1,103 +1,118 @@
 """Sorts rows by key in bounded memory.
 
-The input consists of users' Parquet files that can be scanned unchanged, and of staged files with
-all other rows, checked and cast. Files of one schema are one scan, so the number of
-sorted runs is the number of threads, not the number of files.
+Rows are collected in memory and sorted there (`row_order`). Rows that do not fit are written as
+sorted *runs* to local disk, which the engine merges (docs/design/0002-merge.md, *Sort*).
 """
 
 import contextlib
-import itertools
+import shutil
+import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame
-from datafusion.expr import SortExpr
+from datafusion import DataFrame, SessionContext
 
-from sleeper.datafiles.arrow import arrow_schema, as_light_views, view_schema
+from sleeper.datafiles.arrow import arrow_schema, is_view, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.expression import column, key_order
+from sleeper.datafiles.engine.expression import SortKey, column, key_sort_keys
 from sleeper.datafiles.engine.scan import scan_files, stream_batches
 from sleeper.datafiles.engine.session import open_session
-from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
-from sleeper.datafiles.merge.staging import StagingWriter, open_staging_file
-from sleeper.errors import DataError, UnavailableError
+from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
+from sleeper.datafiles.merge.row_buffer import RowBuffer
+from sleeper.datafiles.merge.row_order import Places, sort_places, take_rows
+from sleeper.datafiles.merge.runs import Run, batch_rows, merged_runs, write_run
+from sleeper.errors import DataError
 from sleeper.schema.model import Schema
 
-_STAGED_ROWS_MAX = 1_000_000
-_STAGED_BYTES_MAX = 256 * 1024 * 1024
-# The engine sorts batches, then merges them. Large batches leave less to merge, which takes
-# longest: batches of 131,072 rows sort in 0.65 of the time of batches of 8,192.
-_BATCH_ROWS_MAX = 131_072
-_BATCH_ROWS_MIN = 1024
-_SPILLED_BATCH_ROWS_MAX = 8192
-_BATCHES_IN_MEMORY = 128
-# A view of text. Encoded files can be smaller than this.
-_FIELD_BYTES_MIN = 16
-_SAMPLED_FILES = 3
-_SAMPLED_ROWS = 32_768
+# The memory of an order and its words, for each row.
+_ORDER_BYTES = 24
+# The share of the memory that a buffer takes.
+_BUFFERS = 16
+_BUFFER_BYTES_MAX = 2**30
+_SAMPLED_ROWS = 100_000
 _SAMPLED_BYTES = 16 * 1024**2
 
 
-@dataclass(slots=True)
-class UnsortedRows:
-    """Files to sort. Staged files are in a local folder that the caller deletes."""
+class RowSort:
+    """Rows to sort by the order, by default that of the keys. Equal rows are in any order.
 
-    schema: Schema
-    folder: Path
-    rows: int = 0
-    bytes: int = 0
-    _groups: dict[str, list[str]] = field(default_factory=dict)
+    A buffer of a sixteenth of the settings' memory collects rows. When it is full, they are sorted
+    and written as a run in a thread, while the next buffer is filled. Runs are in `folder`, which
+    is made if it is missing, and which the caller deletes after `close`.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        folder: Path,
+        settings: EngineSettings,
+        order: Sequence[SortKey] = (),
+    ) -> None:
+        self.schema = schema
+        self.rows = 0
+        self.bytes = 0
+        self.folder = folder
+        self._settings = settings
+        self._order = tuple(order) or key_sort_keys(schema)
+        self._files: dict[str, list[str]] = {}
+        self._file_rows = 0
+        self._buffer: RowBuffer | None = None
+        self._places: Places | None = None
+        self._free: list[RowBuffer] = []
+        self._writing: deque[Future[Run]] = deque()
+        self._runs: list[Run] = []
+        self._threads: ThreadPoolExecutor | None = None
 
     def add_file(self, file: str, kind: pa.Schema, rows: int, size: int) -> None:
         """Adds a Parquet file, by path or URL, that can be scanned unchanged.
 
         `size` is the number of bytes of its rows, uncompressed.
         """
-        self._group(str(kind)).append(file)
+        self._files.setdefault(str(kind), []).append(file)
+        self._file_rows += rows
         self.rows += rows
         self.bytes += size
 
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Stages batches of the table's Arrow schema on local disk."""
-        writer: StagingWriter | None = None
-        rows = size = 0
-        try:
-            for batch in batches:
-                with self._disk_errors():
-                    if writer is None:
-                        writer = open_staging_file(self.schema, self.folder)
-                        self._group("staged").append(str(writer.path))
-                    writer.write_batch(batch)
-                    rows, size = rows + batch.num_rows, size + batch.nbytes
-                    self.rows += batch.num_rows
-                    self.bytes += batch.nbytes
-                    if rows >= _STAGED_ROWS_MAX or size >= _STAGED_BYTES_MAX:
-                        writer.close()
-                        writer, rows, size = None, 0, 0
-        finally:
-            if writer is not None:
-                with self._disk_errors():
-                    writer.close()
+        """Adds batches of the table's Arrow schema."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            self.bytes += batch.nbytes
+            self._collect(batch)
+
+    def close(self) -> None:
+        """Waits until no thread writes to the folder."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order, in batches of the engine's types. It may be called again.
+
+        DataError if a file has not as many rows as expected.
+        """
+        rows = 0
+        with self._merged() as merged:
+            in_order = stream_batches(*merged) if merged else self._sorted_rows()
+            for batch in in_order:
+                rows += batch.num_rows
+                yield batch
+        self.check_sorted(rows)
 
     @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
+    def frame(self) -> Iterator[DataFrame]:
+        """Yields the rows in order, as a frame of the engine's types, valid in the context.
 
-    def batch_rows(self, settings: EngineSettings) -> int:
-        """Returns the number of rows of the engine's batches, many of which fit into memory."""
-        # Encoded rows, such as lists of few different values, may be far smaller than in memory.
-        first = [files[0] for files in self.groups()][:_SAMPLED_FILES]
-        decoded = itertools.chain.from_iterable(
-            _first_rows(file, self.schema, settings, _BATCH_ROWS_MIN) for file in first
-        )
-        row_bytes = max((batch.nbytes / batch.num_rows for batch in decoded), default=0)
-        size = max(self.bytes, int(row_bytes * self.rows))
-        return _batch_rows(self.schema, self.rows, size, settings.memory_bytes)
+        Nodes above it keep the order, because nothing divides the rows among partitions.
+        """
+        with self._merged() as merged:
+            if merged:
+                yield merged[1]
+                return
+            batches = list(self._sorted_rows())
+            yield open_session(self._settings).create_dataframe([batches])
 
     def check_sorted(self, rows: int) -> None:
         """Raises DataError unless this is the number of rows."""
@@ -106,141 +121,133 @@ class UnsortedRows:
                 f"an input file is damaged or has changed: sorted {rows} rows of {self.rows}"
             )
 
-    def groups(self) -> Sequence[Sequence[str]]:
-        """Returns the files grouped by schema."""
-        return list(self._groups.values())
+    def sample(self) -> pa.Table:
+        """Returns up to 100,000 rows in order, of the table's Arrow schema, in bounded memory.
 
-    def _group(self, name: str) -> list[str]:
-        return self._groups.setdefault(name, [])
+        Adjacent rows may be further apart than in `batches`.
+        """
+        self._scan()
+        batches, rows, size = [], 0, 0
+        first = self._runs[0].batches() if self._runs else self._sorted_rows()
+        for batch in first:
+            batches.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _SAMPLED_ROWS or size >= _SAMPLED_BYTES:
+                break
+        views = pa.Table.from_batches(batches, view_schema(self.schema))
+        return views.slice(0, _SAMPLED_ROWS).cast(arrow_schema(self.schema))
 
+    def _scan(self) -> None:
+        """Collects the rows of the files. Nothing is added after that."""
+        files, self._files = self._files, {}
+        rows = 0
+        for paths in files.values():
+            for batch in self._scan_batches(paths):
+                rows += batch.num_rows
+                self._collect(batch)
+        if rows != self._file_rows:
+            self.check_sorted(self.rows - self._file_rows + rows)
+        self._file_rows = 0
+        if self._writing or self._runs:
+            self._end_run()
+        while self._writing:
+            self._runs.append(self._writing.popleft().result())
 
-def _batch_rows(schema: Schema, rows: int, size: int, memory_bytes: int) -> int:
-    row_bytes = max(size / max(rows, 1), _FIELD_BYTES_MIN * len(schema.fields))
-    fitting = int(memory_bytes / _BATCHES_IN_MEMORY / row_bytes)
-    # Rows that do not fit into memory are spilled in runs, and the merge holds batches of each.
-    most = _BATCH_ROWS_MAX if size <= memory_bytes // 4 else _SPILLED_BATCH_ROWS_MAX
-    return min(max(fitting, _BATCH_ROWS_MIN), most)
+    def _scan_batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        options = {"optimizer.repartition_file_scans": "true"}
+        session = open_session(self._settings, self._settings.threads, options=options)
+        with engine_errors():
+            for batch in _as_views(scan_files(session, files), self.schema).execute_stream():
+                yield batch.to_pyarrow()
+
+    def _collect(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._buffer is None:
+                self._buffer = self._free.pop() if self._free else self._new_buffer()
+            batch = self._buffer.add(batch)
+            if self._buffer.is_full:
+                self._end_run()
+
+    def _new_buffer(self) -> RowBuffer:
+        bytes_max = min(self._settings.memory_bytes // _BUFFERS, _BUFFER_BYTES_MAX)
+        return RowBuffer(view_schema(self.schema), bytes_max, _ORDER_BYTES)
+
+    def _end_run(self) -> None:
+        """Sorts and writes what is collected, in a thread."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
+            return
+        if self._threads is None:
+            make_spill_folder(self.folder)
+            self._threads = ThreadPoolExecutor(self._settings.threads, "row-sort")
+        while len(self._writing) >= self._settings.threads:
+            self._runs.append(self._writing.popleft().result())
+        self._writing.append(self._threads.submit(self._write_run, buffer))
+
+    def _write_run(self, buffer: RowBuffer) -> Run:
+        rows = self._in_order(buffer, self._order_of(buffer))
+        run = write_run(self.folder, self.schema, rows)
+        buffer.clear()
+        self._free.append(buffer)
+        return run
+
+    def _order_of(self, buffer: RowBuffer) -> Places:
+        columns, names = buffer.columns(), buffer.kind.names
+        keys = [columns[names.index(each.name)] for each in self._order]
+        return sort_places(keys, [each.is_descending for each in self._order])
+
+    def _in_order(self, buffer: RowBuffer, places: Places) -> Iterator[pa.RecordBatch]:
+        """Yields the rows at the places, in batches of the engine's types."""
+        columns = buffer.columns()
+        step = batch_rows(len(places), buffer.bytes, self._settings)
+        for start in range(0, len(places), step):
+            taken = take_rows(columns, places[start : start + step])
+            arrays = [
+                each.cast(field.type) if is_view(field.type) else each
+                for each, field in zip(taken, buffer.kind, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=buffer.kind)
+
+    def _sorted_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yields the collected rows in order, if there are no runs."""
+        if self._buffer is None:
+            return
+        if self._places is None:
+            self._places = self._order_of(self._buffer)
+        yield from self._in_order(self._buffer, self._places)
+
+    @contextlib.contextmanager
+    def _merged(self) -> Iterator[tuple[SessionContext, DataFrame] | None]:
+        """Yields the merge of the runs, None if there is no run."""
+        self._scan()
+        if not self._runs:
+            yield None
+            return
+        with merged_runs(self.schema, self._runs, self._settings, self._order) as merged:
+            yield merged
 
 
 def sort_batches(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     schema: Schema,
     settings: EngineSettings,
-    order: Sequence[SortExpr] = (),
+    order: Sequence[SortKey] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Sorts batches of the table's Arrow schema. Yields batches of the engine's types.
 
     The default order is that of the keys.
-    Batches of up to a quarter of the memory are sorted in memory, more are staged on disk.
     """
-    kept: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        kept.append(batch)
-        size += batch.nbytes
-        if size > settings.memory_bytes // 4:
-            with spill_folder(settings, "sort") as folder:
-                unsorted = UnsortedRows(schema, folder)
-                unsorted.add_batches(itertools.chain(kept, batches))
-                yield from sort(unsorted, settings, order)
-            return
-    if kept:
-        # Fewer input batches make fewer runs to merge.
-        whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
-        rows = sum(batch.num_rows for batch in whole)
-        session = open_session(
-            settings, batch_rows=_batch_rows(schema, rows, size, settings.memory_bytes)
-        )
-        frame = _as_views(session.create_dataframe([whole]), schema)
-        yield from stream_batches(session, frame.sort(*(order or key_order(schema))))
-
-
-def sort(
-    unsorted: UnsortedRows, settings: EngineSettings, order: Sequence[SortExpr] = ()
-) -> Iterator[pa.RecordBatch]:
-    """Yields all rows in order, by default of keys, in batches of the engine's types.
-
-    Spills to disk.
-    """
-    batch_rows = unsorted.batch_rows(settings)
-    session = open_session(settings, partitions=settings.threads, batch_rows=batch_rows)
-    frames = []
-    for files in unsorted.groups():
-        with engine_errors():
-            frames.append(_as_views(scan_files(session, files), unsorted.schema))
-    if not frames:
-        return
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.union(frame)
-    if len(frames) > 1:
-        whole = whole.repartition(settings.threads)
-    sorted_rows = 0
-    in_order = whole.sort(*(order or key_order(unsorted.schema)))
-    for batch in stream_batches(session, in_order):
-        sorted_rows += batch.num_rows
-        yield batch
-    unsorted.check_sorted(sorted_rows)
-
-
-def sort_frame(unsorted: UnsortedRows, settings: EngineSettings) -> DataFrame:
-    """Returns the sorted rows of one group of files as a frame of the table's types.
-
-    Nodes above its merge keep the order, because nothing divides the rows among partitions.
-    """
-    (files,) = unsorted.groups()
-    batch_rows = unsorted.batch_rows(settings)
-    session = open_session(
-        settings,
-        settings.threads,
-        batch_rows,
-        {"optimizer.enable_round_robin_repartition": "false"},
-    )
-    with engine_errors():
-        kind = scan_files(session, files[:1]).schema()
-        is_nullable = {f.name: f.nullable for f in unsorted.schema.fields}
-        # The rows were checked, or the footers say that there is no null.
-        fields = [f.with_nullable(is_nullable.get(f.name, True)) for f in kind]
-        frame = _as_views(scan_files(session, files, pa.schema(fields)), unsorted.schema)
-        return frame.sort(*key_order(unsorted.schema))
-
-
-def sample_rows(unsorted: UnsortedRows, settings: EngineSettings) -> pa.Table:
-    """Returns up to 100,000 rows in key order, from the starts of some files, in bounded memory.
-
-    Adjacent rows are further apart than those of the sorted file.
-    """
-    (files,) = unsorted.groups()
-    batches: list[pa.RecordBatch] = []
-    for file in files[:: -(-len(files) // _SAMPLED_FILES)]:
-        batches += _first_rows(file, unsorted.schema, settings, _SAMPLED_ROWS)
-    for file in files:
-        # The files above may have no rows.
-        if not batches:
-            batches += _first_rows(file, unsorted.schema, settings, _SAMPLED_ROWS)
-    kind = view_schema(unsorted.schema)
-    plain = pa.Table.from_batches(batches, kind).cast(arrow_schema(unsorted.schema))
-    return plain.sort_by([(f.name, "ascending") for f in unsorted.schema.keys])
-
-
-def _first_rows(
-    file: str, schema: Schema, settings: EngineSettings, rows: int
-) -> list[pa.RecordBatch]:
-    session = open_session(settings)
-    with engine_errors():
-        frame = _as_views(scan_files(session, [file]), schema).limit(rows)
-    batches, size = [], 0
-    for batch in stream_batches(session, frame):
-        if batch.num_rows:
-            batches.append(as_light_views(batch, view_schema(schema)))
-            size += batches[-1].nbytes
-        if size >= _SAMPLED_BYTES:
-            break
-    return batches
+    folder = settings.spill_folder / f"sort-{uuid.uuid4().hex}"
+    try:
+        with contextlib.closing(RowSort(schema, folder, settings, order)) as rows:
+            rows.add_batches(batches)
+            yield from rows.batches()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:
-    """Selects the table's columns, with text and bytes as views, which sort fastest."""
+    """Selects the table's columns, with text and bytes as views."""
     actual = frame.schema()
     return frame.select(
         *(

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import as_plain
-from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.key_runs import run_starts
-from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.files import KeyFile
 from sleeper.partitions.region import Range, Region
@@ -22,8 +21,7 @@ _ROW_GROUP_KEYS = 20_000
 def write_key_file(
     root: DataRoot,
     path: str,
-    keys: UnsortedRows,
-    engine: EngineSettings,
+    keys: RowSort,
     settings: FileSettings,
     on_keys: Callable[[int], object] = lambda _: None,
 ) -> KeyFile | None:
@@ -32,7 +30,7 @@ def write_key_file(
     `keys` have the schema of `keys_schema`. `on_keys` receives numbers of written keys.
     """
     settings = replace(settings, row_group_rows_max=_ROW_GROUP_KEYS, filter_bits_per_key=0)
-    batches = _distinct(sort(keys, engine), keys.schema)
+    batches = _distinct(keys.batches(), keys.schema)
     first = next(batches, None)
     if first is None:
         return None

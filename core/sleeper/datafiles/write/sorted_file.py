@@ -1,9 +1,9 @@
-"""Sorts many rows and writes them as one data file, in one plan of the engine.
+"""Writes many sorted rows as one data file, in one plan of the engine.
 
-Rows do not leave the engine, which encodes columns in parallel while it merges the sorted runs. A
-tap between merge and writer gathers the facts, counts the rows of each leaf, and limits the bytes
-of a row group, because DataFusion limits only its rows. If the limit is reached, or a sort leaves
-too little memory for the writer, the file is deleted, and `write_sorted` writes the rows.
+The engine merges the sorted runs, and encodes columns in parallel. A tap between merge and writer
+gathers the facts, counts the rows of each leaf, and limits the bytes of a row group, because
+DataFusion limits only its rows. If the limit is reached, or the writer has too little memory, the
+file is deleted, and `write_sorted` writes the rows.
 """
 
 import logging
@@ -18,8 +18,7 @@ from datafusion import DataFrame, functions, lit, udf
 from sleeper.datafiles.arrow import as_light_views, is_view, view_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.expression import column
-from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.sort import UnsortedRows, sample_rows, sort_frame
+from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sidecars.key_filter import Hashes
 from sleeper.datafiles.sidecars.row_hashes import hash_expression
 from sleeper.datafiles.write.file import KEPT_BYTES_MAX, ROW_GROUP_BYTES_MAX
@@ -39,16 +38,14 @@ class WideRowsError(Exception):
 
 
 def write_sorted_file(
-    unsorted: UnsortedRows,
-    engine: EngineSettings,
+    unsorted: RowSort,
     target: WriteTarget,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> WrittenFile | None:
     """Sorts the rows and writes them as one file. None if `write_sorted` must write them.
 
-    That is so for few rows, rows of several schemas, lists and maps, wide rows, and objects
-    without a local folder. `on_rows` receives row counts, of which all are taken back if None is
-    returned.
+    That is so for few rows, lists and maps, and wide rows. `on_rows` receives row counts, of which
+    all are taken back if None is returned.
     """
     if not _is_suited(unsorted, target):
         return None
@@ -60,7 +57,7 @@ def write_sorted_file(
         on_rows(rows)
 
     try:
-        return _write(unsorted, engine, target, count)
+        return _write(unsorted, target, count)
     except (WideRowsError, EngineMemoryError) as error:
         logger.info("sorted rows are written in steps: %s", error)
         on_rows(-counted)
@@ -72,38 +69,32 @@ def is_one_file(target: WriteTarget, strategy: FileStrategy) -> bool:
     return strategy is FileStrategy.ONE_REFERENCE_PER_LEAF or len(target.leaves) == 1
 
 
-def _is_suited(unsorted: UnsortedRows, target: WriteTarget) -> bool:
-    has_place = target.folder is not None or not target.root.buckets
+def _is_suited(unsorted: RowSort, target: WriteTarget) -> bool:
     is_nested = any(pa.types.is_nested(field.type) for field in view_schema(target.schema))
     is_large = unsorted.bytes > KEPT_BYTES_MAX
-    return has_place and is_large and not is_nested and len(unsorted.groups()) == 1
+    return is_large and not is_nested
 
 
-def _write(
-    unsorted: UnsortedRows,
-    engine: EngineSettings,
-    target: WriteTarget,
-    on_rows: Callable[[int], None],
-) -> WrittenFile:
+def _write(unsorted: RowSort, target: WriteTarget, on_rows: Callable[[int], None]) -> WrittenFile:
     schema, settings = target.schema, target.settings
-    sample = sample_rows(unsorted, engine)
+    sample = unsorted.sample()
     size = sum(as_light_views(b, view_schema(schema)).nbytes for b in sample.to_batches())
     group_rows = settings.row_group_rows(sample.num_rows, size)
     options = settings.writer_options(sample.slice(0, group_rows), schema, group_rows)
     facts = _LeafFacts(settings.key_facts(schema), LeafRouter(schema, target.leaves))
     keys = KeyTap(schema, facts, on_rows, with_sort_keys=True)
     tap = RowTap(schema, keys, group_rows)
-    frame = tap.above(sort_frame(unsorted, engine))
     only = target.leaves[0].id if len(target.leaves) == 1 else ROOT_PARTITION_ID
     path = new_data_path(target.table_id, only, target.run_start_ms)
-    file = write_tapped(
-        TappedFrame(frame, keys, facts.facts),
-        path,
-        target,
-        options,
-        target.folder or engine.spill_folder,
-        lambda: unsorted.check_sorted(facts.facts.rows),
-    )
+    with unsorted.frame() as frame:
+        file = write_tapped(
+            TappedFrame(tap.above(frame), keys, facts.facts),
+            path,
+            target,
+            options,
+            target.folder or unsorted.folder,
+            lambda: unsorted.check_sorted(facts.facts.rows),
+        )
     references = tuple(
         FileReference(path, target.leaves[place].id, rows) for place, rows in facts.rows.items()
     )
