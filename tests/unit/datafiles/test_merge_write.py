@@ -189,6 +189,23 @@ def test_filter_of_many_ranges_passes_every_key(
     assert verify_file(root, SCHEMA, ExpectedFile(file)) == []
 
 
+@pytest.mark.usefixtures("by_engine_only")
+def test_maps_have_the_names_of_parquet_and_the_codec_of_the_table(tmp_path: Path) -> None:
+    rows: Rows = [("a", n, 0, None, ["b"], [("c", n)], None) for n in range(50)]
+    request = MergeRequest(SCHEMA, written_inputs(tmp_path, SCHEMA, [rows]))
+    changes = {"row_group_rows_max": 50, "compression_codec": "snappy"}
+    file = write_merge(request, engine(tmp_path), target(tmp_path / "out", SCHEMA, **changes))
+    assert file is not None
+    group = pq.read_metadata(tmp_path / "out" / file.path).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    nested = {c.path_in_schema: c.compression for c in columns if c.path_in_schema.count(".") > 1}
+    assert nested == {
+        "tags.list.element": "SNAPPY",
+        "counts.key_value.key": "SNAPPY",
+        "counts.key_value.value": "SNAPPY",
+    }
+
+
 def test_tap_is_above_a_merge_without_sort(tmp_path: Path) -> None:
     request = numbers(tmp_path, 100, files=3)
     with merge_plan(request, engine(tmp_path)) as plan:

@@ -31,14 +31,19 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
 
 P = PrimitiveType
 SCHEMA = Schema(
     (Field("key.word", P.STRING), Field("number", P.INT)),
     (Field("sort", P.LONG),),
-    (Field("bytes", P.BYTE_ARRAY, nullable=True), Field("flag", P.BOOLEAN, nullable=True)),
+    (
+        Field("bytes", P.BYTE_ARRAY, nullable=True),
+        Field("flag", P.BOOLEAN, nullable=True),
+        Field("list", ListType(P.DOUBLE), nullable=True),
+        Field("map", MapType(P.STRING, P.BYTE_ARRAY)),
+    ),
 )
 LEAVES = [each for each in tree_from_split_points(SCHEMA, ["a", "b"]) if each.is_leaf]
 ROWS = st.lists(
@@ -48,6 +53,8 @@ ROWS = st.lists(
         st.integers(-(2**63), 2**63 - 1),
         st.none() | st.binary(max_size=20),
         st.none() | st.booleans(),
+        st.none() | st.lists(st.floats(allow_nan=False), max_size=3),
+        st.dictionaries(st.text("ab", max_size=15), st.binary(max_size=3), max_size=3),
     ),
     min_size=1,
     max_size=60,
@@ -61,7 +68,8 @@ def few_rows_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_table(rows: list[tuple[Any, ...]]) -> pa.Table:
     kind = arrow_schema(SCHEMA)
-    columns = zip(*rows, strict=True)
+    # Tests need not give all columns.
+    columns = zip(*((*row, None, {})[: len(kind)] for row in rows), strict=True)
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, kind, strict=True)], kind)
 
 
@@ -117,6 +125,11 @@ def test_file_has_the_rows_and_facts_of_a_file_written_in_steps(
     assert ours.metadata.created_by.startswith("datafusion")
     assert ours.schema_arrow == theirs.schema_arrow
     assert [ours.schema.column(i).max_definition_level for i in range(5)] == [0, 0, 0, 1, 1]
+    assert [ours.schema.column(i).path for i in range(5, 8)] == [
+        "list.list.element",
+        "map.key_value.key",
+        "map.key_value.value",
+    ]
     # The order of rows with equal keys is free.
     assert sorted(map(repr, ours.read().to_pylist())) == sorted(
         map(repr, theirs.read().to_pylist())
@@ -220,6 +233,20 @@ def test_bytes_of_rows_contain_views_values_and_numbers() -> None:
     texts = pa.array(["", "x" * 100, None, "é"], pa.string_view())
     fields = [texts, pa.array([1, 2, 3, 4]), pa.array([True] * 4)]
     assert row_bytes([each.slice(1) for each in fields]).tolist() == [125, 25, 27]
+
+
+def test_bytes_of_lists_and_maps_are_those_of_their_elements() -> None:
+    lists = pa.array([[1], None, [], [2, 3]], pa.list_(pa.int64()))
+    maps = pa.array([{"a": 1}, {"bc": 2, "": 3}, {}, {"d": 4}], pa.map_(pa.string(), pa.int32()))
+    deep = pa.array([[[1]], [[1, 2], []], [], None], pa.list_(pa.list_(pa.int64())))
+    expected = {
+        "lists": [4 + 8, 4, 4, 4 + 16],
+        "maps": [4 + 5 + 4, 4 + 6 + 4 + 4 + 4, 4, 4 + 5 + 4],
+        "deep": [4 + 12, 4 + 20 + 4, 4, 4],
+    }
+    for name, column in (("lists", lists), ("maps", maps), ("deep", deep)):
+        assert row_bytes([column]).tolist() == expected[name]
+        assert row_bytes([column.slice(1, 2)]).tolist() == expected[name][1:3]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,10 +7,12 @@ Its files have no page checksums.
 
 import contextlib
 import glob
+import io
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,8 +125,27 @@ def write_frame(frame: DataFrame, path: Path, options: ParquetWriterOptions) -> 
 
 def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
     """Selects the table's columns with the field ids that DataFusion writes to the file."""
-    ids = ((f.name, f.metadata[FIELD_ID.encode()].decode()) for f in file_schema(schema))
-    return frame.select(*(column(name).alias(name, {FIELD_ID: id_}) for name, id_ in ids))
+    fields = []
+    for each in file_schema(schema):
+        values = column(each.name)
+        if pa.types.is_map(each.type):
+            values = values.cast(_named_map(each.type))
+        id_ = each.metadata[FIELD_ID.encode()].decode()
+        fields.append(values.alias(each.name, {FIELD_ID: id_}))
+    return frame.select(*fields)
+
+
+@cache
+def _named_map(kind: pa.MapType) -> pa.MapType:
+    """Returns the type with Parquet's name of a map's entries, which DataFusion writes as it is.
+
+    Arrow's Python interface has no name for them. It reads a map of a file under the name of its
+    column.
+    """
+    named = pa.schema([pa.field("key_value", kind)])
+    file = io.BytesIO()
+    pq.write_table(named.empty_table(), file, store_schema=False)
+    return pq.read_schema(file).field(0).type
 
 
 def make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:

@@ -44,10 +44,10 @@ def write_sorted_file(
 ) -> WrittenFile | None:
     """Sorts the rows and writes them as one file. None if `write_sorted` must write them.
 
-    That is so for few rows, lists and maps, and wide rows. `on_rows` receives row counts, of which
-    all are taken back if None is returned.
+    That is so for few rows and for wide rows. `on_rows` receives row counts, of which all are taken
+    back if None is returned.
     """
-    if not _is_suited(unsorted, target):
+    if unsorted.bytes <= KEPT_BYTES_MAX:
         return None
     counted = 0
 
@@ -67,12 +67,6 @@ def write_sorted_file(
 def is_one_file(target: WriteTarget, strategy: FileStrategy) -> bool:
     """Whether the rows of a write are one file."""
     return strategy is FileStrategy.ONE_REFERENCE_PER_LEAF or len(target.leaves) == 1
-
-
-def _is_suited(unsorted: RowSort, target: WriteTarget) -> bool:
-    is_nested = any(pa.types.is_nested(field.type) for field in view_schema(target.schema))
-    is_large = unsorted.bytes > KEPT_BYTES_MAX
-    return is_large and not is_nested
 
 
 def _write(unsorted: RowSort, target: WriteTarget, on_rows: Callable[[int], None]) -> WrittenFile:
@@ -133,7 +127,7 @@ class RowTap:
     def above(self, frame: DataFrame) -> DataFrame:
         """Returns the frame with the tap above it."""
         first, *others = fields = [column(f.name) for f in self._schema.fields]
-        types = [f.type for f in view_schema(self._schema)]
+        types = [frame.schema().field(f.name).type for f in self._schema.fields]
         tap = udf(self._take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
         hashes = hash_expression([column(f.name) for f in self._schema.row_keys])
         # Unlike a result of the tap, a column of alternatives is not nullable.
@@ -164,21 +158,44 @@ class RowTap:
 
 
 _VIEW_BYTES = 16
+_OFFSET_BYTES = 4
 _LENGTHS_PER_VIEW = 4
 
 
 def row_bytes(fields: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Returns the bytes of each row in memory, of columns that are not nested."""
+    """Returns the bytes of each row in memory."""
     sizes = np.zeros(len(fields[0]), np.int64)
     for values in fields:
-        if not is_view(values.type):
-            sizes += -(-values.type.bit_width // 8)
-            continue
+        sizes += _value_bytes(values)
+    return sizes
+
+
+def _value_bytes(values: pa.Array) -> npt.NDArray[np.integer] | int:
+    kind = values.type
+    if is_view(kind):
         # A view begins with the length of the value.
         lengths = np.frombuffer(values.buffers()[1], np.uint32)[::_LENGTHS_PER_VIEW]
         lengths = lengths[values.offset : values.offset + len(values)]
         if values.null_count:
             lengths = lengths * pc.is_valid(values).to_numpy(zero_copy_only=False)
-        sizes += lengths
-        sizes += _VIEW_BYTES
+        sizes: npt.NDArray[np.int64] = lengths.astype(np.int64) + _VIEW_BYTES
+        return sizes
+    if pa.types.is_list(kind):
+        return _bytes_of_lists(values.offsets, [values.values])
+    if pa.types.is_map(kind):
+        return _bytes_of_lists(values.offsets, [values.keys, values.items])
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        offsets = np.ndarray((len(values) + 1,), np.int32, values.buffers()[1], values.offset * 4)
+        return np.diff(offsets) + _OFFSET_BYTES
+    return -(-int(kind.bit_width) // 8)
+
+
+def _bytes_of_lists(offsets: pa.Array, elements: Sequence[pa.Array]) -> npt.NDArray[np.integer]:
+    """Returns the bytes of each list, whose elements are parts of these arrays."""
+    places = offsets.to_numpy()
+    first, last = int(places[0]), int(places[-1])
+    ends = np.zeros(last - first + 1, np.int64)
+    if last > first:
+        np.cumsum(row_bytes([each.slice(first, last - first) for each in elements]), out=ends[1:])
+    sizes: npt.NDArray[np.int64] = np.diff(ends[places - first]) + _OFFSET_BYTES
     return sizes
