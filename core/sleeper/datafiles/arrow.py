@@ -138,11 +138,10 @@ def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     Views of long values may keep whole pages alive, so such columns are copied. Values of up to
     12 bytes are stored in the views themselves.
     """
-    columns = []
-    for column, field in zip(batch.columns, target, strict=True):
-        if len(column.buffers()) > _BUFFERS_OF_SHORT_VIEWS:
-            column = as_plain(column)
-        columns.append(column.cast(field.type))
+    columns = [
+        without_pages(column).cast(field.type)
+        for column, field in zip(batch.columns, target, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
