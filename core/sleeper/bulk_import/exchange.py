@@ -85,13 +85,14 @@ def new_file_from_json(text: str) -> NewFile:
 
 # The rows that wait for their piece to be full share the memory with those that are read.
 _WAITING_SHARE = 8
-# A piece has at most twice as many.
-_PIECE_BYTES = 2 * 1024**2
+# A piece has at most twice as many, before it is compressed.
+_PIECE_BYTES = 1024**2
+_COPIED_BYTES_MAX = _PIECE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows for a task as one Arrow message of the table's Arrow schema."""
+    """Rows for a task as an Arrow stream of the table's Arrow schema."""
 
     task: int
     rows: int
@@ -127,7 +128,8 @@ def rows_of_pieces(bodies: Iterable[pa.Buffer], schema: Schema) -> Iterator[pa.R
     """Yields the rows of pieces' bodies."""
     target = arrow_schema(schema)
     for body in bodies:
-        yield pa.ipc.read_record_batch(body, target)
+        for batch in pa.ipc.open_stream(body):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
 
 @dataclass(slots=True)
@@ -144,14 +146,30 @@ class _Waiting:
 
     def pieces(self, slot: Slot, number: int) -> Iterator[Piece]:
         """Yields the rows, if any, in pieces of bounded size. The tasks of a slot take turns."""
-        if not self.batches:
-            return
-        whole = pa.Table.from_batches(self.batches).combine_chunks()
-        count = max(1, whole.nbytes // _PIECE_BYTES)
-        self.batches, self.size = [], 0
-        for part in whole.to_batches(-(-whole.num_rows // count)):
-            yield Piece(slot.task_of(number + self.turn), part.num_rows, part.serialize())
+        batches, self.batches, self.size = self.batches, [], 0
+        for part in _parts(batches):
+            yield Piece(slot.task_of(number + self.turn), part.num_rows, _to_stream(part))
             self.turn += 1
+
+
+# The cluster takes longer to move bytes than LZ4 takes to save them.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def _to_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _parts(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in batches of bounded size. Only small batches are copied."""
+    small = [batch for batch in batches if batch.nbytes < _COPIED_BYTES_MAX]
+    large = [batch for batch in batches if batch.nbytes >= _COPIED_BYTES_MAX]
+    for batch in [*large, *([pa.concat_batches(small)] if small else [])]:
+        step = -(-batch.num_rows // max(1, batch.nbytes // _PIECE_BYTES))
+        yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
 
 def distribute(batch: pa.RecordBatch, starts: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -161,8 +179,12 @@ def distribute(batch: pa.RecordBatch, starts: pa.Array) -> Iterator[tuple[int, p
     """
     places = count_not_after(batch.column(0), starts)
     counts = np.bincount(places, minlength=len(starts) + 1)
-    order = np.argsort(places, kind="stable")
     ends = np.cumsum(counts)
+    if (places[1:] >= places[:-1]).all():
+        for place in np.flatnonzero(counts).tolist():
+            yield place, batch.slice(ends[place] - counts[place], counts[place])
+        return
+    order = np.argsort(places, kind="stable")
     for place in np.flatnonzero(counts).tolist():
         # A copy of each, because rows that wait must not keep the whole batch.
         yield place, batch.take(pa.array(order[ends[place] - counts[place] : ends[place]]))

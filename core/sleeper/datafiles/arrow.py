@@ -115,6 +115,14 @@ def has_short_views(column: pa.Array) -> bool:
 # A view begins with the length of its value in 4 bytes.
 _SHORT_BYTES_MAX = 12
 _LENGTHS_PER_VIEW = 4
+# Other memory that a column may refer to, for each byte of its values.
+_LIGHT_SHARE = 2
+
+
+def view_lengths(column: pa.Array) -> npt.NDArray[np.uint32]:
+    """Returns the bytes of each value of a column of views, any number for a null."""
+    lengths = np.frombuffer(column.buffers()[1], np.uint32)[::_LENGTHS_PER_VIEW]
+    return lengths[column.offset : column.offset + len(column)]
 
 
 def without_pages(column: pa.Array) -> pa.Array:
@@ -124,25 +132,33 @@ def without_pages(column: pa.Array) -> pa.Array:
     """
     if not is_view(column.type) or has_short_views(column):
         return column
-    valid, views, *_ = column.buffers()
-    lengths = np.frombuffer(views, np.uint32)[::_LENGTHS_PER_VIEW]
-    lengths = lengths[column.offset : column.offset + len(column)]
-    if lengths.max(initial=0) > _SHORT_BYTES_MAX:
+    if view_lengths(column).max(initial=0) > _SHORT_BYTES_MAX:
         return as_plain(column)
-    return pa.Array.from_buffers(column.type, len(column), [valid, views], offset=column.offset)
+    buffers = column.buffers()[:_BUFFERS_OF_SHORT_VIEWS]
+    return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset)
 
 
 def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Returns the batch in the table's `view_schema`, without references to other memory.
+    """Returns the batch in the table's `view_schema`, without references to much other memory.
 
     Views of long values may keep whole pages alive, so such columns are copied. Values of up to
     12 bytes are stored in the views themselves.
     """
     columns = [
-        without_pages(column).cast(field.type)
+        (column if _is_light(column) else without_pages(column)).cast(field.type)
         for column, field in zip(batch.columns, target, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _is_light(column: pa.Array) -> bool:
+    """Whether the column is of views that refer to little more than their values."""
+    if not is_view(column.type) or column.null_count:
+        return False
+    size = sum(len(buffer) for buffer in column.buffers()[_BUFFERS_OF_SHORT_VIEWS:])
+    lengths = view_lengths(column)
+    long = lengths[lengths > _SHORT_BYTES_MAX]
+    return size <= _LIGHT_SHARE * int(long.sum(dtype=np.int64))
 
 
 def default_column(field: SchemaField, rows: int) -> pa.Array:

@@ -162,7 +162,7 @@ _DAY_SECONDS = 86_400
 # fmt: off
 MERGE_FILES_MAX = declare("merge.files.max", whole_number(2, 10_000), 64, Group.ENGINE, "The maximum number of files that one merge opens. More files are merged in passes on local disk.")
 MERGE_MEMORY_BYTES = declare("merge.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a merge for compaction may use before it spills to disk.")
-SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory of an ingest's sort. Rows beyond a sixteenth of it are on disk meanwhile.")
+SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory of an ingest's sort. Rows beyond a quarter of it are on disk meanwhile.")
 INGEST_LINE_BYTES_MAX = declare("ingest.line.bytes.max", byte_count(1024), 16 * _MIB, Group.ENGINE, "The maximum length of a JSON line or a CSV value in an ingested file. A long line takes a multiple of its size in memory.")
 QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
 BULK_IMPORT_TASK_MEMORY_BYTES = declare("bulk.import.task.memory.bytes", byte_count(16 * _MIB), 512 * _MIB, Group.BULK_IMPORT, "The memory that each of a bulk import's tasks on Spark may use to sort before it spills to disk.")

@@ -55,7 +55,8 @@ def opened(folder: Path, is_small: bool = False, **options: Any) -> Iterator[Row
     engine = EngineSettings(folder / "spill", 2**30, **options)
     with pytest.MonkeyPatch.context() as patch:
         if is_small:
-            patch.setattr(sort, "_BUFFERS", 2**16)
+            patch.setattr(sort, "_FIRST_SHARE", 2**15)
+            patch.setattr(sort, "_SHARE", 2**16)
         with closing(RowSort(SCHEMA, folder / "runs", engine)) as rows:
             yield rows
 
@@ -175,7 +176,8 @@ def test_a_sample_has_the_first_rows_in_order(
 
 
 def test_an_order_may_descend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sort, "_BUFFERS", 2**16)
+    monkeypatch.setattr(sort, "_FIRST_SHARE", 2**15)
+    monkeypatch.setattr(sort, "_SHARE", 2**16)
     engine = EngineSettings(tmp_path)
     table = make_rows([n % 100 for n in range(3000)])
     order = (SortKey("text", is_descending=True), SortKey("id"))
@@ -197,7 +199,8 @@ def test_a_full_disk_fails_the_sort_and_leaves_no_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(runs.ipc, "new_file", refuse)
-    monkeypatch.setattr(sort, "_BUFFERS", 2**16)
+    monkeypatch.setattr(sort, "_FIRST_SHARE", 2**15)
+    monkeypatch.setattr(sort, "_SHARE", 2**16)
     engine = EngineSettings(tmp_path)
     batches = make_rows(range(3000)).to_batches(100)
     with pytest.raises(UnavailableError, match="No space left"):

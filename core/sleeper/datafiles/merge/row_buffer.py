@@ -28,18 +28,15 @@ _BYTE_BITS = 8
 _GROWTH = 16
 _ROWS_MIN = 8192
 _TEXT_BYTES_MIN = 64 * 1024
-# Batches that are larger than this part of the buffer are added in parts.
-_PARTS = 4
 
 
 class RowBuffer:
-    """Rows of a schema of views, up to about `bytes_max` with `extra_bytes` more for each row."""
+    """Rows of a schema of views. Batches are added in parts of about `part_bytes`."""
 
-    def __init__(self, kind: pa.Schema, bytes_max: int, extra_bytes: int) -> None:
+    def __init__(self, kind: pa.Schema, part_bytes: int) -> None:
         self.rows = 0
         self.kind = kind
-        self._bytes_max = bytes_max
-        self._extra_bytes = extra_bytes
+        self._part_bytes = part_bytes
         self._columns = [_open_column(each.type) for each in kind]
 
     @property
@@ -47,15 +44,9 @@ class RowBuffer:
         """The bytes of the rows."""
         return sum(each.bytes for each in self._columns)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no batch should be added before `clear`."""
-        return self.bytes + self.rows * self._extra_bytes >= self._bytes_max
-
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Adds the first rows, as many as a part of the buffer holds. Returns the others."""
-        size = batch.nbytes + batch.num_rows * self._extra_bytes
-        part = max(self._bytes_max // _PARTS * batch.num_rows // max(size, 1), 1)
+        """Adds the first rows, at least one. Returns the others."""
+        part = max(self._part_bytes * batch.num_rows // max(batch.nbytes, 1), 1)
         taken = batch.slice(0, part)
         for column, values in zip(self._columns, taken.columns, strict=True):
             column.add(values, self.rows)

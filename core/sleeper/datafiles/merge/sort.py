@@ -29,9 +29,11 @@ from sleeper.schema.model import Schema
 
 # The memory of an order and its words, for each row.
 _ORDER_BYTES = 24
-# The share of the memory that a buffer takes.
-_BUFFERS = 16
+# The shares of the memory that a buffer takes before and after the first run.
+_FIRST_SHARE = 4
+_SHARE = 16
 _BUFFER_BYTES_MAX = 2**30
+_PARTS = 4
 _SAMPLED_ROWS = 100_000
 _SAMPLED_BYTES = 16 * 1024**2
 
@@ -39,9 +41,10 @@ _SAMPLED_BYTES = 16 * 1024**2
 class RowSort:
     """Rows to sort by the order, by default that of the keys. Equal rows are in any order.
 
-    A buffer of a sixteenth of the settings' memory collects rows. When it is full, they are sorted
-    and written as a run in a thread, while the next buffer is filled. Runs are in `folder`, which
-    is made if it is missing, and which the caller deletes after `close`.
+    A buffer of up to a quarter of the settings' memory collects rows. When it is full, they are
+    sorted and written as a run in a thread, while the next buffer is filled, up to a sixteenth.
+    Runs are in `folder`, which is made if it is missing, and which the caller deletes after
+    `close`.
     """
 
     def __init__(
@@ -165,12 +168,16 @@ class RowSort:
             if self._buffer is None:
                 self._buffer = self._free.pop() if self._free else self._new_buffer()
             batch = self._buffer.add(batch)
-            if self._buffer.is_full:
+            has_run = bool(self._writing or self._runs)
+            size = self._buffer.bytes + self._buffer.rows * _ORDER_BYTES
+            if size >= self._buffer_bytes(_SHARE if has_run else _FIRST_SHARE):
                 self._end_run()
 
     def _new_buffer(self) -> RowBuffer:
-        bytes_max = min(self._settings.memory_bytes // _BUFFERS, _BUFFER_BYTES_MAX)
-        return RowBuffer(view_schema(self.schema), bytes_max, _ORDER_BYTES)
+        return RowBuffer(view_schema(self.schema), self._buffer_bytes(_SHARE) // _PARTS)
+
+    def _buffer_bytes(self, share: int) -> int:
+        return min(self._settings.memory_bytes // share, _BUFFER_BYTES_MAX)
 
     def _end_run(self) -> None:
         """Sorts and writes what is collected, in a thread."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, functions, lit, udf
 
-from sleeper.datafiles.arrow import as_light_views, is_view, view_schema
+from sleeper.datafiles.arrow import as_light_views, is_view, view_lengths, view_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.merge.sort import RowSort
@@ -159,7 +159,6 @@ class RowTap:
 
 _VIEW_BYTES = 16
 _OFFSET_BYTES = 4
-_LENGTHS_PER_VIEW = 4
 
 
 def row_bytes(fields: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
@@ -173,9 +172,7 @@ def row_bytes(fields: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
 def _value_bytes(values: pa.Array) -> npt.NDArray[np.integer] | int:
     kind = values.type
     if is_view(kind):
-        # A view begins with the length of the value.
-        lengths = np.frombuffer(values.buffers()[1], np.uint32)[::_LENGTHS_PER_VIEW]
-        lengths = lengths[values.offset : values.offset + len(values)]
+        lengths = view_lengths(values)
         if values.null_count:
             lengths = lengths * pc.is_valid(values).to_numpy(zero_copy_only=False)
         sizes: npt.NDArray[np.int64] = lengths.astype(np.int64) + _VIEW_BYTES
