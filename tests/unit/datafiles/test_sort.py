@@ -118,11 +118,48 @@ def test_more_runs_than_may_be_merged_are_merged_in_passes(tmp_path: Path) -> No
 
 
 def test_wide_batches_are_merged_in_small_groups(tmp_path: Path) -> None:
-    some = [runs.Run(tmp_path, 1000)] * 100
+    some = [runs.Run(tmp_path, 100, 10_000, 10, 1000)] * 100
     assert runs._runs_max(some, EngineSettings(tmp_path)) == 64
     assert runs._runs_max(some, EngineSettings(tmp_path, merge_files_max=5)) == 5
     assert runs._runs_max(some, EngineSettings(tmp_path, 80_000)) == 10
     assert runs._runs_max(some, EngineSettings(tmp_path, 8_000)) == 2
+
+
+def wide_batches(rows: int, width: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, 10):
+        ids = [n * 7919 % rows for n in range(start, start + 10)]
+        text = [str(n).ljust(width) for n in ids]
+        nulls = [pa.nulls(10, kind) for kind in KIND.types[2:]]
+        yield pa.RecordBatch.from_arrays([pa.array(ids), pa.array(text), *nulls], schema=KIND)
+
+
+def test_rows_of_which_few_fit_into_memory_are_merged(tmp_path: Path) -> None:
+    (tmp_path / "spill").mkdir()
+    engine = EngineSettings(tmp_path / "spill", 16 * 2**20)
+    batches = sort_batches(wide_batches(400, 200_000), SCHEMA, engine)
+    assert [n for batch in batches for n in batch.column("id").to_pylist()] == list(range(400))
+
+
+def test_the_runs_of_passes_are_as_large_as_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    write = runs.write_run
+
+    def record(*args: Any) -> runs.Run:
+        run = write(*args)
+        sizes.append(run.path.stat().st_size)
+        return run
+
+    monkeypatch.setattr(runs, "write_run", record)
+    monkeypatch.setattr(runs, "BATCH_ROWS", 100)
+    monkeypatch.setattr(sort, "_BUFFERS", 2**12)
+    with opened(tmp_path, merge_files_max=8) as rows:
+        rows.add_batches(wide_batches(3000, 1000))
+        ids = [n for batch in rows.batches() for n in batch.column("id").to_pylist()]
+    assert ids == list(range(3000))
+    assert sizes
+    assert sum(sizes) < 2 * 3000 * 1000
 
 
 def test_a_merge_of_runs_sorts_nothing(tmp_path: Path) -> None:

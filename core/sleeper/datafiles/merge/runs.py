@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 from datafusion import DataFrame, SessionContext
 
-from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import SortKey, sort_expressions
 from sleeper.datafiles.engine.scan import ARROW_SUFFIX, scan_sorted_file, stream_batches
-from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.session import BATCH_ROWS, open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
@@ -24,13 +24,18 @@ _RUNS_MAX = 64
 _BATCHES_PER_RUN = 8
 _BATCH_BYTES_MIN, _BATCH_BYTES_MAX = 64 * 1024, 1024**2
 _BATCH_ROWS_MAX = 32_768
+# The part of the memory that a batch of merged rows may take.
+_MERGED_BATCHES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A file of sorted rows, in batches of up to `batch_bytes`."""
+    """A file of sorted rows. Its largest batch has `batch_bytes` and `batch_rows`."""
 
     path: Path
+    rows: int
+    bytes: int
+    batch_rows: int
     batch_bytes: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -51,17 +56,19 @@ def write_run(folder: Path, schema: Schema, batches: Iterable[pa.RecordBatch]) -
     """Writes batches of the engine's types to a new file in the folder."""
     kind = view_schema(schema)
     path = folder / f"{uuid.uuid4().hex}{ARROW_SUFFIX}"
-    largest = 0
+    rows = size = 0
+    largest = (0, 0)
     try:
         # Parquet takes six times as long to write, and no less to read.
         with pa.OSFile(str(path), "wb") as file, ipc.new_file(file, kind) as writer:
             for batch in batches:
-                largest = max(largest, batch.nbytes)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                largest = max(largest, (batch.nbytes, batch.num_rows))
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=kind))
     except OSError as error:
         path.unlink(missing_ok=True)
         raise UnavailableError(f"cannot write sorted rows to {folder}: {error}") from error
-    return Run(path, largest)
+    return Run(path, rows, size, largest[1], largest[0])
 
 
 @contextlib.contextmanager
@@ -72,17 +79,28 @@ def merged_runs(
 
     More runs than memory allows are first merged in groups, into files beside them.
     """
-    session = open_session(settings)
+    session = open_session(settings, batch_rows=_merged_batch_rows(runs, settings))
     with contextlib.ExitStack() as passes:
         while len(runs) > (most := _runs_max(runs, settings)):
             merged = []
             for start in range(0, len(runs), most):
                 group = runs[start : start + most]
                 rows = stream_batches(session, _merge(schema, group, session, order))
-                merged.append(write_run(group[0].path.parent, schema, rows))
+                # A batch of the merge refers to the text of batches of all runs.
+                light = (as_light_views(batch, view_schema(schema)) for batch in rows)
+                merged.append(write_run(group[0].path.parent, schema, light))
                 passes.callback(merged[-1].path.unlink, missing_ok=True)
             runs = merged
         yield session, _merge(schema, runs, session, order)
+
+
+def _merged_batch_rows(runs: Sequence[Run], settings: EngineSettings) -> int:
+    """Returns the rows of the engine's batches, which a pass writes as batches of a run."""
+    usual = min(batch_rows(run.rows, run.bytes, settings) for run in runs)
+    # Wide rows may be beside each other.
+    fitting = settings.memory_bytes // _MERGED_BATCHES
+    widest = min(fitting * run.batch_rows // max(run.batch_bytes, 1) for run in runs)
+    return max(min(usual, widest, BATCH_ROWS), 1)
 
 
 def _runs_max(runs: Sequence[Run], settings: EngineSettings) -> int:
