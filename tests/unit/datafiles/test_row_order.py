@@ -12,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import without_pages
+from sleeper.datafiles.merge import row_order
 from sleeper.datafiles.merge.row_order import sort_places, take_rows
 
 INT, LONG = pa.int32(), pa.int64()
 TEXT, BYTES = pa.string(), pa.binary()
 TIME = pa.timestamp("us", tz="UTC")
+LONG_TEXT = "b" * 127
+LONG_BYTES = b"\xff" * 127
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     INT: st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 2),
     LONG: st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
-    TEXT: st.text("ab\0é\U0001f600", max_size=30),
-    BYTES: st.binary(max_size=3) | st.binary(max_size=30),
+    TEXT: st.text("ab\0é\U0001f600", max_size=30) | st.text("aé\U0001f600").map(LONG_TEXT.__add__),
+    BYTES: st.binary(max_size=3) | st.binary(max_size=30) | st.binary().map(LONG_BYTES.__add__),
     pa.bool_(): st.booleans(),
     TIME: st.datetimes(timezones=st.just(datetime.UTC)),
     pa.date32(): st.dates(),
@@ -97,3 +100,25 @@ def test_many_rows_with_equal_beginnings_are_in_order(distinct: int, prefix: str
     keys = [(texts[place], -int(second[place])) for place in places]
     assert all(a <= b for a, b in itertools.pairwise(keys))
     assert sorted(places.tolist()) == list(range(20_000))
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+def test_a_long_key_beside_equal_ones_takes_few_words(is_descending: bool) -> None:
+    texts = ["equal"] * 1000 + ["x" * 1_000_000] * 2 + ["x" * 1_000_001, "x" * 127 + "y"]
+    column = pa.array(texts)
+    words = list(row_order._words(column, is_descending))
+    assert len(words) < 20
+    second = pa.array(range(len(texts)))
+    places = sort_places([column, second], [is_descending, False]).tolist()
+    if is_descending:
+        assert places == [1003, 1002, 1000, 1001, *range(1000)]
+    else:
+        assert places == [*range(1000), 1000, 1001, 1002, 1003]
+
+
+def test_what_memory_has_for_nulls_does_not_matter() -> None:
+    values = pa.py_buffer(np.array([5, 0, 3, 0, 9, 0, 1, 0], np.int64))
+    kind = pa.decimal128(10, 2)
+    nulls = pa.Array.from_buffers(kind, 4, [pa.py_buffer(b"\0"), values])
+    places = sort_places([nulls, pa.array([1, 2, 3, 4])], [True, True])
+    assert places.tolist() == [3, 2, 1, 0]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain, has_short_views, is_view
+from sleeper.datafiles.key_values import as_key_column
 
 Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -28,6 +29,8 @@ _SORTED_MIN = 2
 _WORD_BYTES = 8
 _SIGN = np.uint64(2**63)
 _VIEW_BYTES = 16
+# Further bytes of text are compared, because each word of a long text is sought in all equal rows.
+_WORDS_BYTES_MAX = 128
 # Masks that keep the first 0 to 8 bytes of a word.
 _FIRST_BYTES = np.array([(2**64 - 1) ^ (2 ** (64 - 8 * n) - 1) for n in range(9)], np.uint64)
 
@@ -164,8 +167,7 @@ def _number_word(column: pa.Array) -> Word:
         column = column.cast(pa.int8())
     elif pa.types.is_decimal(kind):
         # Keys have at most 18 digits, so the lower half is the number.
-        halves = np.frombuffer(column.buffers()[1], np.int64)
-        column = pa.array(halves[2 * column.offset : 2 * (column.offset + len(column)) : 2])
+        column = as_key_column(column)
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):
@@ -197,7 +199,7 @@ def _view_words(column: pa.Array) -> Iterator[Word]:
 
 
 def _text_words(column: pa.Array) -> Iterator[Word]:
-    """The words of text padded with zeros, and then its length."""
+    """The words of text padded with zeros, and then its length, or its rank if it is long."""
     if column.null_count:
         column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
     _, ends, data = column.buffers()
@@ -223,9 +225,27 @@ def _text_words(column: pa.Array) -> Iterator[Word]:
 
         return of
 
-    for skipped in range(0, longest, _WORD_BYTES):
+    for skipped in range(0, min(longest, _WORDS_BYTES_MAX), _WORD_BYTES):
         yield word(skipped)
-    yield lambda rows: _chosen(lengths.astype(np.uint64), rows)
+    if longest > _WORDS_BYTES_MAX:
+        yield _rank_word(column)
+    else:
+        yield lambda rows: _chosen(lengths.astype(np.uint64), rows)
+
+
+def _rank_word(column: pa.Array) -> Word:
+    """The ranks among the rows of the first call. Later rows are some of those."""
+    ranks: Words | None = None
+
+    def of(rows: Places | None) -> Words:
+        nonlocal ranks
+        if ranks is None:
+            ranks = np.zeros(len(column), np.uint64)
+            chosen = column if rows is None else column.take(pa.array(rows))
+            ranks[slice(None) if rows is None else rows] = pc.rank(chosen, tiebreaker="dense")
+        return _chosen(ranks, rows)
+
+    return of
 
 
 def take_rows(columns: Sequence[pa.Array], places: Places) -> list[pa.Array]:
