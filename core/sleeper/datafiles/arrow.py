@@ -120,9 +120,12 @@ _LIGHT_SHARE = 2
 
 
 def view_lengths(column: pa.Array) -> npt.NDArray[np.uint32]:
-    """Returns the bytes of each value of a column of views, any number for a null."""
-    lengths = np.frombuffer(column.buffers()[1], np.uint32)[::_LENGTHS_PER_VIEW]
-    return lengths[column.offset : column.offset + len(column)]
+    """Returns the bytes of each value of a column of views, 0 of nulls."""
+    every = np.frombuffer(column.buffers()[1], np.uint32)[::_LENGTHS_PER_VIEW]
+    lengths: npt.NDArray[np.uint32] = every[column.offset : column.offset + len(column)]
+    if column.null_count:
+        lengths = lengths * pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return lengths
 
 
 def without_pages(column: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.sort import RowSort
+from sleeper.datafiles.row_sizes import row_bytes
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write import sorted_file
 from sleeper.datafiles.write.file import FileSettings
@@ -23,7 +24,7 @@ from sleeper.datafiles.write.partitioned import (
     WrittenFile,
     write_sorted,
 )
-from sleeper.datafiles.write.sorted_file import RowTap, row_bytes, write_sorted_file
+from sleeper.datafiles.write.sorted_file import RowTap, write_sorted_file
 from sleeper.errors import DataError
 from sleeper.partitions.partition import (
     Partition,
@@ -167,7 +168,7 @@ def test_leaves_that_are_cut_on_a_later_field_have_their_rows(tmp_path: Path) ->
 
 
 def test_nothing_divides_or_sorts_the_rows_between_merge_and_writer(tmp_path: Path) -> None:
-    table = make_table([("a", 1, n, None, None) for n in range(30)])
+    table = make_table([("a", 1, n, None, None) for n in range(300)])
     (tmp_path / "spill").mkdir()
     unsorted = unsorted_rows(tmp_path / "in", table, memory_bytes=16_000)
     keys = KeyTap(SCHEMA, FileSettings().key_facts(SCHEMA), lambda _: None, with_sort_keys=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain, has_short_views, is_view, without_pages
+from sleeper.datafiles.row_sizes import row_bytes, text_offsets
 
 Values = npt.NDArray[Any]
 
@@ -28,6 +29,8 @@ _BYTE_BITS = 8
 _GROWTH = 16
 _ROWS_MIN = 8192
 _TEXT_BYTES_MIN = 64 * 1024
+# Offsets of text have 32 bits.
+_TEXT_BYTES_MAX = 2**31 - 1
 
 
 class RowBuffer:
@@ -36,6 +39,7 @@ class RowBuffer:
     def __init__(self, kind: pa.Schema, part_bytes: int) -> None:
         self.rows = 0
         self.kind = kind
+        self.has_room = True
         self._part_bytes = part_bytes
         self._columns = [_open_column(each.type) for each in kind]
 
@@ -45,8 +49,15 @@ class RowBuffer:
         return sum(each.bytes for each in self._columns)
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Adds the first rows, at least one. Returns the others."""
-        part = max(self._part_bytes * batch.num_rows // max(batch.nbytes, 1), 1)
+        """Adds the first rows, and returns the others.
+
+        It adds none, and has no room until `clear`, if their text does not fit.
+        """
+        ends = np.cumsum(row_bytes(batch.columns))
+        part = max(int(np.searchsorted(ends, self._part_bytes, "right")), 1)
+        if self.rows and self.bytes + int(ends[part - 1]) > _TEXT_BYTES_MAX:
+            self.has_room = False
+            return batch
         taken = batch.slice(0, part)
         for column, values in zip(self._columns, taken.columns, strict=True):
             column.add(values, self.rows)
@@ -60,6 +71,7 @@ class RowBuffer:
     def clear(self) -> None:
         """Forgets the rows."""
         self.rows = 0
+        self.has_room = True
         for column in self._columns:
             column.clear()
 
@@ -195,8 +207,7 @@ class _PlainColumn:
     def add(self, values: pa.Array, at: int) -> None:
         self._validity.add(values, at)
         count = len(values)
-        _, ends, data = values.buffers()
-        offsets = np.ndarray((count + 1,), np.int32, ends, values.offset * _OFFSET_BYTES)
+        offsets, data = text_offsets(values), values.buffers()[2]
         first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
         if size:
             self._data = _with_room(self._data, self._used + size)

@@ -264,9 +264,10 @@ def take_rows(columns: Sequence[pa.Array], places: Places) -> list[pa.Array]:
 
 def _take_views(column: pa.Array, places: Places) -> pa.Array:
     views = np.frombuffer(column.buffers()[1], np.complex128)[column.offset :]
+    taken = views[places]
     valid = None
     if column.null_count:
         is_valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
         valid = pa.array(is_valid[places]).buffers()[1]
-    taken = pa.py_buffer(views[places])
-    return pa.Array.from_buffers(column.type, len(places), [valid, taken])
+        taken[~is_valid[places]] = 0
+    return pa.Array.from_buffers(column.type, len(places), [valid, pa.py_buffer(taken)])

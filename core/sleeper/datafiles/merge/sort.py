@@ -34,6 +34,8 @@ _FIRST_SHARE = 4
 _SHARE = 16
 _BUFFER_BYTES_MAX = 2**30
 _PARTS = 4
+# Threads that sort and write, each of which has a buffer.
+_WRITERS_MAX = 4
 _SAMPLED_ROWS = 100_000
 _SAMPLED_BYTES = 16 * 1024**2
 
@@ -64,6 +66,7 @@ class RowSort:
         self._file_rows = 0
         self._buffer: RowBuffer | None = None
         self._places: Places | None = None
+        self._error: Exception | None = None
         self._free: list[RowBuffer] = []
         self._writing: deque[Future[Run]] = deque()
         self._runs: list[Run] = []
@@ -115,6 +118,8 @@ class RowSort:
                 yield merged[1]
                 return
             batches = list(self._sorted_rows())
+            if not batches:
+                batches = [pa.RecordBatch.from_pylist([], view_schema(self.schema))]
             yield open_session(self._settings).create_dataframe([batches])
 
     def check_sorted(self, rows: int) -> None:
@@ -142,6 +147,16 @@ class RowSort:
 
     def _scan(self) -> None:
         """Collects the rows of the files. Nothing is added after that."""
+        if self._error is not None:
+            raise self._error
+        try:
+            self._scan_files()
+        except Exception as error:
+            # Another scan would lack the rows of this one.
+            self._error = error
+            raise
+
+    def _scan_files(self) -> None:
         files, self._files = self._files, {}
         rows = 0
         for paths in files.values():
@@ -155,6 +170,8 @@ class RowSort:
             self._end_run()
         while self._writing:
             self._runs.append(self._writing.popleft().result())
+        # A merge needs the memory.
+        self._free.clear()
 
     def _scan_batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = {"optimizer.repartition_file_scans": "true"}
@@ -170,7 +187,8 @@ class RowSort:
             batch = self._buffer.add(batch)
             has_run = bool(self._writing or self._runs)
             size = self._buffer.bytes + self._buffer.rows * _ORDER_BYTES
-            if size >= self._buffer_bytes(_SHARE if has_run else _FIRST_SHARE):
+            most = self._buffer_bytes(_SHARE if has_run else _FIRST_SHARE)
+            if size >= most or not self._buffer.has_room:
                 self._end_run()
 
     def _new_buffer(self) -> RowBuffer:
@@ -184,10 +202,11 @@ class RowSort:
         buffer, self._buffer = self._buffer, None
         if buffer is None:
             return
+        writers = min(self._settings.threads, _WRITERS_MAX)
         if self._threads is None:
             make_spill_folder(self.folder)
-            self._threads = ThreadPoolExecutor(self._settings.threads, "row-sort")
-        while len(self._writing) >= self._settings.threads:
+            self._threads = ThreadPoolExecutor(writers, "row-sort")
+        while len(self._writing) >= writers:
             self._runs.append(self._writing.popleft().result())
         self._writing.append(self._threads.submit(self._write_run, buffer))
 

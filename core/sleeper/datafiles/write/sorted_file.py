@@ -9,16 +9,14 @@ file is deleted, and `write_sorted` writes the rows.
 import logging
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from datafusion import DataFrame, functions, lit, udf
 
-from sleeper.datafiles.arrow import as_light_views, is_view, view_lengths, view_schema
+from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import EngineMemoryError
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.merge.sort import RowSort
+from sleeper.datafiles.row_sizes import row_bytes
 from sleeper.datafiles.sidecars.key_filter import Hashes
 from sleeper.datafiles.sidecars.row_hashes import hash_expression
 from sleeper.datafiles.write.file import KEPT_BYTES_MAX, ROW_GROUP_BYTES_MAX
@@ -155,44 +153,3 @@ class RowTap:
             if self._rows == self._group_rows:
                 self._rows = self._bytes = 0
             start = stop
-
-
-_VIEW_BYTES = 16
-_OFFSET_BYTES = 4
-
-
-def row_bytes(fields: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Returns the bytes of each row in memory."""
-    sizes = np.zeros(len(fields[0]), np.int64)
-    for values in fields:
-        sizes += _value_bytes(values)
-    return sizes
-
-
-def _value_bytes(values: pa.Array) -> npt.NDArray[np.integer] | int:
-    kind = values.type
-    if is_view(kind):
-        lengths = view_lengths(values)
-        if values.null_count:
-            lengths = lengths * pc.is_valid(values).to_numpy(zero_copy_only=False)
-        sizes: npt.NDArray[np.int64] = lengths.astype(np.int64) + _VIEW_BYTES
-        return sizes
-    if pa.types.is_list(kind):
-        return _bytes_of_lists(values.offsets, [values.values])
-    if pa.types.is_map(kind):
-        return _bytes_of_lists(values.offsets, [values.keys, values.items])
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        offsets = np.ndarray((len(values) + 1,), np.int32, values.buffers()[1], values.offset * 4)
-        return np.diff(offsets) + _OFFSET_BYTES
-    return -(-int(kind.bit_width) // 8)
-
-
-def _bytes_of_lists(offsets: pa.Array, elements: Sequence[pa.Array]) -> npt.NDArray[np.integer]:
-    """Returns the bytes of each list, whose elements are parts of these arrays."""
-    places = offsets.to_numpy()
-    first, last = int(places[0]), int(places[-1])
-    ends = np.zeros(last - first + 1, np.int64)
-    if last > first:
-        np.cumsum(row_bytes([each.slice(first, last - first) for each in elements]), out=ends[1:])
-    sizes: npt.NDArray[np.int64] = np.diff(ends[places - first]) + _OFFSET_BYTES
-    return sizes
