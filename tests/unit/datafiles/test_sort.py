@@ -173,6 +173,20 @@ def test_a_merge_of_runs_sorts_nothing(tmp_path: Path) -> None:
     assert "RepartitionExec" not in plan
 
 
+def test_lost_runs_are_no_lost_rows(tmp_path: Path) -> None:
+    with opened(tmp_path, True) as rows:
+        rows.add_batches(make_rows(range(3000)).to_batches(100))
+        next(rows.batches())
+        for path in run_files(tmp_path)[1:]:
+            path.unlink()
+        with pytest.raises(DataError, match="of 3000"):
+            list(rows.batches())
+        for path in run_files(tmp_path):
+            path.unlink()
+        with pytest.raises(UnavailableError, match="cannot read sorted rows"):
+            rows.sample()
+
+
 def test_a_sort_of_no_rows_is_an_empty_frame(tmp_path: Path) -> None:
     with opened(tmp_path) as rows:
         assert list(rows.batches()) == []

@@ -39,10 +39,13 @@ class Run:
     batch_bytes: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows, in batches of the engine's types."""
-        with ipc.open_file(str(self.path)) as file:
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place)
+        """Yields the rows, in batches of the engine's types. UnavailableError if it is gone."""
+        try:
+            with ipc.open_file(str(self.path)) as file:
+                for place in range(file.num_record_batches):
+                    yield file.get_batch(place)
+        except OSError as error:
+            raise UnavailableError(f"cannot read sorted rows: {error}") from error
 
 
 def batch_rows(rows: int, size: int, settings: EngineSettings) -> int:
