@@ -24,7 +24,7 @@ from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.row_buffer import RowBuffer
 from sleeper.datafiles.merge.row_order import Places, sort_places, take_rows
 from sleeper.datafiles.merge.runs import Run, batch_rows, merged_runs, write_run
-from sleeper.errors import DataError
+from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
 
 # The memory of an order and its words, for each row.
@@ -66,7 +66,7 @@ class RowSort:
         self._file_rows = 0
         self._buffer: RowBuffer | None = None
         self._places: Places | None = None
-        self._error: Exception | None = None
+        self._is_torn = False
         self._free: list[RowBuffer] = []
         self._writing: deque[Future[Run]] = deque()
         self._runs: list[Run] = []
@@ -147,14 +147,12 @@ class RowSort:
 
     def _scan(self) -> None:
         """Collects the rows of the files. Nothing is added after that."""
-        if self._error is not None:
-            raise self._error
-        try:
-            self._scan_files()
-        except Exception as error:
-            # Another scan would lack the rows of this one.
-            self._error = error
-            raise
+        if self._is_torn:
+            raise UnavailableError("the rows to sort were not read completely")
+        # Another scan would lack rows of one that failed.
+        self._is_torn = True
+        self._scan_files()
+        self._is_torn = False
 
     def _scan_files(self) -> None:
         files, self._files = self._files, {}

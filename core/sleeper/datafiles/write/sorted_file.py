@@ -54,8 +54,9 @@ def write_sorted_file(
         counted += rows
         on_rows(rows)
 
+    sample = unsorted.sample()
     try:
-        return _write(unsorted, target, count)
+        return _write(unsorted, sample, target, count)
     except (WideRowsError, EngineMemoryError) as error:
         logger.info("sorted rows are written in steps: %s", error)
         on_rows(-counted)
@@ -67,9 +68,10 @@ def is_one_file(target: WriteTarget, strategy: FileStrategy) -> bool:
     return strategy is FileStrategy.ONE_REFERENCE_PER_LEAF or len(target.leaves) == 1
 
 
-def _write(unsorted: RowSort, target: WriteTarget, on_rows: Callable[[int], None]) -> WrittenFile:
+def _write(
+    unsorted: RowSort, sample: pa.Table, target: WriteTarget, on_rows: Callable[[int], None]
+) -> WrittenFile:
     schema, settings = target.schema, target.settings
-    sample = unsorted.sample()
     size = sum(as_light_views(b, view_schema(schema)).nbytes for b in sample.to_batches())
     group_rows = settings.row_group_rows(sample.num_rows, size)
     options = settings.writer_options(sample.slice(0, group_rows), schema, group_rows)
