@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sleeper.bulk_import.service import bulk_import_paths
-from sleeper.ingest import run
+from sleeper.ingest import gathered_rows, run
 from sleeper.ingest.service import ingest_paths
 from sleeper.opening import open_instance
 from sleeper.statestore.store import StateStore
@@ -40,8 +40,8 @@ def kill_at(owner: Any, name: str, is_after: bool, publishes: bool = False) -> N
 STAGES: dict[str, Callable[[], None]] = {
     "before-it-begins": lambda: kill_at(run, "begin_run", is_after=False),
     "after-it-began": lambda: kill_at(run, "begin_run", is_after=True),
-    "while-it-reads": lambda: kill_at(run.GatheredRows, "in_order", is_after=False),
-    "after-it-wrote": lambda: kill_at(run, "write_sorted", is_after=True),
+    "while-it-reads": lambda: kill_at(gathered_rows.GatheredRows, "in_order", is_after=False),
+    "after-it-wrote": lambda: kill_at(gathered_rows, "write_sorted", is_after=True),
     "before-the-commit": lambda: kill_at(StateStore, "commit", is_after=False, publishes=True),
     "after-the-commit": lambda: kill_at(StateStore, "commit", is_after=True, publishes=True),
 }

@@ -42,13 +42,13 @@ DAY_MS = 24 * 3600 * 1000
 OVERTAKEN = """
 import sys
 from sleeper.cli.main import main
-from sleeper.ingest import run
-original = run.write_sorted
+from sleeper.ingest import gathered_rows
+original = gathered_rows.write_sorted
 def wait(*arguments):
     print("it has begun", flush=True)
     sys.stdin.readline()
     return original(*arguments)
-run.write_sorted = wait
+gathered_rows.write_sorted = wait
 sys.argv = ["sleeper", "--instance", sys.argv[1], "ingest", "t", sys.argv[2], "--job-id", "early"]
 main()
 """

@@ -20,7 +20,7 @@ from sleeper.api.table_upkeep import TableUpkeep
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.deletion.service import DeleteResult
 from sleeper.errors import ConflictError, InvalidRequestError

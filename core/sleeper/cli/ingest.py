@@ -254,7 +254,7 @@ def _ingest_now(
     output: OutputKind,
 ) -> None:
     instance.table(name)  # fails before the engine takes a second to load
-    from sleeper.datafiles.sources.files import Rejects
+    from sleeper.datafiles.sources.rejects import Rejects
     from sleeper.ingest.service import ingest_paths
     from sleeper.ingest.standard_input import stage_standard_input
 

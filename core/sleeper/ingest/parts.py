@@ -24,8 +24,8 @@ from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget
 from sleeper.errors import SleeperError
 from sleeper.files import DataFile
+from sleeper.ingest.gathered_rows import GatheredRows
 from sleeper.ingest.run import (
-    GatheredRows,
     IngestResult,
     IngestTable,
     commit_new_files,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sleeper.datafiles.sources.enrichment import make_source_schema
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import (
     ConflictError,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sleeper
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.row_writer import RowWriter
 from sleeper.ingest.service import ingest_paths

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.sources import encodings
 from sleeper.datafiles.sources.dialect import find_dialect
-from sleeper.datafiles.sources.files import Rejects, RowChecker
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, PrimitiveType, Schema

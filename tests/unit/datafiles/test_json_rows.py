@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sleeper.datafiles.sources.files import Rejects, RowChecker, read_batches
+from sleeper.datafiles.sources.files import RowChecker, read_batches
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, FieldType, ListType, MapType, PrimitiveType, Schema

@@ -10,8 +10,9 @@ import pytest
 import zstandard
 
 from sleeper.datafiles.sources import text
-from sleeper.datafiles.sources.files import Rejects, RowChecker
+from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, MapType, PrimitiveType, Schema

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sources.files import Rejects, RowChecker, find_source_files, read_batches
+from sleeper.datafiles.sources.files import RowChecker, find_source_files, read_batches
 from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema

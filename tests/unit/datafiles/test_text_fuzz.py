@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.sources.files import Rejects, RowChecker
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from sleeper.datafiles.sources import invalid_lines, text
-from sleeper.datafiles.sources.files import Columns, Rejects, RowChecker
+from sleeper.datafiles.sources.files import Columns, RowChecker
 from sleeper.datafiles.sources.json_rows import parse_lines
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema

@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.write import sorted_file
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError

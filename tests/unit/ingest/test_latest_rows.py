@@ -11,7 +11,7 @@ import pytest
 
 import sleeper
 from sleeper.bulk_import.service import bulk_import_paths
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.verification import find_damage
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part

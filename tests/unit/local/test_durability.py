@@ -23,7 +23,7 @@ from sleeper.admin.properties import set_table_properties
 from sleeper.bulk_export.service import export_table
 from sleeper.cli.output import RowFormat, open_row_sink
 from sleeper.compaction.plan import compact_table
-from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.errors import UnavailableError
 from sleeper.garbage_collection.service import snapshot_table
 from sleeper.ingest.row_writer import RowWriter

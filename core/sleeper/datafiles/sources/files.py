@@ -5,16 +5,12 @@ cast). A row that does not fit refuses its whole job, with file, field and row, 
 passes `Rejects` to set such rows aside.
 """
 
-import contextlib
-import errno
-import io
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,10 +25,10 @@ from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.nested import OPTION_HINT, find_text_fields, nested_text
 from sleeper.datafiles.sources.operations import Operations
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import (
     InvalidRequestError,
-    UnavailableError,
     classify_error,
     describe_error,
     did_you_mean,
@@ -40,13 +36,8 @@ from sleeper.errors import (
 from sleeper.schema.history import describe_changes
 from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.bucket_folder import S3File, SourceFile
-from sleeper.storage.disk import sync_folder
 from sleeper.storage.patterns import find_matches, find_matching_objects, is_pattern
 from sleeper.storage.source_options import DEFAULT_OPTIONS, FileFormat, SourceOptions
-
-# Errors of fsync for pipes and terminals.
-_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
-
 
 Columns = dict[str, pa.Array]
 ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
@@ -65,59 +56,6 @@ class SourceFormat(Enum):
     JSON_LINES = tuple(
         f".{name}{each}" for each in _COMPRESSIONS for name in ("json", "jsonl", "ndjson")
     )
-
-
-@dataclass(slots=True)
-class Rejects:
-    """Writes rows that do not fit as JSON lines: file, row, reason, and the row if known.
-
-    A run truncates the output when it begins. A job that was done before does not. More than
-    `rows_max` rows refuse the job. `first_fault` is the place and reason of the first row.
-    """
-
-    sink: IO[str]
-    rows_max: int | None = None
-    count: int = 0
-    first_fault: str = ""
-
-    def begin(self) -> None:
-        """Discards the rows of an earlier try."""
-        self.count, self.first_fault = 0, ""
-        if self.sink.seekable():
-            self.sink.seek(0)
-            self.sink.truncate()
-
-    def keep(self) -> None:
-        """Makes the rows durable. Call it before the commit of the other rows."""
-        try:
-            self.sink.flush()
-            with contextlib.suppress(io.UnsupportedOperation):
-                os.fsync(self.sink.fileno())
-                if isinstance(self.sink.name, str):
-                    sync_folder(Path(self.sink.name).parent)
-        except OSError as error:
-            if error.errno not in _NO_DISK:
-                raise UnavailableError(f"cannot write rejected rows: {error}") from error
-
-    def check_some_fit(self, rows: int) -> None:
-        """Raises InvalidRequestError if all rows of a job were rejected: it would add nothing."""
-        if self.count and not rows:
-            raise InvalidRequestError(
-                f"no row fits the table: {self.count:,} rejected; the first: {self.first_fault}"
-            )
-
-    def add(self, file: str, row: int, reason: str, content: Any) -> None:
-        """Writes a row. InvalidRequestError if it is one too many."""
-        if not self.count:
-            self.first_fault = f"file {file}, row {row}: {reason}"
-        if self.rows_max is not None and self.count >= self.rows_max:
-            raise InvalidRequestError(
-                f"too many rejected rows (expected at most {self.rows_max:,}); "
-                f"the first: {self.first_fault}"
-            )
-        line = {"file": file, "row": row, "reason": reason, "content": content}
-        self.sink.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
-        self.count += 1
 
 
 _FORMATS = {
