@@ -1,7 +1,6 @@
 """The rows of a large request, which are in a file on local disk: an ingest of their own."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,9 +49,9 @@ def write_large(
         earlier = find_request(target.state, request_id)
         if earlier is not None:
             return repeat_result(request_id, digest, earlier)
-        target = replace(target, commit=_record(target, request_id, digest))
+    commit = _Commit(target, request_id, digest)
     try:
-        result = _ingest(table, target, file, kind)
+        result = _ingest(table, replace(target, commit=commit), file, kind)
     except StateMovedOnError:
         # Another request of the id may have been committed meanwhile.
         earlier = None if request_id is None else find_request(target.state, request_id)
@@ -63,18 +62,26 @@ def write_large(
         text = str(error).replace(str(file), ROWS_NAME).replace(IN_MEMORY_NAME, ROWS_NAME)
         raise InvalidRequestError(text) from error
     assert result.number is not None
-    return WriteResult(request_id, result.rows, result.number)
+    # Those of the result are none if the answer of the commit was lost.
+    return WriteResult(request_id, commit.rows, result.number)
 
 
-def _record(target: IngestTable, request_id: str, digest: bytes) -> Callable[[AddFiles], Outcome]:
-    """Returns the commit of the files together with the id of the request."""
+@dataclass(slots=True)
+class _Commit:
+    """Commits the files, together with the id of the request if there is one. Counts the rows."""
 
-    def commit(files: AddFiles) -> Outcome:
-        rows = sum(new.file.rows for new in files.files)
-        request = WriteRequest(request_id, pack_content(digest, rows))
-        return target.state.commit_together(RecordRequests((request,)), files)[-1]
+    target: IngestTable
+    request_id: str | None
+    digest: bytes
+    rows: int = 0
 
-    return commit
+    def __call__(self, files: AddFiles) -> Outcome:
+        self.rows = sum(new.file.rows for new in files.files)
+        state = self.target.state
+        if self.request_id is None:
+            return state.commit(files)[0]
+        request = WriteRequest(self.request_id, pack_content(self.digest, self.rows))
+        return state.commit_together(RecordRequests((request,)), files)[-1]
 
 
 def _ingest(table: OpenTable, target: IngestTable, file: Path, kind: ContentType) -> IngestResult:

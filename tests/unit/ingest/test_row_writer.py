@@ -24,6 +24,8 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.tables import mark_table_deleting
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
@@ -200,6 +202,35 @@ def test_a_large_request_that_another_commits_meanwhile_adds_no_row(
     result = write_large(table, file, ContentType.JSON_LINES, digest, "same")
     assert result == WriteResult("same", 1, 3, already_done=True)
     assert read(instance) == [(1, "a")]
+
+
+@pytest.mark.parametrize("request_id", [None, "some"])
+def test_a_large_request_counts_its_rows_if_the_answer_of_the_commit_is_lost(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request_id: str | None
+) -> None:
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
+    lost: list[str] = []
+
+    def lose_the_first(name: str) -> None:
+        original = getattr(StateStore, name)
+
+        def commit(self: StateStore, *transactions: Any) -> Any:
+            outcomes = original(self, *transactions)
+            if not lost and any(isinstance(each, AddFiles) for each in transactions):
+                lost.append(name)
+                raise UnavailableError("no answer")
+            return outcomes
+
+        monkeypatch.setattr(StateStore, name, commit)
+
+    lose_the_first("commit")
+    lose_the_first("commit_together")
+    file = tmp_path / "rows.ndjson"
+    file.write_bytes(line(1).data + b"\n" + line(2).data)
+    table, digest = instance.table("t"), line(1).digest()
+    result = write_large(table, file, ContentType.JSON_LINES, digest, request_id)
+    assert (result.rows, len(lost)) == (2, 1)
+    assert read(instance) == [(1, "a"), (2, "a")]
 
 
 def test_too_many_requests_are_refused_and_not_taken(
