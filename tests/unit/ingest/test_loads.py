@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+import sleeper.ingest.gathered_rows
 import sleeper.ingest.run
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, UnavailableError
@@ -107,7 +108,7 @@ def test_a_retried_load_has_the_place_of_its_first_run(
 
     path = write_csv(tmp_path, "early")
     with monkeypatch.context() as patch:
-        patch.setattr(sleeper.ingest.run, "write_sorted", fail)
+        patch.setattr(sleeper.ingest.gathered_rows, "write_sorted", fail)
         with pytest.raises(UnavailableError):
             ingest_paths(table._instance, "t", [path], "early")
     table.ingest(rows("late"), job_id="late")
