@@ -1,5 +1,6 @@
 """Rows in memory that is used again."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -35,6 +36,15 @@ def test_a_value_that_many_rows_share_is_added_to_few_of_them() -> None:
     buffer = RowBuffer(KIND, 50_000)
     buffer.add(pa.record_batch([pa.array(range(1000)), column], ["id", "text"]))
     assert texts_of(buffer) == ["y" * 10_000] * 4
+
+
+@pytest.mark.parametrize(("size", "most"), [(2**16, 2**20), (2**24, 2**25)])
+def test_small_columns_grow_fast_and_large_ones_twofold(size: int, most: int) -> None:
+    column = np.full(size, 7, np.uint8)
+    grown = row_buffer._with_room(column, size + 1)
+    assert len(grown) == most
+    assert (grown[:size] == 7).all()
+    assert row_buffer._with_room(grown, most) is grown
 
 
 def test_a_buffer_is_full_before_the_offsets_of_its_text_overflow(

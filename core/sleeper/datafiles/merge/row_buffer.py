@@ -27,6 +27,7 @@ _VIEW_BYTES = 16
 _OFFSET_BYTES = 4
 _BYTE_BITS = 8
 _GROWTH = 16
+_FAST_GROWTH_BYTES_MAX = 16 * 1024**2
 _ROWS_MIN = 8192
 _TEXT_BYTES_MIN = 64 * 1024
 # Offsets of text have 32 bits.
@@ -103,8 +104,9 @@ def _with_room(array: Values, size: int) -> Values:
     """Returns the array, or a copy of at least this size."""
     if size <= len(array):
         return array
-    # Memory that is not written yet takes no room.
-    larger = np.empty(max(size, _GROWTH * len(array)), array.dtype)
+    # Memory that is not written yet takes no room, but systems refuse arrays larger than they have.
+    growth = _GROWTH if array.nbytes < _FAST_GROWTH_BYTES_MAX else 2
+    larger = np.empty(max(size, growth * len(array)), array.dtype)
     larger[: len(array)] = array
     return larger
 

@@ -3,7 +3,7 @@
 A key is a sequence of *words*, numbers of up to 64 bits in the order of the key. Rows are sorted
 by the first bits of their words, as many as fit a number of 64 bits beside the row's place. Rows
 that are equal so far are sorted by the next bits, until none are equal or no word is left. The
-first bits of most keys differ, and NumPy sorts numbers in a tenth of the time of comparisons.
+first bits of most keys differ, and NumPy sorts numbers faster than anything compares keys.
 """
 
 from collections import deque
