@@ -210,11 +210,11 @@ class CommitQueue:
 
 
 def _is_readable(pipe: int) -> bool:
-    """Returns whether a pipe has content, or its state cannot be known."""
-    try:
-        return bool(select.select([pipe], [], [], 0)[0])
-    except (OSError, ValueError):  # a descriptor of 1024 or more
-        return True
+    """Returns whether a pipe has content."""
+    # Unlike `select`, it takes descriptors of 1024 or more.
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_own_user(details: Sequence[tuple[int, int, bytes]]) -> bool:

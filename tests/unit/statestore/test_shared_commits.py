@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -450,7 +450,23 @@ def set_folder(table: StateTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path / f"sleeper-commits-{os.getuid()}"
 
 
+@pytest.mark.parametrize("open_files", [0, 1024])
 def test_a_pipe_exists_only_while_it_is_in_use(
+    table: StateTable,
+    senders: Senders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    open_files: int,
+) -> None:
+    # On a busy machine a repeated letter would stay in the pipe, which is then kept.
+    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 60)
+    with ExitStack() as opened:
+        for _ in range(open_files):
+            opened.enter_context(open(os.devnull))
+        check_pipe(table, senders, tmp_path, monkeypatch)
+
+
+def check_pipe(
     table: StateTable, senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = set_folder(table, tmp_path, monkeypatch)
