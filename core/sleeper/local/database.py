@@ -8,6 +8,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class InstanceDatabase:
         self._path = path.resolve()
         self.read_only = read_only
         self._local = threading.local()
-        self._connections: list[tuple[threading.Thread, sqlite3.Connection]] = []
+        self._connections: list[tuple[weakref.ref[_ThreadMark], sqlite3.Connection]] = []
         self._lock = threading.Lock()
 
     @property
@@ -239,14 +240,14 @@ class InstanceDatabase:
             )
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA synchronous = FULL")
-            self._local.connection = connection
+            self._local.connection, self._local.mark = connection, _ThreadMark()
             with self._lock:
                 self._close_connections_of_dead_threads()
-                self._connections.append((threading.current_thread(), connection))
+                self._connections.append((weakref.ref(self._local.mark), connection))
         return connection
 
     def _close_connections_of_dead_threads(self) -> None:
-        dead = [each for each in self._connections if not each[0].is_alive()]
+        dead = [each for each in self._connections if each[0]() is None]
         for each in dead:
             each[1].close()
             self._connections.remove(each)
@@ -263,3 +264,13 @@ class InstanceDatabase:
             raise DataError(f"{self._path}: {error}") from error
         except MemoryError as error:
             raise UnavailableError(f"{self._path}: out of memory") from error
+
+
+class _ThreadMark:
+    """A local value of a thread, which the thread loses when it ends.
+
+    The module `threading` does not notice the end of a thread that it did not start, such as one
+    of Polars or DuckDB.
+    """
+
+    __slots__ = ("__weakref__",)

@@ -1,5 +1,8 @@
+import _thread
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,15 +82,36 @@ def test_a_closed_database_reopens_on_use(database: InstanceDatabase) -> None:
     database.close()
 
 
-def test_threads_that_ended_leave_no_files_open(database: InstanceDatabase) -> None:
+def _run_in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def _run_in_foreign_thread(work: Callable[[], object]) -> None:
+    """Runs the work as the threads of a library do, which the module `threading` did not start."""
+    ended, thread_count = threading.Event(), _thread._count()
+
+    def run() -> None:
+        work()
+        ended.set()
+
+    _thread.start_new_thread(run, ())
+    assert ended.wait(30)
+    while _thread._count() > thread_count:
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("run", [_run_in_thread, _run_in_foreign_thread])
+def test_threads_that_ended_leave_no_files_open(
+    database: InstanceDatabase, run: Callable[[Callable[[], object]], None]
+) -> None:
     def files_open() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     database.read("SELECT 1")
     previous = files_open()
     for _ in range(10):
-        thread = threading.Thread(target=database.read, args=("SELECT * FROM tables",))
-        thread.start()
-        thread.join()
+        run(lambda: database.read("SELECT * FROM tables"))
     assert files_open() <= previous + 4
     database.close()
