@@ -28,13 +28,16 @@ def scan_sleeper(
     select. `head` ends the reading.
 
     Raises `NotFoundError` for an unknown table. A collection raises `polars.exceptions` that name
-    the errors of `Table.query`.
+    the errors of `Table.query`, and `SchemaError` if a field was widened after this call.
     """
     with _open_table(where, table) as opened, opened.query(limit=0, as_of=as_of) as rows:
         # Columns that are added later are not in the frame.
         types = _make_frame(rows.to_arrow()).schema
     source = _Source(where, table, as_of, types)
-    return register_io_source(source.read, schema=types, explain_name=f"sleeper {table}")
+    # Polars would join columns of a field that was widened later with those of the types.
+    return register_io_source(
+        source.read, schema=types, validate_schema=True, explain_name=f"sleeper {table}"
+    )
 
 
 @contextmanager

@@ -148,3 +148,22 @@ def test_a_folder_is_opened_for_each_collection(tmp_path: Path) -> None:
     assert_frame_equal(scan.collect(engine="streaming").sort("city", "n"), ROWS)
     with pytest.raises(NotFoundError):
         scan_sleeper(tmp_path / "i", "none")
+
+
+def test_a_frame_of_a_field_that_was_widened_later_is_an_error(instance: sleeper.Instance) -> None:
+    table = instance.create_table(
+        "widened",
+        {
+            "rowKeyFields": [{"name": "k", "type": "LongType"}],
+            "valueFields": [{"name": "v", "type": "IntType"}, {"name": "w", "type": "IntType"}],
+        },
+    )
+    table.ingest(pl.DataFrame({"k": [1], "v": [1], "w": [1]}))
+    scan = scan_sleeper(instance, "widened")
+    table.widen_field("v", "LongType")
+    table.ingest(pl.DataFrame({"k": [2], "v": [2**40], "w": [2]}))
+    for frame in (scan, scan.filter(V > 0), scan.select(V.sum())):
+        with pytest.raises(pl.exceptions.SchemaError, match="Int64"):
+            frame.collect()
+    assert scan.select(pl.col("w").sum()).collect().item() == 3
+    assert scan_sleeper(instance, "widened").select(V.sum()).collect().item() == 2**40 + 1
