@@ -1,6 +1,6 @@
 """Views of DuckDB over tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 from sleeper.api.instance import Instance
 from sleeper.api.table import AsOf, Table
 from sleeper.duckdb.predicates import find_regions
+from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import region_to_json
 
 if TYPE_CHECKING:
@@ -29,10 +30,24 @@ def register_tables(
     and only the keys that its comparisons with row key fields of integers, text and bytes select.
     The instance must stay open. Columns that are added later need another call.
 
-    Raises `NotFoundError` for an unknown table.
+    Raises `NotFoundError` for an unknown table, and `InvalidRequestError` for two tables whose
+    names differ only in the case of ASCII letters, because DuckDB ignores that.
     """
-    for name in tables or instance.tables():
+    names = dict.fromkeys(tables or instance.tables())
+    _check_names_differ(names)
+    for name in names:
         connection.register(name, _TableDataset(instance.table(name), as_of))
+
+
+def _check_names_differ(names: Iterable[str]) -> None:
+    known: dict[bytes, str] = {}
+    for name in names:
+        # The methods of bytes know no other letters than those of ASCII, like DuckDB.
+        other = known.setdefault(name.encode().lower(), name)
+        if other != name:
+            raise InvalidRequestError(
+                f"tables {other!r} and {name!r} have the same name in DuckDB (expected one of them)"
+            )
 
 
 class _TableDataset(ds.Dataset):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """Views of DuckDB over tables: what is pushed down, and rows that are the same without."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,7 +12,7 @@ import pytest
 import sleeper
 from sleeper.duckdb import register_tables
 from sleeper.duckdb.predicates import find_regions
-from sleeper.errors import NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError
 
 SCHEMA = {
     "rowKeyFields": [{"name": "city", "type": "StringType"}, {"name": "n", "type": "LongType"}],
@@ -154,3 +155,15 @@ def test_versions_and_names(instance: sleeper.Instance) -> None:
         assert (old.sql(count).fetchall(), new.sql(count).fetchall()) == ([(2,)], [(7,)])
         with pytest.raises(NotFoundError):
             register_tables(new, instance, ["none"])
+
+
+def test_tables_whose_names_are_the_same_in_duckdb_are_refused(tmp_path: Path) -> None:
+    with sleeper.create_instance(tmp_path / "i") as instance, duckdb.connect() as connection:
+        for number, name in enumerate(["Ärger", "t", "T", "ärger"]):
+            instance.create_table(name, SCHEMA).ingest(ROWS.slice(0, number + 1))
+        with pytest.raises(InvalidRequestError, match=r"tables '[Tt]' and '[Tt]' have the same"):
+            register_tables(connection, instance)
+        assert connection.sql("SHOW TABLES").fetchall() == []
+        register_tables(connection, instance, ["T", "T", "Ärger", "ärger"])
+        for name, rows in (("t", 3), ("Ärger", 1), ("ärger", 4)):
+            assert connection.sql(f"SELECT count(*) FROM {name}").fetchall() == [(rows,)]
