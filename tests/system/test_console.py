@@ -300,6 +300,19 @@ def test_results_are_exact_bounded_and_text_only(page: Page, server: Serving) ->
     page.errors.clear()  # The status 400 of that statement.
 
 
+def test_a_part_of_a_response_may_have_any_number_of_rows(page: Page, server: Serving) -> None:
+    go(page, server, f"query?sql={quote('SELECT 1 AS x')}", "Run one SELECT")
+    # More rows than a function of JavaScript takes arguments, as a fast server sends them.
+    page.run(
+        "window.fetch = async () => new Response(new ReadableStream({ start(stream) {"
+        " stream.enqueue(new TextEncoder().encode('{\"x\":1}\\n'.repeat(500_000)));"
+        " stream.close(); } })), null"
+    )
+    press_button(page, "Run")
+    page.wait_for_text("The first 1,000+ rows")
+    assert len(result_rows(page)) == 1001
+
+
 def test_escape_cancels_the_query_on_the_server(page: Page, server: Serving) -> None:
     # It takes long, but not the memory of a product of three whole tables.
     endless = (

@@ -155,7 +155,8 @@ async function readFirstRows(sql, running) {
     const rows = [];
     const response = await requestRows(["sql"], { statement: sql }, "json", running.signal);
     for await (const some of readRows(response)) {
-        rows.push(...some);
+        // A part of the response may have more rows than a call may have arguments.
+        rows.push(...some.slice(0, ROWS_SHOWN_MAX + 1));
         if (rows.length > ROWS_SHOWN_MAX) break;
     }
     return { rows: rows.slice(0, ROWS_SHOWN_MAX), hasMore: rows.length > ROWS_SHOWN_MAX };
