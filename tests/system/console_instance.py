@@ -179,7 +179,8 @@ def _add_followers(instance: Instance) -> None:
 
 def _add_dead_letter(instance: Instance, clock: FakeClock) -> None:
     queue = instance.jobs.queue(QueueName.INGEST)
-    queue.send(json.dumps({"id": "load-99", "tableName": "trips", "files": ["lost.parquet"]}))
+    job = {"id": "load-99", "tableName": "trips", "files": ["lost.parquet"]}
+    queue.send(json.dumps(job)[:-1] + ', "keys": [9007199254740993, 12345678901234567.89]}')
     while not instance.jobs.dead_letters(QueueName.INGEST).list():
         queue.receive()
         clock.pass_minutes(16)

@@ -184,6 +184,13 @@ def test_keys_are_asked_for_only_in_a_table(page: Page, server: Serving) -> None
     page.wait_for_text("cab: 0x is not an integer")
 
 
+def test_the_bodies_of_dead_letters_keep_all_digits(page: Page, server: Serving) -> None:
+    go(page, server, "queues", _CONTENT["queues"])
+    page.run("document.querySelector('.letters summary').click()")
+    body = page.run("document.querySelector('.letters .body').innerText")
+    assert '\n  "keys": [\n    9007199254740993,\n    12345678901234567.89\n  ]' in body
+
+
 def test_the_history_hides_the_holds_of_queries(page: Page, server: Serving) -> None:
     assert server.rows("/sql", {"statement": "SELECT count(*) AS n FROM trips"}) == [{"n": TRIPS}]
     go(page, server, _PLACES["history"], "of holds are hidden")
@@ -290,6 +297,16 @@ def test_results_are_exact_bounded_and_text_only(page: Page, server: Serving) ->
     page.wait_for_text("1 row in")
     assert result_rows(page)[1][:2] == ["9007199254740993", "<b>x</b>"]
     assert page.run("document.querySelectorAll('.result b').length") == 0
+    decimals = ("12345678901234567.89", "0.30", "-0.00000001", "100")
+    columns = [f"CAST('{n}' AS DECIMAL(38, 10)) AS d{i}" for i, n in enumerate(decimals)]
+    statement = f"SELECT {', '.join(columns)}, -0.0 AS zero, 0.1 + 0.2 AS sum"
+    go(page, server, f"query?sql={quote(statement)}", "Run one SELECT")
+    press_button(page, "Run")
+    page.wait_for_text("1 row in")
+    exact = ["12345678901234567.8900000000", "0.3", "-1e-8", "100"]
+    assert result_rows(page)[1] == [*exact, "-0.0", "0.30000000000000004"]
+    press_button(page, "Chart")
+    page.wait_until("document.querySelector('svg.chart .series title')")
     go(page, server, f"query?sql={quote('SELECT cab FROM trips')}", "Run one SELECT")
     press_button(page, "Run")
     page.wait_for_text("The first 1,000+ rows")

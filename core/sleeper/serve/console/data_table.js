@@ -1,7 +1,7 @@
 /** Tables of rows: aligned by kind, with their own scrolling, so that the page never scrolls sideways. */
 
 import { h } from "./dom.js";
-import { bytes, cell, count, duration, time } from "./format.js";
+import { bytes, cell, count, Decimal, duration, time } from "./format.js";
 
 const FORMATS = { count, bytes, seconds: duration, time, text: cell, code: cell, id: cell };
 const RIGHT = new Set(["count", "bytes", "seconds"]);
@@ -54,7 +54,7 @@ export function columnsFor(rows) {
 }
 
 export function isNumber(value) {
-    return typeof value === "number" || typeof value === "bigint";
+    return typeof value === "number" || typeof value === "bigint" || value instanceof Decimal;
 }
 
 /** Returns a state with its mark, so that its meaning needs no colour. */

@@ -1,7 +1,26 @@
-/** Formats numbers, times and values as text. Integers beyond 2^53 are BigInt. */
+/** Formats numbers, times and values as text. Integers beyond 2^53 are BigInt, long decimals Decimal. */
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const NONE = "–";
+
+/** A decimal with digits that a number cannot hold. Charts draw the number that is nearest to it. */
+export class Decimal {
+    constructor(text) {
+        this.text = text;
+    }
+
+    toString() {
+        return this.text;
+    }
+
+    valueOf() {
+        return Number(this.text);
+    }
+
+    toJSON() {
+        return exactNumber(this);
+    }
+}
 
 /** Returns a whole number with separators. */
 export function count(value) {
@@ -53,21 +72,29 @@ export function ago(ms, nowMs = Date.now()) {
 /** Returns a value of a row as text. */
 export function cell(value) {
     if (value === null || value === undefined) return "";
-    return typeof value === "object" ? toJson(value) : String(value);
+    return typeof value === "object" && !(value instanceof Decimal) ? toJson(value) : String(value);
 }
 
-/** Returns a value as JSON text with all digits of its integers. */
-export function toJson(value) {
-    return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? exactNumber(each) : each));
+/** Returns a value as JSON text with all digits of its numbers. */
+export function toJson(value, indent = undefined) {
+    return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? exactNumber(each) : each), indent);
 }
 
-/** Returns the value of JSON text. Integers that a number cannot hold become BigInt. */
+/** Returns the value of JSON text. Numbers that would lose digits become BigInt or Decimal. */
 export function fromJson(text) {
     return JSON.parse(text, (_, value, context) =>
-        typeof value === "number" && !Number.isSafeInteger(value) && context && /^-?\d+$/.test(context.source)
-            ? BigInt(context.source)
-            : value,
+        typeof value === "number" && context ? keepDigits(value, context.source) : value,
     );
+}
+
+function keepDigits(value, source) {
+    if (/^-?\d+$/.test(source)) return Number.isSafeInteger(value) ? value : BigInt(source);
+    const isExact = significantDigits(source) === significantDigits(String(value)) && !Object.is(value, -0);
+    return isExact ? value : new Decimal(source);
+}
+
+function significantDigits(text) {
+    return text.replace(/e.*/i, "").replace(/\D/g, "").replace(/^0+|0+$/g, "");
 }
 
 function exactNumber(value) {
