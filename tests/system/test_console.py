@@ -307,6 +307,14 @@ def test_results_are_exact_bounded_and_text_only(page: Page, server: Serving) ->
     assert result_rows(page)[1] == [*exact, "-0.0", "0.30000000000000004"]
     press_button(page, "Chart")
     page.wait_until("document.querySelector('svg.chart .series title')")
+    small = "SELECT 'a' AS k, 0.0042 AS share"
+    go(page, server, f"query?sql={quote(small)}", "Run one SELECT")
+    press_button(page, "Run")
+    page.wait_for_text("1 row in")
+    press_button(page, "Chart")
+    page.wait_until("document.querySelector('svg.chart .series title')")
+    title = page.run("document.querySelector('svg.chart .series title').textContent")
+    assert title == "a\nshare: 0.0042"
     go(page, server, f"query?sql={quote('SELECT cab FROM trips')}", "Run one SELECT")
     press_button(page, "Run")
     page.wait_for_text("The first 1,000+ rows")

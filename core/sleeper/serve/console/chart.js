@@ -217,7 +217,7 @@ function title(row, nameOfX, name, index) {
     return svg(
         "title",
         {},
-        `${nameOfX === null ? `row ${index + 1}` : cell(row[nameOfX])}\n${name}: ${count(row[name])}`,
+        `${nameOfX === null ? `row ${index + 1}` : cell(row[nameOfX])}\n${name}: ${cell(row[name])}`,
     );
 }
 
