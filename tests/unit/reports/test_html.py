@@ -79,6 +79,15 @@ def test_text_from_data_is_escaped(page: str) -> None:
     assert "&lt;script&gt;alert" in page
 
 
+def test_characters_that_are_not_those_of_xml_are_escaped() -> None:
+    columns = (Column("keys", "Keys"), Column("file", "\x1b[31m", ColumnKind.PATH))
+    listing = Listing("some", "\x00", columns, ((["\x01\ufffe", "\ud7ff\n"], "a/\uffff\u202e"),))
+    text = format_page(ReportPage("i", 0, [listing]))
+    cells = ElementTree.fromstring(text.removeprefix("<!doctype html>\n")).iter("td")
+    assert [each.text for each in cells] == ["\\x01\\ufffe, \ud7ff\n", "\\uffff\\u202e"]
+    assert "\\x1b[31m" in text
+
+
 def test_jobs_are_a_time_line(page: str) -> None:
     (time_line,) = re.findall(r'<svg[^>]*aria-label="Time line of 3 jobs.*?</svg>', page, re.DOTALL)
     kinds = re.findall(r'<g class="(\w+)">', time_line)
