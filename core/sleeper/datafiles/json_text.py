@@ -76,11 +76,11 @@ def _nested_json(column: pa.Array) -> pa.Array:
         pairs = pc.binary_join_element_wise(_json_strings(keys), values, ":")
         text = _join_elements("{", pairs, column.offsets, "}")
     else:
-        if not pa.types.is_list(kind):
-            column = column.cast(pa.list_(kind.value_type))
-        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        elements = json_values(column.values.slice(start, stop - start))
-        text = _join_elements("[", elements, column.offsets, "]")
+        # Without the offsets of the column, because those of a list view have another meaning.
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        offsets = pc.cumulative_sum(pa.concat_arrays([pa.array([0], lengths.type), lengths]))
+        elements = json_values(column.flatten())
+        text = _join_elements("[", elements, offsets.cast(pa.int32()), "]")
     return pc.if_else(column.is_valid(), text, None)
 
 

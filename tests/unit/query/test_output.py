@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,3 +139,29 @@ def test_random_strings_are_valid_json(values: list[str | None]):
 def test_finite_floats_round_trip_as_json(values: list[float | None]):
     rows = json_values(pa.array(values, pa.float64())).to_pylist()
     assert [json.loads(text) for text in rows] == values
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int64()),
+        pa.large_list(pa.int64()),
+        pa.list_(pa.int64(), 2),
+        pa.list_view(pa.int64()),
+        pa.large_list_view(pa.int64()),
+    ],
+    ids=str,
+)
+def test_lists_of_all_kinds_are_json(kind: pa.DataType) -> None:
+    rows = [None, [1, 2], None, [3, 4]]
+    expected = ["null", "[1,2]", "null", "[3,4]"]
+    column = pa.array(rows, kind)
+    assert json_values(column).to_pylist() == expected
+    assert json_values(column.slice(1, 2)).to_pylist() == expected[1:3]
+    assert json_values(column.slice(0, 0)).to_pylist() == []
+
+
+def test_list_views_may_share_values_and_have_any_order() -> None:
+    starts, sizes = pa.array([2, 0, 0], pa.int32()), pa.array([1, 3, 0], pa.int32())
+    column = pa.ListViewArray.from_arrays(starts, sizes, pa.array(["a", "b", "c"]))
+    assert json_values(column).to_pylist() == ['["c"]', '["a","b","c"]', "[]"]
