@@ -35,6 +35,8 @@ def is_lookup(query: Query) -> bool:
     return (
         regions is not None
         and 0 < len(regions) <= _KEYS_MAX
+        # Shared rows have the row key fields, too, so no columns would not be an error.
+        and query.columns != ()
         and query.version is None
         and query.processing.iterator is None
         and all(_has_one_value(within) for region in regions for within in region.ranges)

@@ -237,6 +237,7 @@ def test_queries_that_are_no_lookups(table: DataTable, engine: QueryEngine) -> N
     assert not is_lookup(replace(lookup, version=1))
     assert not is_lookup(Query((make_range_region(ONE, "a", "b"),)))
     assert not is_lookup(make_lookup(ONE, range(100)))
+    assert not is_lookup(replace(lookup, columns=()))
     iterator = IteratorCall("name", "")
     assert not is_lookup(replace(lookup, processing=Processing(iterator=iterator)))
     restricted = replace(table.query_table, restriction=Restriction(iterator=iterator))

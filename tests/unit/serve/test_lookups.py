@@ -57,7 +57,7 @@ bodies = st.fixed_dictionaries(
     {"keys": st.lists(st.integers(-1, 7) | st.just("wrong"), min_size=1, max_size=3)},
     optional={
         "limit": st.integers(-1, 3),
-        "columns": st.sampled_from([["v"], ["w", "k"], ["nope"]]),
+        "columns": st.sampled_from([["v"], ["w", "k"], ["nope"], []]),
         "filters": st.sampled_from(["ageOff(w,1)", "nope("]),
         "aggregations": st.just("sum(w),min(v)"),
         "asOf": st.integers(1, 9),
@@ -113,6 +113,14 @@ def test_responses_at_the_same_time_are_those_of_requests_alone(
     limits = ServerLimits()
     expected = run(make_application(instance, limits), one_by_one)
     assert run(make_server_application(instance, limits), together) == expected
+
+
+def test_a_request_without_columns_is_refused(instance: Instance) -> None:
+    application = make_server_application(instance, ServerLimits())
+    body = {"keys": [1, 2], "columns": []}
+    (response,) = run(application, lambda client: asyncio.gather(post(client, "t", body)))
+    assert response[0] == 400
+    assert b"no columns in the query" in response[2]
 
 
 def count_queries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
