@@ -319,6 +319,10 @@ def test_results_are_exact_bounded_and_text_only(page: Page, server: Serving) ->
     press_button(page, "Run")
     page.wait_for_text("The first 1,000+ rows")
     assert len(result_rows(page)) == 1001
+    go(page, server, f"query?sql={quote('SELECT 7 AS plan_type, 8 AS plan')}", "Run one SELECT")
+    press_button(page, "Run")
+    page.wait_for_text("1 row in")
+    assert result_rows(page) == [["plan_type", "plan"], ["7", "8"]]
     go(page, server, f"query?sql={quote('SELECT * FROM nope')}", "Run one SELECT")
     press_button(page, "Run")
     page.wait_for_text("no table 'nope'; tables are:")

@@ -8,7 +8,7 @@ import { bytes, count } from "./format.js";
 
 /** Returns the elements of a result. */
 export function showResult({ sql, rows, hasMore, text, signal }) {
-    if (isPlan(rows))
+    if (isPlan(sql, rows))
         return [h("p", { class: "about" }, text.replace(/^.* in /, "Explained in ")), ...rows.map(showPlan)];
     const status = h("p", { class: "about" }, hasMore ? `The first ${text}. A download has all rows.` : text);
     if (!rows.length)
@@ -100,8 +100,10 @@ function showChart(rows, suggested, signal) {
     return [controls, place];
 }
 
-function isPlan(rows) {
-    return rows.length > 0 && Object.keys(rows[0]).join() === "plan_type,plan";
+function isPlan(sql, rows) {
+    // A table may have columns of these names.
+    const isExplained = /\bexplain\b/i.test(sql);
+    return isExplained && rows.length > 0 && Object.keys(rows[0]).join() === "plan_type,plan";
 }
 
 function showPlan({ plan_type: type, plan }) {
