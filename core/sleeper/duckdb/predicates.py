@@ -5,6 +5,7 @@ only in Substrait, a format of messages of Protocol Buffers. Parts that are not 
 the regions.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -36,7 +37,10 @@ _LITERALS = {
     PrimitiveType.BYTE_ARRAY: 13,
 }
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-_DEPTH_MAX = 200
+# Arrow declares each function again for the calls around it, so a message doubles with each level
+# of calls (github.com/apache/arrow/issues/48761). This many levels take 30 ms.
+_LEVELS_MAX = 10
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 Message = Mapping[int, list[int | bytes]]
 
@@ -44,8 +48,10 @@ Message = Mapping[int, list[int | bytes]]
 def find_regions(schema: Schema, columns: pa.Schema, predicate: pc.Expression) -> Regions:
     """Returns regions of all rows for which the predicate is true; `None` for all rows.
 
-    `columns` are the columns of the predicate.
+    `columns` are the columns of the predicate. One of many levels needs all rows.
     """
+    if _count_levels(columns, predicate) > _LEVELS_MAX:
+        return None
     try:
         message = _parse(bytes(predicate.to_substrait(columns)))
         names = dict(_functions(message))
@@ -56,15 +62,30 @@ def find_regions(schema: Schema, columns: pa.Schema, predicate: pc.Expression) -
         return None
 
 
+def _count_levels(columns: pa.Schema, predicate: pc.Expression) -> int:
+    """Returns the number of calls within each other, or a larger number."""
+    text = str(predicate)
+    if any(character in name for name in columns.names for character in '()"\\'):
+        return text.count("(")
+    levels = most = 0
+    for character in _QUOTED.sub("", text):
+        if character == "(":
+            levels += 1
+            most = max(most, levels)
+        elif character == ")":
+            levels -= 1
+    return most
+
+
 class _Reader:
     def __init__(self, schema: Schema, columns: pa.Schema, names: Mapping[int, str]) -> None:
         self._schema = schema
         self._columns = columns
         self._names = names
 
-    def regions(self, expression: bytes, depth: int = 0) -> Regions:
+    def regions(self, expression: bytes) -> Regions:
         node = _parse(expression)
-        if _FUNCTION not in node or depth > _DEPTH_MAX:
+        if _FUNCTION not in node:
             return None
         function = _parse(_only(node, _FUNCTION))
         (reference,) = function.get(_FUNCTION_REFERENCE) or [0]
@@ -72,7 +93,7 @@ class _Reader:
         name = self._names[reference]
         arguments = [_only(_parse(each), _ARGUMENT_VALUE) for each in function[_FUNCTION_ARGUMENTS]]
         if name in {"and", "or"}:
-            parts = [self.regions(each, depth + 1) for each in arguments]
+            parts = [self.regions(each) for each in arguments]
             found = parts[0]
             for part in parts[1:]:
                 join = intersect_regions if name == "and" else unite_regions

@@ -1,6 +1,8 @@
 """Views of DuckDB over tables: what is pushed down, and rows that are the same without."""
 
+import functools
 from collections.abc import Iterator
+from operator import and_, or_
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,44 @@ def test_other_predicates_do_not_narrow(
     instance: sleeper.Instance, predicate: pc.Expression
 ) -> None:
     assert find_regions(instance.table("t").schema, ROWS.schema, predicate) is None
+
+
+MANY = [(pc.field("city") == f"c{each}") | (pc.field("n") > each) for each in range(40)]
+
+
+@pytest.mark.parametrize("joined", [functools.reduce(op, MANY) for op in (and_, or_)])
+def test_predicates_of_many_levels_do_not_narrow(
+    instance: sleeper.Instance, joined: pc.Expression
+) -> None:
+    schema = instance.table("t").schema
+    assert find_regions(schema, ROWS.schema, joined) is None
+    # Parentheses in values are no levels, those in names may be.
+    plain = ROWS.schema.remove(ROWS.schema.get_field_index('a "b"'))
+    for text in ("(" * 40, '\\"' + "(" * 40, ")" * 40):
+        assert find_regions(schema, plain, text == CITY) is not None
+        assert find_regions(schema, plain, functools.reduce(and_, [*MANY, text == CITY])) is None
+    renamed = ROWS.rename_columns(["city", "n", "(", ")"]).schema
+    assert find_regions(schema, renamed, CITY == "Lima") is not None
+    assert find_regions(schema, renamed, joined) is None
+
+
+def test_rows_of_many_predicates(connection: duckdb.DuckDBPyConnection) -> None:
+    where = " OR ".join(f"(n = {each} AND v < {each})" for each in range(40))
+    for names in ("city, n", "count(*)"):
+        statement = f"SELECT {names} FROM {{}} WHERE {where} ORDER BY ALL"
+        assert (
+            connection.sql(statement.format("t")).fetchall()
+            == connection.sql(statement.format("plain")).fetchall()
+        )
+
+
+def test_arrow_repeats_functions_in_each_level_of_a_message() -> None:
+    """Fails when `_LEVELS_MAX` is not needed (github.com/apache/arrow/issues/48761)."""
+    sizes = [
+        len(bytes(functools.reduce(or_, MANY[:number]).to_substrait(ROWS.schema)))
+        for number in (4, 8)
+    ]
+    assert sizes[1] > 8 * sizes[0]
 
 
 def test_only_needed_columns_and_regions_are_queried(
