@@ -17,6 +17,7 @@ from stacks.constructs.permissions import (
     COMMITS,
     DATA,
     commit,
+    read_objects,
     read_sources,
     receive,
     send,
@@ -61,6 +62,8 @@ class IngestStack(cdk.NestedStack):
                     *commit(deployment),
                     *track(deployment),
                     *read_sources(deployment),
+                    # Tables can be inputs of the fields that an ingest fills.
+                    read_objects(deployment, DATA),
                     write_objects(deployment, DATA, COMMITS),
                     receive(deployment, jobs.declared),
                     send(deployment, "commits"),

@@ -441,6 +441,17 @@ def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesi
     assert reader <= listing
 
 
+def test_ingest_tasks_may_read_the_tables_that_fill_fields(example: Synthesis) -> None:
+    """`sleeper.table.ingest.enrichment` can name a table, whose rows the task loads."""
+    read = {
+        _text(resource).rpartition("sleeper-example-")[2]
+        for where, statement in example.statements()
+        if where.startswith("Ingest/TaskRole") and "s3:GetObject" in as_list(statement["Action"])
+        for resource in as_list(statement["Resource"])
+    }
+    assert "table-data-${AWS::AccountId}/*/data/*" in read
+
+
 def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
     (resource,) = example.properties("Custom::SleeperProperties")
     deployed_values = resource["Deployed"]
