@@ -35,6 +35,7 @@ from stacks.constructs.permissions import (
     read_secrets,
     read_sources,
     read_state,
+    redrive_dead_letters,
     send,
     track,
     upload_files,
@@ -121,4 +122,5 @@ def _administer(of: Deployment) -> list[Permission]:
         write_objects(of, BIRTHMARK, STATE),
         send(of, *(queue.key for queue in of.queues)),
         count_all(of),
+        redrive_dead_letters(of),
     ]

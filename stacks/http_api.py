@@ -9,12 +9,12 @@ from constructs import Construct
 from sleeper.properties.deployed import (
     ADD_TABLE_URL,
     HTTP_API_URL,
-    QUERY_TRACKER,
     REST_API_URL,
 )
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
 from stacks.constructs.api_stage import make_stage
+from stacks.constructs.export_permissions import report_export_queues
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     BIRTHMARK,
@@ -23,7 +23,9 @@ from stacks.constructs.permissions import (
     change_table_index,
     commit,
     count_all,
+    list_dead_letters,
     read_objects,
+    read_queries,
     read_state,
     send,
     track,
@@ -90,10 +92,12 @@ def _permissions(of: Deployment) -> list[Permission]:
         *track(of),
         read_objects(of, DATA),
         count_all(of),
+        list_dead_letters(of),
     ]
     if of.has(OptionalStack.QUERY):
-        read = ("dynamodb:GetItem", "dynamodb:Query")
-        found += [send(of, "query"), Permission(read, [of.table_arn(QUERY_TRACKER)])]
+        found += [send(of, "query"), *read_queries(of)]
+    if of.has(OptionalStack.EXPORT_QUEUES):
+        found.append(report_export_queues(of))
     return found
 
 

@@ -109,7 +109,7 @@ class InstanceStack(cdk.Stack):
             ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
         if deployment.has(OptionalStack.ADJUNCT):
             AdjunctStack(self, "Adjunct", network=network, **every)
-        ClientRolesStack(self, "ClientRoles", deployment=deployment)
+        self._add_clients(deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)
@@ -154,8 +154,12 @@ class InstanceStack(cdk.Stack):
             frames.append(send_frames(deployment, "*", LIVE_STAGE))
         if deployment.has(OptionalStack.QUERY):
             QueryStack(self, "Query", emptier=emptier, frames=frames, **every)
+
+    def _add_clients(self, deployment: Deployment) -> None:
+        """Adds what names all queues, after the stacks that have them."""
         if deployment.has(OptionalStack.REST_API):
             HttpApiStack(self, "HttpApi", deployment=deployment)
+        ClientRolesStack(self, "ClientRoles", deployment=deployment)
 
     def _add_platforms(
         self, deployment: Deployment, every: dict[str, Any], network: NetworkStack

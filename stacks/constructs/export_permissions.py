@@ -28,6 +28,11 @@ def use_export_queues(of: Deployment) -> list[Permission]:
     ]
 
 
+def report_export_queues(of: Deployment) -> Permission:
+    """Allows reading queues and the numbers of their exports, as reports do."""
+    return Permission(("dynamodb:GetItem", "dynamodb:Query"), [of.table_arn(EXPORT_QUEUES)])
+
+
 def follow_logs(of: Deployment) -> list[Permission]:
     """Allows reading the stream of the log table, and the rows of tables that have queues."""
     stream = f"{of.table_arn(TRANSACTION_LOG)}/stream/*"

@@ -142,6 +142,23 @@ def count_all(of: Deployment) -> Permission:
     )
 
 
+_LIST_LETTERS = ("sqs:ReceiveMessage", "sqs:ChangeMessageVisibility")
+
+
+def list_dead_letters(of: Deployment) -> Permission:
+    """Allows listing the dead letters of all queues. A listing hides them for seconds."""
+    return Permission(_LIST_LETTERS, _dead_letters(of))
+
+
+def redrive_dead_letters(of: Deployment) -> Permission:
+    """Allows listing dead letters, and deleting them, as after they were sent again."""
+    return Permission((*_LIST_LETTERS, "sqs:DeleteMessage"), _dead_letters(of))
+
+
+def _dead_letters(of: Deployment) -> list[str]:
+    return [of.queue_arn(queue.dead_letters_name) for queue in of.queues]
+
+
 def send_frames(of: Deployment, api_id: str, stage: str) -> Permission:
     """Allows sending frames to the connections of a WebSocket API."""
     return Permission(
@@ -284,11 +301,20 @@ def upload_files(of: Deployment) -> Permission:
     return Permission(("s3:PutObject", "s3:AbortMultipartUpload"), uploads, "files to ingest")
 
 
+def read_queries(of: Deployment) -> list[Permission]:
+    """Allows reading the states of queries by message, and listing the latest ones."""
+    tracker = of.table_arn(QUERY_TRACKER)
+    return [
+        Permission(_READ_ITEMS, [tracker]),
+        Permission(("dynamodb:Query",), [f"{tracker}/index/{RECENT.name}"]),
+    ]
+
+
 def read_results(of: Deployment) -> list[Permission]:
     """Allows reading the state and the results of queries by message."""
     results = of.bucket_arn(QUERY_RESULTS)
     return [
-        Permission(("dynamodb:GetItem", "dynamodb:Query"), [of.table_arn(QUERY_TRACKER)]),
+        *read_queries(of),
         Permission(("s3:ListBucket",), [results]),
         Permission(("s3:GetObject",), [f"{results}/query-*"], "a folder for each query"),
         Permission(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.infra.synthesis import Synthesis, as_list, synthesise
+from tests.infra.test_export_queues import _allowed
 
 ROUTE = "AWS::ApiGatewayV2::Route"
 STAGE = "AWS::ApiGatewayV2::Stage"
@@ -14,7 +15,8 @@ STAGE = "AWS::ApiGatewayV2::Stage"
 def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     folder = tmp_path_factory.mktemp("apis")
     file = folder / "instance.properties"
-    stacks = "QueryStack,WebSocketQueryStack,RestApiStack"
+    stacks = "QueryStack,WebSocketQueryStack,RestApiStack,IngestStack,BulkExportStack,"
+    stacks += "ExportQueueStack"
     file.write_text(f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n")
     return synthesise(folder / "out", file)
 
@@ -74,6 +76,37 @@ def test_only_the_function_that_creates_tables_changes_the_table_index(apis: Syn
     }
     assert len(writers) == 1
     assert writers.pop().startswith("HttpApi/AddTable")
+
+
+@pytest.mark.parametrize("role", ["HttpApi/ServeRole", "ClientRoles/Admin"])
+def test_reports_may_read_queries_export_queues_and_dead_letters(
+    apis: Synthesis, role: str
+) -> None:
+    """`GET /status`, and `GET /tables/NAME`, which shows the export queues of the table."""
+    allowed = _allowed(apis, role)
+    for action in ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"):
+        assert any('table/sleeper-example-query-tracker"' in each for each in allowed[action])
+    reads = allowed["dynamodb:Query"]
+    assert any('query-tracker/index/recent"' in each for each in reads)
+    assert any('table/sleeper-example-export-queues"' in each for each in reads)
+    queues = {q["QueueName"] for q in apis.properties("AWS::SQS::Queue")}
+    dead = {name for name in queues if "dead-letters" in name}
+    assert len(dead) == (len(queues) - len({"query-results"})) / 2
+    for action in ("sqs:ReceiveMessage", "sqs:ChangeMessageVisibility"):
+        assert dead <= {_name(each) for each in allowed[action]}
+
+
+def test_the_http_api_deletes_nothing(apis: Synthesis) -> None:
+    allowed = _allowed(apis, "HttpApi/ServeRole")
+    for action in ("sqs:DeleteMessage", "s3:DeleteObject"):
+        assert action not in allowed
+    # `sleeper dead-letters redrive` deletes what it has sent.
+    deleted = {_name(each) for each in _allowed(apis, "ClientRoles/Admin")["sqs:DeleteMessage"]}
+    assert all("dead-letters" in name or name.endswith("query-results") for name in deleted)
+
+
+def _name(arn: str) -> str:
+    return arn.rpartition(":")[2].split('"')[0]
 
 
 def test_the_urls_are_properties(apis: Synthesis) -> None:
