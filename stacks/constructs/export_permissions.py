@@ -6,6 +6,7 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     commit,
+    delete_items,
     objects_in,
     read_listed_secrets,
     read_objects,
@@ -23,6 +24,7 @@ def use_export_queues(of: Deployment) -> list[Permission]:
     objects = objects_in(of, TABLE_DATA, "export-queues/*")
     return [
         *use_table(of, EXPORT_QUEUES),
+        delete_items(of, EXPORT_QUEUES),
         Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
         Permission(actions, objects, "an object for each large content"),
     ]

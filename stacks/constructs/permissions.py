@@ -38,8 +38,9 @@ from stacks.deployment import Deployment, queue_named
 
 _INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
 _READ_ITEMS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
-_WRITE_ITEMS = ("dynamodb:ConditionCheckItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
-_DELETE_ITEMS = ("dynamodb:DeleteItem", "dynamodb:BatchWriteItem")
+_WRITE_ITEMS = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+# Transactions delete items of the first kind, and batches those of the second.
+_DELETE_ITEM, _DELETE_ITEMS = "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"
 
 RESULTS_QUEUE = "query-results"
 """The default queue of query results. The names of clients' own queues start with it."""
@@ -92,7 +93,7 @@ def commit(of: Deployment) -> list[Permission]:
 def trim_logs(of: Deployment) -> list[Permission]:
     """Allows deleting log entries with their bodies."""
     return [
-        Permission(_DELETE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
+        Permission((_DELETE_ITEMS,), [of.table_arn(TRANSACTION_LOG)]),
         delete_objects(of, LOG_BODIES),
     ]
 
@@ -100,7 +101,7 @@ def trim_logs(of: Deployment) -> list[Permission]:
 def change_table_index(of: Deployment) -> list[Permission]:
     """Allows creating, changing and removing tables in the index, and their property files."""
     return [
-        Permission((*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]),
+        Permission(("dynamodb:PutItem", _DELETE_ITEM), [of.table_arn(table) for table in _INDEXES]),
         Permission(
             ("s3:PutObject", "s3:DeleteObject"),
             objects_in(of, CONFIG, "tables/*"),
@@ -115,12 +116,20 @@ def track(of: Deployment) -> list[Permission]:
 
 
 def use_table(of: Deployment, table: DeployedTable, index: Index | None = None) -> list[Permission]:
-    """Allows reading and changing all items of a DynamoDB table, also by its index."""
+    """Allows reading and changing all items of a DynamoDB table, also by its index.
+
+    Items expire, so nothing deletes them.
+    """
     arn = of.table_arn(table)
-    permissions = [Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn])]
+    permissions = [Permission((*_READ_ITEMS, *_WRITE_ITEMS), [arn])]
     if index is not None:
         permissions.append(Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]))
     return permissions
+
+
+def delete_items(of: Deployment, table: DeployedTable) -> Permission:
+    """Allows deleting items of a DynamoDB table."""
+    return Permission((_DELETE_ITEM, _DELETE_ITEMS), [of.table_arn(table)])
 
 
 def scan_index(of: Deployment, table: DeployedTable, index: Index) -> Permission:

@@ -442,6 +442,27 @@ def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesi
     assert reader <= listing
 
 
+def test_items_of_trackers_only_expire(example: Synthesis, platforms: Synthesis) -> None:
+    """A role that records jobs must not be able to remove the records of others."""
+    deletes = {"dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
+    allowed = {
+        (action, _text(resource).rpartition("table/sleeper-example-")[2])
+        for synthesis in (example, platforms)
+        for where, statement in synthesis.statements()
+        # The policy of an endpoint grants no permissions.
+        if not where.startswith("Network/")
+        for action in as_list(statement["Action"])
+        for resource in as_list(statement.get("Resource", ()))
+    }
+    deletable = {table for action, table in allowed if action in deletes}
+    indexes = {"table-index-by-id", "table-index-by-name", "table-index-by-online"}
+    assert deletable == {*indexes, "transaction-log", "export-queues"}
+    # Indexes change in transactions, and logs are trimmed in batches.
+    assert ("dynamodb:BatchWriteItem", "table-index-by-id") not in allowed
+    assert ("dynamodb:DeleteItem", "transaction-log") not in allowed
+    assert not any(action == "dynamodb:ConditionCheckItem" for action, _ in allowed)
+
+
 def test_ingest_tasks_may_read_the_tables_that_fill_fields(example: Synthesis) -> None:
     """`sleeper.table.ingest.enrichment` can name a table, whose rows the task loads."""
     read = {
