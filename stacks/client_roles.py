@@ -44,6 +44,7 @@ from stacks.constructs.permissions import (
 from stacks.constructs.role import allow
 from stacks.constructs.stash_permissions import administer_stashes
 from stacks.deployment import Deployment
+from stacks.websocket import LIVE_STAGE
 
 _INGEST_QUEUES = {
     "ingest",
@@ -56,11 +57,21 @@ _INGEST_QUEUES = {
 
 
 class ClientRolesStack(cdk.NestedStack):
-    """Created after the stacks with queues, because the roles may send to existing queues."""
+    """Created after the stacks with queues, because the roles may send to existing queues.
 
-    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+    `websocket_id` is the id of the API of the WebSocket.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        websocket_id: str | None,
+    ) -> None:
         super().__init__(scope, construct_id)
-        query = _query(deployment)
+        query = _query(deployment, websocket_id)
         by_queue = _ingest_by_queue(deployment)
         direct = _ingest_directly(deployment)
         self._add(deployment, "Query", QUERY_ROLE, query)
@@ -82,13 +93,13 @@ class ClientRolesStack(cdk.NestedStack):
         deployment.record(place, role.role_arn)
 
 
-def _query(of: Deployment) -> list[Permission]:
+def _query(of: Deployment, websocket_id: str | None) -> list[Permission]:
     found = find_tables(of)
     if of.has(OptionalStack.QUERY):
         found += [send(of, "query"), *read_results(of)]
-    if of.has(OptionalStack.WEB_SOCKET_QUERY):
-        connect = of.arn("execute-api", "*/live/$connect")
-        found.append(Permission(("execute-api:Invoke",), [connect], "the API's id is its own"))
+    if websocket_id is not None:
+        connect = of.arn("execute-api", f"{websocket_id}/{LIVE_STAGE}/$connect")
+        found.append(Permission(("execute-api:Invoke",), [connect]))
     return found
 
 

@@ -82,7 +82,7 @@ class InstanceStack(cdk.Stack):
         DeletionStack(self, "Deletion", **every)
         self._add_ingest(deployment, every, network.cluster)
         self._add_care(deployment, every, network.cluster)
-        self._add_queries(deployment, every, storage.emptier)
+        websocket_id = self._add_queries(deployment, every, storage.emptier)
         if deployment.has(OptionalStack.ATHENA):
             AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
         if _bulk_import_queues(deployment):
@@ -109,7 +109,7 @@ class InstanceStack(cdk.Stack):
             ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
         if deployment.has(OptionalStack.ADJUNCT):
             AdjunctStack(self, "Adjunct", network=network, **every)
-        self._add_clients(deployment)
+        self._add_clients(deployment, websocket_id)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)
@@ -146,20 +146,24 @@ class InstanceStack(cdk.Stack):
 
     def _add_queries(
         self, deployment: Deployment, every: dict[str, Any], emptier: lambda_.IFunction
-    ) -> None:
+    ) -> str | None:
+        """Returns the id of the API of the WebSocket, if it is deployed."""
         frames = []
+        websocket_id = None
         if deployment.has(OptionalStack.WEB_SOCKET_QUERY):
-            WebSocketQueryStack(self, "WebSocketQuery", deployment=deployment)
+            websocket = WebSocketQueryStack(self, "WebSocketQuery", deployment=deployment)
+            websocket_id = websocket.api_id
             # cdk-nag cannot resolve its id in another stack. The code sends to no other API.
             frames.append(send_frames(deployment, "*", LIVE_STAGE))
         if deployment.has(OptionalStack.QUERY):
             QueryStack(self, "Query", emptier=emptier, frames=frames, **every)
+        return websocket_id
 
-    def _add_clients(self, deployment: Deployment) -> None:
+    def _add_clients(self, deployment: Deployment, websocket_id: str | None) -> None:
         """Adds what names all queues, after the stacks that have them."""
         if deployment.has(OptionalStack.REST_API):
             HttpApiStack(self, "HttpApi", deployment=deployment)
-        ClientRolesStack(self, "ClientRoles", deployment=deployment)
+        ClientRolesStack(self, "ClientRoles", deployment=deployment, websocket_id=websocket_id)
 
     def _add_platforms(
         self, deployment: Deployment, every: dict[str, Any], network: NetworkStack

@@ -18,7 +18,10 @@ LIVE_STAGE = "live"
 
 
 class WebSocketQueryStack(cdk.NestedStack):
-    """A function forwards queries to the queue, and the functions that run them send frames."""
+    """A function forwards queries to the queue, and the functions that run them send frames.
+
+    `api_id` is the id of the API.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
@@ -52,4 +55,5 @@ class WebSocketQueryStack(cdk.NestedStack):
             "APIG1",
             "access logs of WebSockets need a role that is set for the whole account",
         )
+        self.api_id = api.api_id
         deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{LIVE_STAGE}")

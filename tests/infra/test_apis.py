@@ -63,6 +63,14 @@ def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> N
     assert all("/live/POST/@connections/*" in item for item in allowed)
 
 
+def test_client_roles_connect_to_the_websocket_of_their_instance_alone(apis: Synthesis) -> None:
+    """Each instance has a stage of this name, so a wildcard would allow those of others."""
+    for role in ("ClientRoles/Query", "ClientRoles/Admin"):
+        (connect,) = _allowed(apis, role)["execute-api:Invoke"]
+        assert "/live/$connect" in connect
+        assert "*" not in connect
+
+
 def test_only_the_function_that_creates_tables_changes_the_table_index(apis: Synthesis) -> None:
     functions = {f["FunctionName"]: f for f in apis.properties("AWS::Lambda::Function")}
     add = functions["sleeper-example-add-table"]

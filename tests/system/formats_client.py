@@ -147,9 +147,13 @@ class FormatsClient:
     def websocket_url(self) -> str:
         """The instance's WebSocket at the emulator's own address, which needs no DNS and no TLS."""
         name = urlsplit(self.properties()["sleeper.query.websocket.api.url"])
-        api_id = name.netloc.partition(".")[0]
         server = urlsplit(self.client("sqs").meta.endpoint_url).netloc
-        return f"ws://{server}/_aws/execute-api/{api_id}{name.path}"
+        return f"ws://{server}/_aws/execute-api/{self.websocket_id()}{name.path}"
+
+    def websocket_id(self) -> str:
+        """The id of the API of the instance's WebSocket."""
+        url = urlsplit(self.properties()["sleeper.query.websocket.api.url"])
+        return url.netloc.partition(".")[0]
 
     @contextmanager
     def live(self, *, signed: bool = True) -> Iterator[ClientConnection]:

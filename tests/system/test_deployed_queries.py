@@ -356,7 +356,9 @@ def check_clients_page(user: AwsUser, folder: Path, monkeypatch: pytest.MonkeyPa
     page = (ROOT / "docs" / "clients.md").read_text()
     where = Surroundings(folder, {})
     with monkeypatch.context() as patch:
-        _assume_user(user.client("iam"), page.split("```json\n")[1].split("```")[0], patch)
+        policy = page.split("```json\n")[1].split("```")[0]
+        policy = policy.replace("ACCOUNT:API/", f"{ACCOUNT}:{user.websocket_id()}/")
+        _assume_user(user.client("iam"), policy, patch)
         for example in examples_in(page):
             output = run_example(example, where)
             assert says_as_shown(example.expected, output), f"line {example.line} says:\n{output}"
