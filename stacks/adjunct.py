@@ -1,10 +1,13 @@
 """Adjunct stores: a service whose tasks fill stores on their disks, for a container of the user."""
 
+import re
+
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
@@ -34,6 +37,7 @@ _PATH = "/stores"
 _PROGRAM = ["python", "-m", "sleeper.workers.adjunct_task"]
 _STOP_SECONDS = 60
 _PROBLEM_MINUTES = 15
+_ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.[a-z.]+/([^:@]+)")
 
 
 class AdjunctStack(cdk.NestedStack):
@@ -148,6 +152,7 @@ def _add_reader(
     image = deployment.get(ADJUNCT_READER_IMAGE)
     if image is None:
         return
+    _allow_to_pull(definition, image)
     reader = definition.add_container(
         "reader",
         image=ecs.ContainerImage.from_registry(image),
@@ -164,6 +169,17 @@ def _add_reader(
     reader.add_container_dependencies(
         ecs.ContainerDependency(container=filling, condition=ecs.ContainerDependencyCondition.START)
     )
+
+
+def _allow_to_pull(definition: ecs.FargateTaskDefinition, image: str) -> None:
+    """Allows ECS to pull an image of ECR. Other registries know no roles."""
+    found = _ECR_IMAGE.match(image)
+    if found is None:
+        return
+    account, region, repository = found.groups()
+    actions = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    arn = f"arn:{cdk.Aws.PARTITION}:ecr:{region}:{account}:repository/{repository}"
+    definition.add_to_execution_role_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
 
 
 def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) -> None:

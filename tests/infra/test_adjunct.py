@@ -76,6 +76,24 @@ def test_the_container_of_the_user_reads_the_volume(with_dashboard: Synthesis) -
     }
 
 
+@pytest.mark.parametrize("version", [":1", "@sha256:0123", ""])
+def test_the_image_of_the_user_may_be_pulled_from_its_repository(
+    tmp_path: Path, version: str
+) -> None:
+    """The role has a generated name, so a user could not allow it before the deployment."""
+    made = _make(
+        tmp_path,
+        "sleeper.adjunct.stores=accounts=table:accounts",
+        "sleeper.adjunct.reader.image="
+        f"123456789012.dkr.ecr.eu-west-2.amazonaws.com/team/enricher{version}",
+    )
+    allowed = _allowed(made, "Adjunct/DefinitionExecutionRole")
+    for action in ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"):
+        repositories = [each for each in allowed[action] if "container-assets" not in each]
+        assert len(repositories) == 1
+        assert ':ecr:eu-west-2:123456789012:repository/team/enricher"' in repositories[0]
+
+
 def test_a_task_reads_its_inputs_and_nothing_else(platforms: Synthesis) -> None:
     allowed = _allowed(platforms, "Adjunct/Role")
     read = allowed["s3:GetObject"]
