@@ -21,7 +21,12 @@ from sleeper.properties.deployment import (
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from sleeper.reports.metric import EXPORT_QUEUE_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
 from stacks.constructs.dynamo_table import make_table
-from stacks.constructs.export_permissions import export, follow_logs, use_export_queues
+from stacks.constructs.export_permissions import (
+    deny_network_to_code,
+    export,
+    follow_logs,
+    use_export_queues,
+)
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import send
 from stacks.constructs.receiver import Receiver, make_receiver
@@ -132,6 +137,9 @@ def _connect(function: lambda_.Function, deployment: Deployment) -> None:
         )
     resource = function.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)
+    name = resource.function_name
+    assert name is not None
+    function.add_to_role_policy(deny_network_to_code(deployment, name))
     network = {"SubnetIds": list(subnets), "SecurityGroupIds": list(groups)}
     resource.add_property_override("VpcConfig", network)
 

@@ -1,5 +1,7 @@
 """IAM statements for export queues: their storage, the stream of logs, and receivers."""
 
+from aws_cdk import aws_iam as iam
+
 from sleeper.properties.deployed import EXPORT_QUEUES, TABLE_DATA, TRANSACTION_LOG
 from sleeper.properties.deployment import EXPORT_SECRETS, EXPORT_SQS_QUEUES, EXPORT_SUBNETS
 from stacks.constructs.permissions import (
@@ -67,14 +69,32 @@ def export(of: Deployment) -> list[Permission]:
     return permissions
 
 
+_NETWORK_ACTIONS = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+)
+
+
 def _use_network() -> Permission:
     """Allows Lambda to connect a function to subnets."""
-    actions = (
-        "ec2:AssignPrivateIpAddresses",
-        "ec2:CreateNetworkInterface",
-        "ec2:DeleteNetworkInterface",
-        "ec2:DescribeNetworkInterfaces",
-        "ec2:DescribeSubnets",
-        "ec2:UnassignPrivateIpAddresses",
+    why = "network interfaces of a function do not support resources"
+    return Permission(_NETWORK_ACTIONS, ["*"], why)
+
+
+def deny_network_to_code(of: Deployment, function_name: str) -> iam.PolicyStatement:
+    """Denies the code of a function what its role allows Lambda for the function's network.
+
+    Lambda's own requests have no source function.
+    """
+    return iam.PolicyStatement(
+        effect=iam.Effect.DENY,
+        actions=list(_NETWORK_ACTIONS),
+        resources=["*"],
+        conditions={
+            "ArnEquals": {"lambda:SourceFunctionArn": of.arn("lambda", f"function:{function_name}")}
+        },
     )
-    return Permission(actions, ["*"], "network interfaces of a function do not support resources")

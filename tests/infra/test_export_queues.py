@@ -52,6 +52,26 @@ def test_new_entries_of_logs_start_the_first_function(platforms: Synthesis) -> N
     assert rule["ScheduleExpression"] == "rate(1 minute)"
 
 
+def test_exporters_cannot_use_the_permissions_for_the_network(platforms: Synthesis) -> None:
+    """Exporters can be code of users, and Lambda needs these permissions for all interfaces."""
+    (allowed, denied) = sorted(
+        (
+            statement
+            for where, statement in platforms.statements()
+            if where.startswith("ExportQueues/DrainRole")
+            and "ec2:DeleteNetworkInterface" in as_list(statement["Action"])
+        ),
+        key=lambda statement: str(statement["Effect"]),
+    )
+    assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
+    assert set(denied["Action"]) == {a for a in allowed["Action"] if a.startswith("ec2:")}
+    assert denied["Resource"] == "*"
+    ((operator, condition),) = denied["Condition"].items()
+    assert operator == "ArnEquals"
+    function = json.dumps(condition["lambda:SourceFunctionArn"])
+    assert ':function:sleeper-example-drain-exports"' in function
+
+
 def test_the_storage_is_kept_and_has_backups(platforms: Synthesis) -> None:
     (table,) = (
         resource
