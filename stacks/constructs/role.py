@@ -10,7 +10,7 @@ from stacks.constructs.acknowledged import acknowledge_resource
 from stacks.constructs.permissions import Permission
 
 # Services that assume a role for an account: only for this account.
-_SAY_FOR_WHOM = {"ecs-tasks"}
+_SAY_FOR_WHOM = {"ecs-tasks", "states"}
 
 
 def make_role(

@@ -95,6 +95,16 @@ def test_roles_are_passed_only_to_their_service(platforms: Synthesis) -> None:
     ]
 
 
+def test_step_functions_assumes_its_role_for_the_account_alone(platforms: Synthesis) -> None:
+    (trust,) = (
+        statement
+        for _, statement in platforms.statements()
+        if statement.get("Principal") == {"Service": "states.amazonaws.com"}
+    )
+    here = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert trust["Condition"] == here
+
+
 @pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
 def test_the_watcher_may_describe_and_the_starter_may_start_runs(
     platforms: Synthesis, concern: str
