@@ -21,7 +21,8 @@ from collections.abc import Iterable
 _TRANSIENT = frozenset(
     {
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),  # resources of the machine
-        *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE),  # the disk
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # space
+        *(errno.EIO, errno.EROFS, errno.ESTALE),  # the disk
         *(errno.EINTR, errno.EBUSY, errno.ETIMEDOUT),
     }
 )

@@ -3,12 +3,10 @@
 import errno
 import fcntl
 import os
-import resource
 import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from sleeper.adjunct.store_state import Layout, StoredField
 from sleeper.adjunct.updater import StoreUpdater
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.schema.model import PrimitiveType
+from tests.full_disk import files_of_at_most
 from tests.unit.adjunct.test_store import KEYS, LAYOUT, Stores, content, disk_stores, writes
 
 __all__ = ["disk_stores"]
@@ -170,17 +169,6 @@ def test_a_store_whose_disk_is_full_at_the_end_is_unlocked(
         patch.setattr(RocksDbEngine, "sync", fail)
         store.close()
     assert content(disk_stores.open()) == {1: "a"}
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Makes writes fail that would make a file larger, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("next_write", ["changes", "positions"])

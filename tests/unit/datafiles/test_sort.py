@@ -20,6 +20,7 @@ from sleeper.datafiles.merge import runs, sort
 from sleeper.datafiles.merge.sort import RowSort, sort_batches
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
+from tests.full_disk import files_of_at_most
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -264,14 +265,26 @@ def test_an_order_may_descend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_full_disk_fails_the_sort_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(runs.ipc, "new_file", refuse)
     monkeypatch.setattr(sort, "_FIRST_SHARE", 2**15)
     monkeypatch.setattr(sort, "_SHARE", 2**16)
     engine = EngineSettings(tmp_path)
     batches = make_rows(range(3000)).to_batches(100)
-    with pytest.raises(UnavailableError, match="No space left"):
+    with files_of_at_most(4000), pytest.raises(UnavailableError, match="cannot write sorted rows"):
         list(sort_batches(iter(batches), SCHEMA, engine))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_fails_a_pass_of_a_merge_and_leaves_the_runs(tmp_path: Path) -> None:
+    table = make_rows(random.Random(1).sample(range(5000), 5000))
+    with opened(tmp_path, True, merge_files_max=3) as rows:
+        rows.add_batches(table.to_batches(500))
+        assert plain(rows.batches()).num_rows == 5000
+        first = run_files(tmp_path)
+        largest = max(path.stat().st_size for path in first)
+        with (
+            files_of_at_most(largest + 1000),
+            pytest.raises(UnavailableError, match="cannot write sorted rows"),
+        ):
+            plain(rows.batches())
+        assert set(run_files(tmp_path)) == set(first)
+        assert plain(rows.batches()).equals(table.sort_by("id"))
