@@ -16,7 +16,7 @@ from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, cam
 from sleeper.runs.secrets import parse_secret
 from sleeper.schedule import Schedule
 from sleeper.statestore.version import parse_version_text
-from sleeper.storage.location import LOCAL_SCHEME
+from sleeper.storage.sources import LOCAL_SCHEME
 from sleeper.tables import check_table_name
 
 ADAPTER_NAME_LENGTH_MAX = 100

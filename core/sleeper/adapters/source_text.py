@@ -23,8 +23,8 @@ from sleeper.databases.url import DatabaseKind, is_database_url, split_user
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.instance import Instance
 from sleeper.storage.bucket import is_s3_url
-from sleeper.storage.location import LOCAL_SCHEME
 from sleeper.storage.patterns import is_pattern
+from sleeper.storage.sources import LOCAL_SCHEME
 
 _TABLE, _FILES = "table:", "files:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

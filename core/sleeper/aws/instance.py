@@ -91,14 +91,9 @@ from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import Bucket, MissingBucketError, is_s3_url, open_bucket
 from sleeper.storage.bucket_folder import SourceFile
-from sleeper.storage.location import (
-    LOCAL_SCHEME,
-    DataRoot,
-    find_s3_files,
-    readable_buckets,
-    s3_source,
-)
+from sleeper.storage.location import DataRoot
 from sleeper.storage.patterns import is_pattern
+from sleeper.storage.sources import LOCAL_SCHEME, find_s3_files, readable_buckets, s3_source
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry

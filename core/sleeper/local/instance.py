@@ -49,9 +49,10 @@ from sleeper.runs.retry_policy import VISIBILITY_SECONDS
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import SourceFile
-from sleeper.storage.location import LOCAL_SCHEME, DataRoot, readable_buckets, s3_source
+from sleeper.storage.location import DataRoot
 from sleeper.storage.patterns import find_matches, is_pattern
 from sleeper.storage.read_only_root import ReadOnlyRoot
+from sleeper.storage.sources import LOCAL_SCHEME, readable_buckets, s3_source
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry

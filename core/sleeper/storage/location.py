@@ -1,8 +1,4 @@
-"""The location of an instance's data, and names of users' files in S3. Loads no data library.
-
-Data is in a local folder or a bucket. Ingest reads users' files only from the instance's source
-buckets.
-"""
+"""The location of an instance's data: a local folder or a bucket. Loads no data library."""
 
 import contextlib
 import errno
@@ -17,19 +13,14 @@ from typing import Any
 import obstore
 from obstore.store import LocalStore, S3Store
 
-from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.files import StoredObject
-from sleeper.properties.deployed import UPLOADS_PREFIX
-from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
-from sleeper.properties.values import InstanceProperties
 from sleeper.storage.bucket import Bucket, is_s3_url, open_bucket, split_s3_url
 from sleeper.storage.bucket_folder import (
     ObjectFile,
-    S3File,
     create_object,
     delete_objects,
     put_object,
-    s3_file,
     store_errors,
     upload,
     upload_file,
@@ -342,67 +333,3 @@ def open_root(place: str, like: DataRoot | None = None) -> DataRoot:
     name, prefix = split_s3_url(place)
     own = next(iter(like.buckets), None) if like is not None else None
     return DataRoot(replace(own or Bucket(name), name=name, prefix=prefix.strip("/")))
-
-
-LOCAL_SCHEME = "file://"
-"""The prefix of a job's name for a file of the machine that runs a command."""
-_ENDING_BELOW = ".parquet"
-
-
-def readable_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
-    """Returns the instance's own bucket, if any, and the source buckets."""
-    return (*root.buckets, *_source_buckets(root, properties))
-
-
-def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3File:
-    """Returns a file to ingest. InvalidRequestError if it is in a bucket that is no source.
-
-    The instance's own bucket is a source only below `for_ingest/`, where clients upload files.
-    """
-    bucket_name, key = split_s3_url(name)
-    own = [bucket for bucket in root.buckets if bucket.name == bucket_name]
-    if own and _is_upload(key):
-        return s3_file(name, own)
-    if own:
-        raise InvalidRequestError(
-            f"file {name}: bucket {bucket_name} contains the instance's tables, and only objects "
-            f"below {UPLOADS_PREFIX} can be ingested: copy the file to a bucket of "
-            f"{INGEST_SOURCE_BUCKETS.name}"
-        )
-    return s3_file(name, _source_buckets(root, properties))
-
-
-def _is_upload(key: str) -> bool:
-    """Whether a key is below `for_ingest/`, also after a normalisation of its path."""
-    parts = key.removeprefix(UPLOADS_PREFIX).removesuffix("/").split("/")
-    return key == UPLOADS_PREFIX or (
-        key.startswith(UPLOADS_PREFIX) and not {"", ".", ".."} & set(parts)
-    )
-
-
-def find_s3_files(
-    name: str, root: DataRoot, properties: InstanceProperties
-) -> list[tuple[str, int]]:
-    """Returns the URL and bytes of the object, or of every Parquet file below it, in order.
-
-    InvalidRequestError if there is none, or it may not be ingested.
-    """
-    file = s3_source(name, root, properties)
-    size = None if file.key.endswith("/") else file.size()
-    if size is not None:
-        return [(str(file), size)]
-    files = sorted(
-        (str(each), size)
-        for each, size in file.below_with_bytes()
-        if each.name.lower().endswith(_ENDING_BELOW)
-    )
-    if not files:
-        raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
-    return files
-
-
-def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
-    """Returns the source buckets, with the credentials and endpoint of the instance's own."""
-    own = next(iter(root.buckets), Bucket(""))
-    names = properties.get(INGEST_SOURCE_BUCKETS)
-    return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)

@@ -5,7 +5,8 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.values import instance_properties
 from sleeper.storage.bucket import Bucket
-from sleeper.storage.location import DataRoot, s3_source
+from sleeper.storage.location import DataRoot
+from sleeper.storage.sources import s3_source
 
 ROOT = DataRoot(Bucket("sleeper-a-table-data-1"))
 PROPERTIES = instance_properties({"sleeper.id": "a", "sleeper.ingest.source.bucket": "uploads"})
