@@ -19,7 +19,7 @@ from sleeper.adapters.message import (
 )
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
-from sleeper.aws.instance import AwsSources
+from sleeper.aws.sources import AwsSources
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
