@@ -16,7 +16,8 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
 from sleeper.query.known_deletes import KnownDeletes
-from sleeper.query.plan import QueryPlan, StateLeaves, check_has_rows, describe_version
+from sleeper.query.leaf_source import StateLeaves
+from sleeper.query.plan import QueryPlan, check_has_rows, describe_version
 from sleeper.statestore.reading.delete_queries import Delete
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore

@@ -2,9 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
@@ -23,6 +23,7 @@ from sleeper.partitions.region import (
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
 from sleeper.query.key_order import group_in_key_order
+from sleeper.query.leaf_source import LeafSource, LeavesOfRegion, StateLeaves
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, next_key_value
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
@@ -31,7 +32,6 @@ from sleeper.statestore.reading.table_state import TableState
 # More pieces cost every row more comparisons than the filter of deleted rows.
 _DELETED_PIECES_MAX = 8
 _SUBTRACTIONS_MAX = 10_000
-_LEAVES_READ_ALONE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,72 +125,12 @@ def check_has_rows(name: str, state: TableState) -> None:
         raise InvalidRequestError(f"table {name!r}: {error}") from error
 
 
-class LeafSource(Protocol):
-    """The leaves of a table at one version, with their files and deletes."""
-
-    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
-        """Returns the leaves that overlap the region, in key order."""
-
-    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
-        """Returns the files that may hold rows of the leaf within the region."""
-
-    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
-        """Returns the deletes that overlap the region of the leaf, in the order of numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateLeaves:
-    """Implements `LeafSource` by queries of a state."""
-
-    state: TableState
-
-    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
-        """See the protocol."""
-        return self.state.partitions.leaves_overlapping([region])
-
-    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
-        """See the protocol."""
-        return self.state.files.leaf_files(leaf_id, within)
-
-    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:  # noqa: ARG002
-        """See the protocol."""
-        return self.state.deletes.overlapping(within)
-
-
-class _LeavesOfRegion:
-    """Implements `LeafSource` for plans of one region: reads the files of many leaves together."""
-
-    def __init__(self, state: TableState, region: Region) -> None:
-        self._state = state
-        self._files: Mapping[PartitionId, Sequence[DataFile]] | None = None
-        self._has_deletes = True
-        self._leaves = StateLeaves(state).leaves_overlapping(region)
-        if len(self._leaves) > _LEAVES_READ_ALONE_MAX:
-            ids = [leaf.id for leaf in self._leaves]
-            self._files = state.files.files_by_leaf(ids, region)
-            self._has_deletes = state.deletes.count() > 0
-
-    def leaves_overlapping(self, region: Region) -> Sequence[Partition]:  # noqa: ARG002
-        """See the protocol."""
-        return self._leaves
-
-    def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
-        """See the protocol."""
-        if self._files is None:
-            return StateLeaves(self._state).leaf_files(leaf_id, within)
-        return self._files.get(leaf_id, ())
-
-    def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
-        """See the protocol."""
-        return StateLeaves(self._state).deletes(leaf_id, within) if self._has_deletes else ()
-
-
 def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
     """Returns the leaves that may contain rows of the query, in key order."""
     regions = (whole_region(schema),) if query.regions is None else query.regions
     source: LeafSource = StateLeaves(state)
     if len(regions) == 1 and not isinstance(regions, KeyRegions):
-        source = _LeavesOfRegion(state, regions[0])
+        source = LeavesOfRegion(state, regions[0])
     return cut_leaves(regions, schema, source)
 
 

@@ -46,7 +46,7 @@ def table(
 
 
 def plan(region: Region, state: TableState, leaves_read_alone_max: int) -> list[LeafCut]:
-    with mock.patch("sleeper.query.plan._LEAVES_READ_ALONE_MAX", leaves_read_alone_max):
+    with mock.patch("sleeper.query.leaf_source._LEAVES_READ_ALONE_MAX", leaves_read_alone_max):
         return plan_leaves(Query((region,)), SCHEMA, state)
 
 
