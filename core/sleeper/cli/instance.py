@@ -1,14 +1,11 @@
-"""Commands on a whole instance: `instance`, `backup`, `pause`, `resume`, `report`, `code`."""
+"""Commands on a whole instance: `instance`, `backup`, `pause` and `resume`."""
 
 from collections.abc import Iterable
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sleeper.cli.arguments import (
-    LIMIT_MAX,
     OutputKind,
     OutputOption,
     complete_instance_property,
@@ -17,17 +14,15 @@ from sleeper.cli.arguments import (
     use_instance,
 )
 from sleeper.cli.output import (
-    RowFormat,
     instance_command,
     listing_command,
     note,
-    open_row_sink,
     print_listings,
     show_bytes,
     warn,
 )
 from sleeper.errors import InvalidRequestError
-from sleeper.reports.output import ReportKind, pluralize
+from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -278,145 +273,3 @@ def _switch_schedules(instance: "Instance", on: bool) -> None:
     for rule in rules:
         typer.echo(rule)
     note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")
-
-
-_TEXT_ROWS_MAX = 100
-_PAGE_ROWS_MAX = 1000
-
-
-class ReportOutput(StrEnum):
-    """The formats of the reports."""
-
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
-
-
-@instance_command
-def report(
-    instance: "Instance",
-    kind: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table", metavar="NAME", help="Only this table.", autocompletion=complete_table
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=1,
-            max=LIMIT_MAX,
-            metavar="N",
-            help=f"Maximum number of rows per listing. Default: {_TEXT_ROWS_MAX} for text, "
-            f"{_PAGE_ROWS_MAX:,} for HTML, no limit for JSON.",
-        ),
-    ] = None,
-    output: Annotated[
-        ReportOutput,
-        typer.Option("--output", "-o", help="Output format. HTML is one page without scripts."),
-    ] = ReportOutput.TEXT,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="PATH", help="The file to write, with --output html."),
-    ] = None,
-) -> None:
-    """Report on tables, files, jobs, tasks and queues.
-
-    \b
-    Examples:
-      sleeper report partitions --table flights
-      sleeper report ingest-jobs --output json | jq .reason
-      sleeper report all
-      sleeper report all --output html --file report.html
-    """
-    if output is ReportOutput.HTML:
-        _write_page(instance, kind, table, limit, file)
-        return
-    if file is not None:
-        raise typer.BadParameter("--file needs --output html")
-    rows_max = _TEXT_ROWS_MAX if limit is None and output is ReportOutput.TEXT else limit
-    from sleeper.reports import service
-
-    listings = service.report(instance, kind, table, rows_max)
-    print_listings(listings, OutputKind(output.value))
-    if not listings:
-        note("no tables")
-
-
-def _write_page(
-    instance: "Instance",
-    kind: ReportKind,
-    table: str | None,
-    limit: int | None,
-    file: Path | None,
-) -> None:
-    from sleeper.reports.html.gather import gather_page
-    from sleeper.reports.html.page import format_page
-
-    page = gather_page(instance, kind, table, _PAGE_ROWS_MAX if limit is None else limit)
-    with open_row_sink(RowFormat.TABLE, file) as sink:
-        sink.write(format_page(page).encode())
-    if file is not None:
-        note(f"wrote {file}")
-
-
-code = typer.Typer(help="Add, list and remove wheels with user code.", no_args_is_help=True)
-
-
-@code.command("add")
-@instance_command
-def add_code(
-    instance: "Instance",
-    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL")],
-    output: OutputOption = OutputKind.TEXT,
-) -> None:
-    """Add wheels with iterators, strategies, exporters and extractors: all of them, or none.
-
-    Entry points in the groups sleeper.iterators, sleeper.compaction_strategies, sleeper.exporters
-    and sleeper.extractors register names. The command does not run code of the wheels.
-
-    \b
-    Example:
-      sleeper code add dist/my_iterators-1.0-py3-none-any.whl
-    """
-    from sleeper.admin.code import add_wheels, report_code
-
-    added = add_wheels(instance, wheels)
-    print_listings([report_code(instance).listing()], output)
-    for wheel in added:
-        note(f"added {wheel.file_name}")
-
-
-@code.command("list")
-@listing_command
-def list_code(instance: "Instance") -> "Iterable[Listing]":
-    """List the registered names and their wheels.
-
-    \b
-    Example:
-      sleeper code list
-    """
-    from sleeper.admin.code import report_code
-
-    return [report_code(instance).listing()]
-
-
-@code.command("remove")
-@instance_command
-def remove_code(
-    instance: "Instance",
-    name: Annotated[
-        str, typer.Argument(metavar="WHEEL", help="File name or project name of the wheel.")
-    ],
-) -> None:
-    """Remove a wheel, unless a table uses one of its names.
-
-    \b
-    Example:
-      sleeper code remove my_iterators
-    """
-    from sleeper.admin.code import remove_wheel
-
-    note(f"removed {remove_wheel(instance, name)}")

@@ -39,7 +39,7 @@ _COMMANDS = {
     "query": _Source("query", "query", "Print rows of a table by key, range or region."),
     "sql": _Source("query", "sql", "Run an SQL query and print its rows."),
     "run": _Source("run", "run", "Run the background work of a local instance."),
-    "report": _Source("instance", "report", "Report on tables, files, jobs, tasks and queues."),
+    "report": _Source("report", "report", "Report on tables, files, jobs, tasks and queues."),
     "bulk-import": _Source("bulk", "bulk_import", "Add many or large files to a table with Spark."),
     "bulk-export": _Source(
         "bulk", "bulk_export", "Export a table as Parquet files and print their folder."
@@ -88,7 +88,7 @@ _COMMANDS = {
         "Create, watch and repair export queues, which send changes to other systems.",
     ),
     "queries": _Source("query", "queries", "Queue queries and show their status."),
-    "code": _Source("instance", "code", "Add, list and remove wheels with user code."),
+    "code": _Source("code", "code", "Add, list and remove wheels with user code."),
     "dead-letters": _Source(
         "maintenance", "dead_letters", "List, redrive and delete dead letters."
     ),
