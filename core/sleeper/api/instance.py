@@ -6,17 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from sleeper import opening
-from sleeper.adapters.definition import Adapter
-from sleeper.adapters.due import schedule_adapter
-from sleeper.adapters.run import AdapterRun, run_adapter
-from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
-from sleeper.adapters.store import AdapterStore
 from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
-from sleeper.api.argument_types import check_argument_types, checks_own_arguments
-from sleeper.api.export_queue import ExportQueue
+from sleeper.api.argument_types import check_argument_types
 from sleeper.api.inference import infer_schema
+from sleeper.api.instance_adapters import InstanceAdapters
+from sleeper.api.instance_export_queues import InstanceExportQueues
 from sleeper.api.instance_queries import InstanceQueries
 from sleeper.api.instance_stashes import InstanceStashes
 from sleeper.api.notebook import instance_html
@@ -26,10 +21,6 @@ from sleeper.backup.restore import RestoreResult, instance_values, restore
 from sleeper.backup.run import BackupResult, back_up
 from sleeper.backup.work import OnProgress
 from sleeper.errors import InvalidRequestError
-from sleeper.export_queue.control import QueueStatus, queue_status
-from sleeper.export_queue.definition import ExporterSettings
-from sleeper.export_queue.parsing import QueueOptions
-from sleeper.export_queue.service import create_queue
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
 from sleeper.schema.model import FieldType, Schema, schema_to_json
@@ -109,7 +100,7 @@ def restore_instance(
 
 
 @check_argument_types
-class Instance(InstanceQueries, InstanceStashes):
+class Instance(InstanceQueries, InstanceAdapters, InstanceExportQueues, InstanceStashes):
     """An open instance: a context manager that closes it at the end.
 
     `instance["taxi"]` is the table of this name, and iteration yields the names of all tables. A
@@ -278,155 +269,6 @@ class Instance(InstanceQueries, InstanceStashes):
         repeated after any error.
         """
         return back_up(self._ports, os.fspath(destination), tables, keep, on_progress)
-
-    def adapters(self) -> list[Adapter]:
-        """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""
-        return list(AdapterStore(self._ports.storage.root).list())
-
-    def create_adapter(
-        self,
-        name: str,
-        source: str | Sequence[str],
-        sink: str,
-        table: str | None = None,
-        query: str | None = None,
-        user: str | None = None,
-        password: str | None = None,
-        engine: str | None = None,
-        partition_column: str | None = None,
-        lower: str | None = None,
-        upper: str | None = None,
-        partitions: int | None = None,
-        fetch_rows: int | None = None,
-        timeout: str | None = None,
-        replace: bool = False,
-        check: bool = True,
-    ) -> Adapter:
-        """Creates an adapter, whose runs load all rows of a source into a table.
-
-        `source` is `postgresql://user@host/database`, `mariadb://...` or `mysql://...`;
-        `table:NAME`, perhaps with `@` and a version; or the path or paths of files. `sink` is a
-        table: each run replaces the rows of a snapshot table, and adds rows to any other table. For
-        a database, `table` or `query` is the table or the SQL to read, and `password` a reference:
-        `env:NAME`, `file:PATH` or `secret:NAME`. The engine `adbc` reads PostgreSQL with one
-        connection. `spark` reads `partitions` parts in parallel, divided by values of
-        `partition_column` from `lower` to `upper`. `timeout` limits the query, such as `30m`.
-
-        `replace` gives an existing adapter another source and sink. The source is opened to check
-        that it fits the table, unless `check` is false.
-
-        Raises `InvalidRequestError` for arguments that are not valid and a source that does not
-        fit, `NotFoundError` if the sink does not exist, `ConflictError` if the name is taken, and
-        `UnavailableError` if the source does not answer.
-        """
-        options = DatabaseOptions(
-            table=table,
-            query=query,
-            user=user,
-            password=password,
-            engine=engine,
-            partition_column=partition_column,
-            lower=lower,
-            upper=upper,
-            partitions=partitions,
-            fetch_rows=fetch_rows,
-            timeout=timeout,
-        )
-        texts = [source] if isinstance(source, str) else source
-        return create_adapter(self._ports, name, texts, sink, options, replace, check)
-
-    def run_adapter(self, name: str, run_id: str | None = None) -> AdapterRun:
-        """Loads all rows of an adapter's source into its sink, in one commit.
-
-        A run with the `run_id` of a committed one changes nothing. The default is a new id.
-
-        Raises `NotFoundError` if there is no such adapter, `InvalidRequestError` if a row does not
-        fit or the database needs Spark, which only `sleeper adapter run` starts, and
-        `UnavailableError` if the source does not answer.
-        """
-        return run_adapter(self._ports, name, run_id)
-
-    def schedule_adapter(self, name: str, schedule: str | None) -> Adapter:
-        """Sets the schedule of an adapter and returns the changed adapter.
-
-        `schedule` is a duration such as `15m`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
-        removes it. `sleeper run` and instances on AWS run what is due.
-
-        Raises `NotFoundError` if there is no such adapter, and `InvalidRequestError` if the
-        schedule is not valid, or tasks on AWS could not run the adapter.
-        """
-        return schedule_adapter(self._ports, name, schedule)
-
-    def delete_adapter(self, name: str) -> None:
-        """Deletes an adapter. Its sink keeps all rows.
-
-        Raises `NotFoundError` if there is no such adapter.
-        """
-        AdapterStore(self._ports.storage.root).delete(name)
-
-    @checks_own_arguments
-    def create_export_queue(
-        self,
-        name: str,
-        table: str,
-        on: str | None = None,
-        keys: str | Sequence[str] = (),
-        values: str | Sequence[str] = (),
-        exporter: str = "null:",
-        password: str | None = None,
-        options: Mapping[str, str] | None = None,
-        buckets: int | None = None,
-        buffer_bytes: int | None = None,
-        tries: int | None = None,
-        timeout_seconds: int | None = None,
-        existing_rows: bool = False,
-        replace: bool = False,
-    ) -> ExportQueue:
-        """Creates an export queue on a table, which sends changes to another system.
-
-        `on` is `"transaction"`, for exports that `Transaction.export` attaches; `"ingest"`, for
-        changes of rows; `"snapshot"`, for versions of a snapshot table; or `"compaction"`, for
-        files that compactions wrote. `keys` and `values` are names of fields of the table, or for
-        `"transaction"` also `NAME:TYPE`. Key fields are never null.
-
-        `exporter` is the receiver, such as `"table:copy"`, `"postgres://user@host/db?table=t"`,
-        `"webhook:https://host/path"`, or `"python:NAME"` of a wheel; `options` are its options, and
-        `password` a reference: `env:NAME`, `file:PATH` or `secret:NAME`. A call that lasts longer
-        than `timeout_seconds` has failed; exports that are refused in `tries` calls become dead
-        letters. `existing_rows` exports the rows of now too. `replace` gives an existing queue
-        another exporter and the options that are given.
-
-        Raises `InvalidRequestError` for arguments that are not valid, `NotFoundError` if there is
-        no such table, and `ConflictError` if the name is taken.
-        """
-        create_queue(
-            self._ports,
-            name,
-            table,
-            on,
-            [keys] if isinstance(keys, str) else keys,
-            [values] if isinstance(values, str) else values,
-            ExporterSettings(exporter, password, options or {}),
-            QueueOptions(
-                buckets=buckets,
-                buffer_bytes=buffer_bytes,
-                tries=tries,
-                timeout_seconds=timeout_seconds,
-                existing_rows=existing_rows,
-            ),
-            replace,
-        )
-        return ExportQueue(self._ports, name)
-
-    def export_queue(self, name: str) -> ExportQueue:
-        """Returns the export queue of this name. Raises `NotFoundError` if it does not exist."""
-        self._ports.jobs.export_store().find(name)
-        return ExportQueue(self._ports, name)
-
-    def export_queues(self) -> list[QueueStatus]:
-        """Returns the state of each export queue, by name, whose creation has ended."""
-        queues = self._ports.jobs.export_store().list()
-        return [queue_status(self._ports, each.name) for each in queues if each.generation]
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.

@@ -1,0 +1,82 @@
+"""Export queues of an instance from Python."""
+
+from collections.abc import Mapping, Sequence
+
+from sleeper.api.argument_types import check_argument_types, checks_own_arguments
+from sleeper.api.export_queue import ExportQueue
+from sleeper.export_queue.control import QueueStatus, queue_status
+from sleeper.export_queue.definition import ExporterSettings
+from sleeper.export_queue.parsing import QueueOptions
+from sleeper.export_queue.service import create_queue
+from sleeper.instance import Instance as Ports
+
+
+@check_argument_types
+class InstanceExportQueues:
+    """The methods of `Instance` that create and find export queues."""
+
+    _ports: Ports
+
+    @checks_own_arguments
+    def create_export_queue(
+        self,
+        name: str,
+        table: str,
+        on: str | None = None,
+        keys: str | Sequence[str] = (),
+        values: str | Sequence[str] = (),
+        exporter: str = "null:",
+        password: str | None = None,
+        options: Mapping[str, str] | None = None,
+        buckets: int | None = None,
+        buffer_bytes: int | None = None,
+        tries: int | None = None,
+        timeout_seconds: int | None = None,
+        existing_rows: bool = False,
+        replace: bool = False,
+    ) -> ExportQueue:
+        """Creates an export queue on a table, which sends changes to another system.
+
+        `on` is `"transaction"`, for exports that `Transaction.export` attaches; `"ingest"`, for
+        changes of rows; `"snapshot"`, for versions of a snapshot table; or `"compaction"`, for
+        files that compactions wrote. `keys` and `values` are names of fields of the table, or for
+        `"transaction"` also `NAME:TYPE`. Key fields are never null.
+
+        `exporter` is the receiver, such as `"table:copy"`, `"postgres://user@host/db?table=t"`,
+        `"webhook:https://host/path"`, or `"python:NAME"` of a wheel; `options` are its options, and
+        `password` a reference: `env:NAME`, `file:PATH` or `secret:NAME`. A call that lasts longer
+        than `timeout_seconds` has failed; exports that are refused in `tries` calls become dead
+        letters. `existing_rows` exports the rows of now too. `replace` gives an existing queue
+        another exporter and the options that are given.
+
+        Raises `InvalidRequestError` for arguments that are not valid, `NotFoundError` if there is
+        no such table, and `ConflictError` if the name is taken.
+        """
+        create_queue(
+            self._ports,
+            name,
+            table,
+            on,
+            [keys] if isinstance(keys, str) else keys,
+            [values] if isinstance(values, str) else values,
+            ExporterSettings(exporter, password, options or {}),
+            QueueOptions(
+                buckets=buckets,
+                buffer_bytes=buffer_bytes,
+                tries=tries,
+                timeout_seconds=timeout_seconds,
+                existing_rows=existing_rows,
+            ),
+            replace,
+        )
+        return ExportQueue(self._ports, name)
+
+    def export_queue(self, name: str) -> ExportQueue:
+        """Returns the export queue of this name. Raises `NotFoundError` if it does not exist."""
+        self._ports.jobs.export_store().find(name)
+        return ExportQueue(self._ports, name)
+
+    def export_queues(self) -> list[QueueStatus]:
+        """Returns the state of each export queue, by name, whose creation has ended."""
+        queues = self._ports.jobs.export_store().list()
+        return [queue_status(self._ports, each.name) for each in queues if each.generation]
