@@ -19,7 +19,7 @@ from typing import Any, get_args, get_type_hints
 import sleeper
 import sleeper.api.report_rows
 import sleeper.api.rows
-import sleeper.api.table
+import sleeper.api.table_versions
 import sleeper.errors
 import sleeper.query.sql.parameters
 
@@ -50,7 +50,7 @@ def reference_page() -> str:
         *(_result(result) for result in results),
         "## Types\n",
         *_aliases(sleeper.api.rows),
-        *_aliases(sleeper.api.table),
+        *_aliases(sleeper.api.table_versions),
         *_aliases(sleeper.api.report_rows),
         *_aliases(sleeper.query.sql.parameters),
         "## Errors\n",

@@ -15,7 +15,8 @@ from sleeper.api.instance_export_queues import InstanceExportQueues
 from sleeper.api.instance_queries import InstanceQueries
 from sleeper.api.instance_stashes import InstanceStashes
 from sleeper.api.notebook import instance_html
-from sleeper.api.table import AsOf, Table
+from sleeper.api.table import Table
+from sleeper.api.table_versions import AsOf
 from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import RestoreResult, instance_values, restore
 from sleeper.backup.run import BackupResult, back_up

@@ -6,7 +6,7 @@ from sleeper.admin.properties import change_instance_properties, report_instance
 from sleeper.api.argument_types import check_argument_types
 from sleeper.api.report_rows import Report, gather_report
 from sleeper.api.results import Rowset
-from sleeper.api.table import AsOf
+from sleeper.api.table_versions import AsOf
 from sleeper.instance import Instance as Ports
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.parameters import Parameters

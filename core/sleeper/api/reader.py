@@ -16,7 +16,8 @@ from sleeper.query.sql.tables import parse_as_of
 from sleeper.retries import retry
 
 if TYPE_CHECKING:
-    from sleeper.api.table import AsOf, Table
+    from sleeper.api.table import Table
+    from sleeper.api.table_versions import AsOf
 
 
 class TableReader:

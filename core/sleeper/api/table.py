@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sleeper.admin.versions import VersionChange, reinitialise_table, restore_table, undo_job
 from sleeper.api.argument_types import check_argument_types
 from sleeper.api.notebook import table_html
 from sleeper.api.reader import TableReader
@@ -17,6 +16,7 @@ from sleeper.api.results import Changes, Rowset
 from sleeper.api.rows import Rows, is_arrow_data, list_paths, read_batches
 from sleeper.api.table_fields import TableFields
 from sleeper.api.table_upkeep import TableUpkeep
+from sleeper.api.table_versions import AsOf, TableVersions
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
 from sleeper.datafiles.arrow import arrow_schema
@@ -49,12 +49,9 @@ R = TypeVar("R")
 
 _CONFLICTS = Backoff(seconds_first=0.02, seconds_max=1.0)
 
-AsOf = int | datetime | str
-"""A version: a transaction number, a time, or ISO 8601 text or an age such as `2h`."""
-
 
 @check_argument_types
-class Table(TableFields, TableUpkeep):
+class Table(TableVersions, TableFields, TableUpkeep):
     """A table of an open instance. `Instance.table` and `Instance.create_table` return it.
 
     `name` is the table's name and `schema` its `sleeper.schema.model.Schema`. An object is valid
@@ -303,45 +300,6 @@ class Table(TableFields, TableUpkeep):
             return delete_keys_from(self._instance, self.name, paths, selected, delete_id)
         return delete_rows(self._instance, self.name, selected, delete_id)
 
-    def restore(self, to: AsOf, restore_id: str | None = None) -> VersionChange:
-        """Makes the rows of an old version those of the newest, in one transaction.
-
-        `to` is a transaction number, a time or an age, as `as_of` of `query`. Schema, properties
-        and partitions stay. `restore_id` makes the call idempotent: a repeated call with the id
-        of an earlier one, within 30 days, changes nothing. The default is a random id. The result
-        has the `number` of the transaction, and the `version` that was restored.
-
-        Raises `InvalidRequestError` for a version that is no longer readable or does not exist
-        yet, and `ConflictError` if the id was used for another version. After `UnavailableError`
-        repeat the call with the id in the error's message.
-        """
-        return restore_table(self._instance, self.name, parse_version(to), restore_id)
-
-    def undo(self, job_id: str) -> VersionChange:
-        """Takes back what an ingest or import added, in one transaction.
-
-        Rows that other jobs added stay, and the job's id stays used. The result has the `number`
-        of the transaction, `None` if no row of the job is in the table.
-
-        Raises `NotFoundError` if the table has no such job within 30 days, and
-        `InvalidRequestError` if a compaction has merged rows of the job with others.
-        """
-        return undo_job(self._instance, job_id, self.name)
-
-    def reinitialise(
-        self, request_id: str | None = None, split_points: Sequence[object] = ()
-    ) -> VersionChange:
-        """Removes all rows, in one transaction. Schema, properties and partitions stay.
-
-        Then leaves are split at those of `split_points` that divide one: values of the first row
-        key field, in ascending order. Garbage collection deletes the files; until then `restore`
-        brings the rows back. `request_id` makes the call idempotent, as `restore_id` of `restore`
-        does.
-
-        Raises `InvalidRequestError` for a split point that is not valid.
-        """
-        return reinitialise_table(self._instance, self.name, request_id, split_points)
-
     def purge(
         self,
         keys: Iterable[Sequence[object]] = (),
@@ -395,12 +353,6 @@ class Table(TableFields, TableUpkeep):
         """
         request = make_changes_request(since, from_number, to_number, follow, follower)
         return Changes(open_changes(self._instance, self.name, request))
-
-    @property
-    def version(self) -> int:
-        """The number of the newest transaction, a value for `as_of`."""
-        with self._instance.table(self.name).state.reading() as state:
-            return int(state.number)
 
 
 @contextmanager

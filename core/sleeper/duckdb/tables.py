@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from sleeper.api.instance import Instance
-from sleeper.api.table import AsOf, Table
+from sleeper.api.table import Table
+from sleeper.api.table_versions import AsOf
 from sleeper.duckdb.predicates import find_regions
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import region_to_json

@@ -10,7 +10,8 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from sleeper.api.instance import Instance, open_instance
-from sleeper.api.table import AsOf, Table
+from sleeper.api.table import Table
+from sleeper.api.table_versions import AsOf
 from sleeper.partitions.json import region_to_json
 from sleeper.polars.predicates import find_regions
 from sleeper.query.sql.key_predicates import Regions
