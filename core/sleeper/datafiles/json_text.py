@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.conversions import text_scalar
+from sleeper.datafiles.durations import duration_text, is_duration
 from sleeper.datafiles.times import time_text
 
 _TO_ESCAPE = r'["\\\x00-\x1f\x{FFFE}\x{FFFF}]'
@@ -59,6 +60,8 @@ def plain_text(column: pa.Array) -> pa.Array:
         return text if kind.tz is None else _concatenate(text, "Z")
     if pa.types.is_date32(kind):
         return time_text(column)
+    if is_duration(kind):
+        return duration_text(column)
     if pa.types.is_nested(kind):
         return pc.if_else(column.is_valid(), _nested_json(column), None)
     return column.cast(pa.string())

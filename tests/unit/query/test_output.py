@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.durations import duration_text
 from sleeper.datafiles.json_text import json_values
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.errors import InvalidRequestError
 from sleeper.query.rows.output import ROW_OUTPUTS
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
 
@@ -165,3 +168,38 @@ def test_list_views_may_share_values_and_have_any_order() -> None:
     starts, sizes = pa.array([2, 0, 0], pa.int32()), pa.array([1, 3, 0], pa.int32())
     column = pa.ListViewArray.from_arrays(starts, sizes, pa.array(["a", "b", "c"]))
     assert json_values(column).to_pylist() == ['["c"]', '["a","b","c"]', "[]"]
+
+
+_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@given(st.sampled_from([*_SECONDS]), st.lists(st.none() | st.integers(-(2**63) + 1, 2**63 - 1)))
+def test_durations_are_exact_text_of_iso_8601(unit: str, values: list[int | None]) -> None:
+    column = pa.array([0, *values], pa.int64()).cast(pa.duration(unit)).slice(1)
+    texts = duration_text(column).to_pylist()
+    assert [text and parse_duration(text) * _SECONDS[unit] for text in texts] == values
+
+
+def parse_duration(text: str) -> Decimal:
+    found = re.fullmatch(r"P(?:(.+)D)?(?:T(?:(.+)H)?(?:(.+?)M)?(?:(.+)S)?)?", text)
+    assert found
+    assert any(found.groups())
+    days, hours, minutes, seconds = (Decimal(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def test_intervals_are_text_and_have_no_type_in_parquet() -> None:
+    values = [(1, 2, 3), None, (-14, 0, -1_500_000_000), (0, 0, 0), (0, 0, 3_600_000_000_000)]
+    intervals = [value and pa.MonthDayNano(value) for value in values]
+    column = pa.array(intervals, pa.month_day_nano_interval())
+    texts = ["P1M2DT0.000000003S", None, "P-14MT-1.5S", "PT0S", "PT1H"]
+    assert duration_text(column).to_pylist() == texts
+    assert duration_text(column.slice(2)).to_pylist() == texts[2:]
+    assert duration_text(column.slice(0, 0)).to_pylist() == []
+    rows, schema = [{"age": each} for each in intervals], pa.schema([("age", column.type)])
+    assert write_output("csv", rows, schema).splitlines()[1] == b'"P1M2DT0.000000003S"'
+    assert json.loads(write_output("json", rows, schema).splitlines()[0]) == {
+        "age": "P1M2DT0.000000003S"
+    }
+    with pytest.raises(InvalidRequestError, match="column 'age' is an interval"):
+        write_output("parquet", rows, schema)

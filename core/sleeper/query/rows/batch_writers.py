@@ -9,6 +9,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.json_text import plain_text
+from sleeper.errors import InvalidRequestError
 
 
 class BatchWriter(Protocol):
@@ -50,7 +51,16 @@ def open_arrow(schema: pa.Schema, sink: BinaryIO) -> AbstractContextManager[Batc
 def open_parquet(
     schema: pa.Schema, sink: BinaryIO, codec: str = "zstd"
 ) -> AbstractContextManager[BatchWriter]:
-    """Returns a writer of a Parquet file with a row group for each batch."""
+    """Returns a writer of a Parquet file with a row group for each batch.
+
+    InvalidRequestError if Parquet has no type for a column.
+    """
+    for field in schema:
+        if pa.types.is_interval(field.type):
+            raise InvalidRequestError(
+                f"column {field.name!r} is an interval, for which Parquet has no type (expected a "
+                "cast to text, or another format)"
+            )
     writer: AbstractContextManager[BatchWriter] = pq.ParquetWriter(sink, schema, compression=codec)
     return writer
 
