@@ -27,7 +27,8 @@ def register_tables(
     """Registers tables of an open instance as views of a connection, by their names.
 
     `tables` are names; the default is all tables. `as_of` is a version as for `Table.query`; the
-    default is the newest at each statement. A statement streams only the columns that it needs,
+    default is the newest at each read. A statement that reads a table twice, or several tables, may
+    see a commit in between, unless `as_of` is given. It streams only the columns that it needs,
     and only the keys that its comparisons with row key fields of integers, text and bytes select.
     The instance must stay open. Columns that are added later need another call.
 

@@ -24,7 +24,8 @@ def scan_sleeper(
 
     `where` is an open instance, which must stay open, or a folder or `aws:<instance id>`, which is
     opened for each collection. `as_of` is a version as for `Table.query`; the default is the newest
-    at each collection. Only columns that the frame needs are read, and only the keys that
+    at each read. A collection that reads several frames may see a commit in between, unless
+    `as_of` is given. Only columns that the frame needs are read, and only the keys that
     comparisons with row key fields (`==`, `<`, `is_between`, `is_in`, joined by `&` and `|`)
     select. `head` ends the reading.
 
