@@ -16,7 +16,7 @@ from obstore.exceptions import GenericError
 
 from sleeper.datafiles.pages import reader, remote_file
 from sleeper.datafiles.pages.reader import PageReader
-from sleeper.datafiles.pages.remote_file import RemoteFile
+from sleeper.datafiles.pages.remote_file import FetchedPages, RemoteFile
 from sleeper.datafiles.remote import extracts, file_end
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
@@ -193,9 +193,33 @@ def test_pages_of_many_keys_are_few_requests_in_parallel(
     assert ids(table, engine, keys(*numbers)) == numbers
     # The columns of a row group are adjacent.
     assert requests(table) == len(numbers)
-    monkeypatch.setattr(reader, "_BYTES_MAX", 1)
-    engine = make_engine(tmp_path, reads_pages=True)
-    assert ids(table, engine, keys(*numbers)) == numbers
+    for limit in ("_BYTES_MAX", "_FETCHED_BYTES_MAX"):
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, limit, 1)
+            engine = make_engine(tmp_path, reads_pages=True)
+            assert ids(table, engine, keys(*numbers)) == numbers
+
+
+def test_only_the_wanted_pages_of_a_request_are_kept(table: DataTable) -> None:
+    table.add_rows([(n, n) for n in range(5_000)])
+    (file,) = table.files()
+    content = (Path(table.root.url_of(file.path))).read_bytes()
+    source = RemoteFile(
+        table.root, file.path, file.bytes, lambda function, each: map(function, each)
+    )
+    pages = [(100, 50), (150, 20), (400, 30), (1000, 10)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteFile, "gap_bytes_max", 300)
+        requests(table)
+        kept = FetchedPages(source, pages)
+        # The first two pages are adjacent, the third is near them.
+        assert requests(table) == 2
+        assert sorted(map(len, kept._contents)) == [10, 30, 70]
+        patch.setattr(remote_file, "_REQUEST_BYTES_MAX", 60)
+        cut = FetchedPages(source, pages)
+        assert requests(table) == 4
+    for start, end in [(100, 150), (100, 170), (110, 160), (150, 170), (400, 430), (1000, 1010)]:
+        assert kept.read([(start, end)]) == cut.read([(start, end)]) == [content[start:end]]
 
 
 def test_adjacent_row_groups_are_one_request(table: DataTable, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sleeper.datafiles.merge.rows import needed_names, stored_fields
 from sleeper.datafiles.pages.file_pages import FilePages, UnknownLayoutError, read_file_pages
 from sleeper.datafiles.pages.local_file import LocalFile, open_local
 from sleeper.datafiles.pages.read import ByteSource, find_pages, read_selection, select_regions
-from sleeper.datafiles.pages.remote_file import FetchedRuns, RemoteFile
+from sleeper.datafiles.pages.remote_file import FetchedPages, RemoteFile
 from sleeper.datafiles.pages.selection import Selection
 from sleeper.errors import DataError
 from sleeper.files import DataFile
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 # The engine reads more rows faster, and streams them.
 _ROWS_MAX = 1_000_000
 _BYTES_MAX = 32 * 1024**2
+# The engine streams larger row groups from S3.
+_FETCHED_BYTES_MAX = 256 * 1024**2
 # A query may use this share of the memory of all queries.
 _MEMORY_SHARE = 16
 # The first read of a file's end: most page indexes and footers are smaller.
@@ -198,9 +200,10 @@ class PageReader:
         rows = sum(each.selection.rows for each in opened)
         size = sum(each.selection.rows * each.pages.row_bytes for each in opened)
         if any(isinstance(each.source, RemoteFile) for each in opened):
-            # Requests read the gaps between pages of a row group too.
+            # Requests read the gaps between pages of a row group too, which are not kept.
             fetched = sum(each.pages.bytes_of_groups(each.selection.pages) for each in opened)
-            size = max(size, fetched)
+            if fetched > _FETCHED_BYTES_MAX:
+                return False
         return rows <= _ROWS_MAX and size <= self._bytes_max // parts
 
     def _read_all(self, opened: Sequence[_Opened]) -> list[pa.Table]:
@@ -218,7 +221,7 @@ def _fetch(opened: _Opened) -> _Opened:
         return opened
     each = opened.read
     pages = find_pages(opened.pages, each.schema.row_keys, opened.selection, each.names)
-    return replace(opened, source=FetchedRuns(opened.source, pages))
+    return replace(opened, source=FetchedPages(opened.source, pages))
 
 
 def _read(opened: _Opened) -> pa.Table:

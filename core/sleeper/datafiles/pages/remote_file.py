@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sleeper.datafiles.pages.read import join_places
 from sleeper.datafiles.remote.file_end import read_range
 from sleeper.storage.location import DataRoot
 
@@ -12,8 +11,11 @@ _REQUEST_BYTES_MAX = 16 * 1024**2
 # Reading a gap of this size is faster than another request.
 _GAP_BYTES_MAX = 1024**2
 
-MapRanges = Callable[[Callable[[tuple[int, int]], bytes], Sequence[tuple[int, int]]], Iterable[Any]]
-"""Calls a function for each range, perhaps in parallel."""
+MapRanges = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Calls a function for each value, perhaps in parallel."""
+
+Spans = list[tuple[int, int]]
+"""Starts and ends of bytes of a file, ascending."""
 
 
 class RemoteFile:
@@ -45,26 +47,64 @@ class RemoteFile:
             for start, end in ranges
         ]
 
+    def fetch(self, requests: Sequence[Spans]) -> Iterable[tuple[Spans, list[bytes]]]:
+        """Yields the spans of each request with their bytes. Errors as of `read`."""
+        if len(requests) == 1:
+            return [self._fetch(requests[0])]
+        return self._map(self._fetch, requests)
+
+    def _fetch(self, spans: Spans) -> tuple[Spans, list[bytes]]:
+        start, end = spans[0][0], spans[-1][1]
+        content = memoryview(read_range(self._root, self._path, start, end))
+        return spans, [bytes(content[low - start : high - start]) for low, high in spans]
+
     def _request(self, within: tuple[int, int]) -> bytes:
         return bytes(read_range(self._root, self._path, *within))
 
 
-class FetchedRuns:
-    """Runs of bytes of a file in memory."""
+class FetchedPages:
+    """Pages of a file in memory, without the gaps between them that requests read."""
 
     gap_bytes_max = 0
 
     def __init__(self, source: RemoteFile, pages: Sequence[tuple[int, int]]) -> None:
         """Fetches pages of these offsets and sizes."""
-        runs = join_places(pages, source.gap_bytes_max)
-        self._starts = [start for start, _ in runs]
-        self._contents = source.read(runs)
+        self._starts: list[int] = []
+        self._contents: list[bytes] = []
+        for spans, contents in source.fetch(_requests(pages, source.gap_bytes_max)):
+            self._starts += [start for start, _ in spans]
+            self._contents += contents
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Returns the bytes between each start and end."""
+        """Returns the bytes between each start and end, which are those of adjacent pages."""
         return [self._bytes(start, end) for start, end in ranges]
 
     def _bytes(self, start: int, end: int) -> bytes:
-        run = bisect_right(self._starts, start) - 1
-        before = self._starts[run]
-        return self._contents[run][start - before : end - before]
+        place = bisect_right(self._starts, start) - 1
+        at = start - self._starts[place]
+        content = self._contents[place][at : at + end - start]
+        while len(content) < end - start:
+            # Adjacent pages may be of several requests.
+            place += 1
+            content += self._contents[place][: end - start - len(content)]
+        return content
+
+
+def _requests(pages: Sequence[tuple[int, int]], gap_bytes_max: int) -> list[Spans]:
+    """Returns spans of adjacent pages of these offsets and sizes, in the requests that read them.
+
+    A request has gaps of a limited size between its spans. It exceeds the maximum size only for a
+    single page.
+    """
+    requests: list[Spans] = []
+    for at, size in sorted(pages):
+        spans = requests[-1] if requests else [(at, at)]
+        first, end = spans[0][0], spans[-1][1]
+        is_far = at - end > gap_bytes_max or at + size - first > _REQUEST_BYTES_MAX
+        if not requests or is_far:
+            requests.append([(at, at + size)])
+        elif at <= end:
+            spans[-1] = (spans[-1][0], max(end, at + size))
+        else:
+            spans.append((at, at + size))
+    return requests
