@@ -31,10 +31,14 @@ Observer = Callable[[Exchange], None]
 
 @dataclass(slots=True)
 class CountingProxy:
-    """Where the proxy is, how many requests of each method it has seen, and its processor time."""
+    """Where the proxy is, what it has seen, and its processor time.
+
+    It counts requests by method, and the bytes of the responses.
+    """
 
     endpoint: str = ""
     methods: Counter[str] = field(default_factory=Counter)
+    response_bytes: int = 0
     cpu_seconds: float = 0.0
     observer: Observer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,6 +54,7 @@ class CountingProxy:
         """Counts a request, and tells the observer."""
         with self.lock:
             self.methods[exchange.method] += 1
+            self.response_bytes += len(exchange.response)
             if self.observer is not None:
                 self.observer(exchange)
 
