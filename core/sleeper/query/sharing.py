@@ -34,6 +34,7 @@ class _Call(Generic[Q, A]):
     wakes: threading.Event = field(default_factory=threading.Event)
     answer: A | None = None
     batch: "list[_Call[Q, A]] | None" = None
+    has_given_up: bool = False
 
 
 @dataclass(slots=True)
@@ -111,13 +112,15 @@ class CallSharing:
 
     def _give_up(self, group: Hashable, call: _Call[Q, A]) -> None:
         with self._lock:
+            call.has_given_up = True
             calls = self._groups.get(group)
             if calls is not None and call in calls.waiting:
                 calls.waiting.remove(call)
             if calls is None or call.batch is None:
                 return
             size = len(call.batch)
-            calls.waiting[:0] = call.batch[1:]
+            # Nobody would run for the calls of a caller that gave up after it was chosen, too.
+            calls.waiting[:0] = [each for each in call.batch[1:] if not each.has_given_up]
         self._leave(group, size)
 
     def _leave(self, group: Hashable, size: int) -> None:
