@@ -289,27 +289,51 @@ class _StateStores:
         self._root = root
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[TableId, StateStore] = {}
+        self._open: dict[TableId, _OpenState] = {}
 
     def get(self, table_id: TableId) -> StateStore:
+        path = self._local.state_path(table_id)
+        replaced = None
         with self._lock:
-            if table_id not in self._open:
+            found, known = _find_file(path), self._open.get(table_id)
+            # Another process may have deleted the table and restored it, under the same id.
+            if known is not None and found not in (None, known.file):
+                replaced, known = known, None
+            if known is None:
                 self._local.check_state_exists(table_id)
-                path = self._local.state_path(table_id)
-                self._open[table_id] = open_state_store(
+                store = open_state_store(
                     path, self._clock, self._root.store, table_id, self._read_only
                 )
-            return self._open[table_id]
+                known = self._open[table_id] = _OpenState(store, found or _find_file(path))
+        if replaced is not None:
+            replaced.store.close()
+        return known.store
 
     def forget(self, table_id: TableId) -> None:
         with self._lock:
-            store = self._open.pop(table_id, None)
-        if store is not None:
-            store.close()
+            known = self._open.pop(table_id, None)
+        if known is not None:
+            known.store.close()
 
     def close(self) -> None:
         for table_id in list(self._open):
             self.forget(table_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenState:
+    """An open state store, and the device and number of its file, which it keeps open."""
+
+    store: StateStore
+    file: tuple[int, int] | None
+
+
+def _find_file(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sleeper.adapters.definition import Adapter, TableSink, TableSource
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.code import add_wheels
 from sleeper.admin.properties import change_table_properties
-from sleeper.admin.tables import rename, set_online
+from sleeper.admin.tables import delete_table, rename, set_online
 from sleeper.api import Instance
 from sleeper.backup.place import open_place_to_read
 from sleeper.clock import system_clock
@@ -35,7 +35,7 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.files import new_key_path
-from sleeper.garbage_collection.service import collect_table
+from sleeper.garbage_collection.service import collect_table, finish_deletions
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance as open_ports
 from sleeper.runs.lock import lock_root
@@ -345,6 +345,22 @@ def test_a_restore_does_not_overwrite_tables(
     shutil.copytree(tmp_path / "instance" / ref.id, left / ref.id)
     with pytest.raises(ConflictError, match="that the table index does not list"):
         sleeper.restore_instance(place, left)
+
+
+def test_other_processes_read_and_write_a_table_that_was_deleted_and_restored(
+    instance: Instance, place: Path, tmp_path: Path
+) -> None:
+    instance.backup(place)
+    with sleeper.open_instance(tmp_path / "instance") as other:
+        table = other.table("b")
+        assert list_keys(table) == [7, 8]
+        delete_table(instance._ports, "b", now=True)
+        assert finish_deletions(instance._ports) == 1
+        sleeper.restore_instance(place, tmp_path / "instance", tables=["b"])
+        instance.table("b").ingest(rows_of(9))
+        assert list_keys(table) == [7, 8, 9]
+        table.ingest(rows_of(10))
+        assert list_keys(instance.table("b")) == [7, 8, 9, 10]
 
 
 def test_a_damaged_data_file_is_not_backed_up(instance: Instance, place: Path) -> None:
