@@ -128,6 +128,18 @@ def test_float_extremes_depend_on_row_order(
     assert result.to_pydict()["value"] == pytest.approx([maximum], nan_ok=True)
 
 
+def test_a_pattern_does_not_tell_whether_it_ignores_case(session: SessionContext):
+    """query/sql/key_predicates.py `_pattern_regions`, no upstream issue found"""
+    frame = session.from_arrow(pa.table({"text": ["a"]}))
+    like = frame.parse_sql_expr("text ILIKE 'a%'").to_variant()
+    assert {each for each in dir(like) if not each.startswith("_")} == {
+        "escape_char",
+        "expr",
+        "negated",
+        "pattern",
+    }
+
+
 def test_datasketches_string_serde_fails_on_text_beyond_latin_1():
     """sidecars/sketches.py `_TextSerDe`, no upstream issue found"""
     serde = PyStringsSerDe()

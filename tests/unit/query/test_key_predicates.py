@@ -276,6 +276,8 @@ def files_read(engine_and_openers: tuple[QueryEngine, dict], statement: str) -> 
         ("abs(i) = 3", False),
         ("i + 1 = 3", False),
         ("v = 1", False),
+        ("\"Text\" ILIKE '😀x%'", False),
+        ("\"Text\" ~* '^😀x'", False),
     ],
 )
 def test_predicates_exclude_files(

@@ -46,7 +46,7 @@ def key_regions(schema: Schema, predicate: Expr) -> Regions:
     if isinstance(each, InList) and not each.negated():
         return _list_regions(schema, each)
     if isinstance(each, Like) and not each.negated():
-        return _pattern_regions(schema, each)
+        return _pattern_regions(schema, predicate, each)
     return _flag_regions(schema, each)
 
 
@@ -130,9 +130,13 @@ def _flag_regions(schema: Schema, each: Any) -> Regions:
     return value_regions(schema, field, "=", int(expected))
 
 
-def _pattern_regions(schema: Schema, each: Like) -> Regions:
+def _pattern_regions(schema: Schema, predicate: Expr, each: Like) -> Regions:
     field = _find_key_field(schema, each.expr())
     if field is None or field.type is not PrimitiveType.STRING:
+        return None
+    # `ILIKE` and `~*` are a `Like` too, which does not tell that it ignores case.
+    with_case = f"{each.expr().canonical_name()} LIKE {each.pattern().canonical_name()}"
+    if predicate.canonical_name() != with_case:
         return None
     pattern = _key_value(field, each.pattern())
     if not isinstance(pattern, str):
