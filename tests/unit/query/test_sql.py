@@ -126,6 +126,8 @@ def test_explain_describe_and_values_return_rows(instance: Instance):
         ("SELECT * FROM gone", "no table 'gone'"),
         ('SELECT 1 / ("Count" - "Count") FROM flights', "zero"),
         ("SELECT CAST(id AS INT) FROM flights", "[Cc]ast"),
+        # Conditions beside one on a key are evaluated while a file is read.
+        ("SELECT id FROM flights WHERE id > 'a' AND 1 / (\"Count\" - 2) = 0", "failed: .*Zero"),
     ],
 )
 def test_wrong_and_forbidden_statements_are_refused(

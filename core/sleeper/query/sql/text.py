@@ -202,6 +202,10 @@ _FILE_PATH = r"[^\s\[\],{}\"]*/([^\s\[\],{}\"/]+\.(?:parquet|arrow))"
 _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # The last one is the error for a footer with other columns.
 _FILE_ERRORS = ("Parquet", "Object Store error", "IO error", "missing from the physical schema")
+# The engine evaluates some conditions of a statement while it reads a file. A condition on deleted
+# rows reads a key file, whose errors have their class in the text.
+_CONDITION_ERROR = "Error evaluating filter predicate: "
+_KEY_FILE_ERROR = f"{DataError.__name__}: "
 
 
 def find_tables(statement: str, names: Iterable[str]) -> list[str]:
@@ -267,9 +271,10 @@ def statement_errors() -> Iterator[None]:
         text = str(error.__cause__ or error)
         cause = error.__cause__
         is_panic = not isinstance(cause, Exception) or type(cause).__name__ == "RustPanic"
-        if is_panic or any(part in text for part in _FILE_ERRORS):
+        _, _, reason = text.rpartition(_CONDITION_ERROR)
+        if is_panic or any(part in reason for part in (*_FILE_ERRORS, _KEY_FILE_ERROR)):
             raise
-        raise InvalidRequestError(f"the statement failed: {_strip_prefixes(text)}") from error
+        raise InvalidRequestError(f"the statement failed: {_strip_prefixes(reason)}") from error
 
 
 def _explain_error(text: str, names: Iterable[str]) -> str:
