@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datafusion import SessionConfig, SessionContext, col
+from datafusion import SessionConfig, SessionContext, col, lit
 from datafusion import functions as f
 from datasketches import PyStringsSerDe
 
@@ -126,6 +126,20 @@ def test_float_extremes_depend_on_row_order(
     frame = session.from_arrow(pa.table({"key": [1] * len(values), "value": values}))
     result = frame.aggregate([col("key")], [f.max(col("value")).alias("value")])
     assert result.to_pydict()["value"] == pytest.approx([maximum], nan_ok=True)
+
+
+def test_a_limit_above_a_merge_disregards_the_order_of_filtered_scans(tmp_path: Path):
+    """merge/plan.py `_reads_all_rows`, apache/datafusion#24272"""
+    config = SessionConfig().with_target_partitions(1)
+    session = SessionContext(config.set("datafusion.execution.parquet.pushdown_filters", "true"))
+    path = write_parquet(tmp_path / "data.parquet", list(range(40)), row_group_size=10)
+    order = key_order(Schema((Field("id", PrimitiveType.LONG),)))
+    frames = []
+    for name in "ab":
+        session.register_parquet(name, path.as_uri(), schema=ID, file_sort_order=[order])
+        frames.append(session.table(name).filter(col("id") >= lit(5)))
+    limited = frames[0].union(frames[1]).sort(*order).limit(2)
+    assert limited.to_pydict() == {"id": [10, 10]}
 
 
 def test_a_pattern_does_not_tell_whether_it_ignores_case(session: SessionContext):

@@ -18,9 +18,11 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.scan import count_scans
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.merge.deletes import DeletedRows
 from sleeper.datafiles.merge.plan import merge, merge_frame
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.sort import RowSort
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
@@ -34,6 +36,7 @@ from sleeper.datafiles.write.partitioned import (
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
 from sleeper.partitions.partition import Partition, split_region, tree_from_split_points
 from sleeper.partitions.region import Range, Region, key_region, whole_region
+from sleeper.processing.model import AgeOff, Processing
 from sleeper.schema.model import Field, LatestRows, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
 from tests.examples import examples
@@ -209,6 +212,43 @@ def test_columns_and_limit_are_pushed_down(tmp_path: Path) -> None:
     url = write_file(tmp_path, "a.parquet", [("b", 1, 1, b"2"), ("a", 1, 1, b"1")])
     request = MergeRequest(SCHEMA, (MergeInput(url), MergeInput(url)), ("v",), limit=3)
     assert list_rows(merge(request, engine(tmp_path))) == [(b"1",), (b"1",), (b"2",)]
+
+
+LIMITED = Schema(
+    (Field("k", P.LONG),), (), (Field("v", P.LONG), Field("t", P.TIMESTAMP, nullable=True))
+)
+
+
+@pytest.mark.parametrize("latest", [None, LatestRows()])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("condition", ["region", "delete", "filter"])
+def test_a_limit_keeps_the_first_rows_that_satisfy_a_condition(
+    tmp_path: Path, latest: LatestRows | None, count: int, condition: str
+) -> None:
+    """The first row group has other rows, too, and the next ones have enough without them."""
+    schema = replace(LIMITED, latest=latest)
+    url = str(tmp_path / "a.parquet")
+    columns = {
+        "k": pa.array(range(100), pa.int64()),
+        "v": pa.array(range(100), pa.int64()),
+        "t": pa.array([0] * 5 + [10_000_000] * 95, pa.int64()).cast(pa.timestamp("us", "UTC")),
+    }
+    pq.write_table(pa.table(columns, schema=arrow_schema(schema)), url, row_group_size=10)
+    number = None if latest is None else 1
+    regions = (Region((Range(5, None),)),) if condition == "region" else None
+    hidden = (Region((Range(-1, 5),)),) if condition == "delete" else ()
+    deleted = DeletedRows(schema, hidden) if hidden else None
+    age_off = ProcessingStep(Processing(filters=(AgeOff("t", 1_000),)), 10_000)
+    request = MergeRequest(
+        schema,
+        tuple(MergeInput(url, regions, None, deleted, None, number) for _ in range(count)),
+        ("k",),
+        limit=3 * count,
+        steps=(age_off,) if condition == "filter" else (),
+    )
+    is_once = latest is not None
+    expected = [5, 6, 7, 8, 9, 10][: 3 * count] if is_once else sorted([5, 6, 7] * count)
+    assert [k for (k,) in list_rows(merge(request, engine(tmp_path)))] == expected
 
 
 def test_missing_and_torn_files_raise_different_errors(tmp_path: Path) -> None:

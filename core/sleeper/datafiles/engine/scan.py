@@ -8,7 +8,7 @@ DataFusion lists the path of a table and scans a missing file as an empty table
 (apache/datafusion#1736), so scans are counted in the plan, or the files are looked up.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def stream_batches(
     frame: DataFrame,
     files: Sequence[str] = (),
     buckets: Sequence[Bucket] = (),
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Executes the frame and yields its batches. Raises only errors of `sleeper.errors`.
 
     The plan must scan each of `files` by itself: StateMovedOnError if a file is gone, DataError

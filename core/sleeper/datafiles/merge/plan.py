@@ -81,7 +81,9 @@ class MergePlan:
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yields rows in key order, in batches of the engine's types (text and bytes as views)."""
         rows = stream_batches(self.session, self.frame, _urls(self.inputs), self.buckets)
-        yield from _iterated(rows, self.request, self.session) if self.is_iterated else rows
+        if self.is_iterated:
+            rows = _iterated(rows, self.request, self.session)
+        yield from _limited(rows, self.request.limit)
 
 
 def _urls(inputs: Sequence[MergeInput]) -> list[str]:
@@ -146,15 +148,25 @@ def _frame_in(
 
 def _iterated(
     batches: Iterator[pa.RecordBatch], request: MergeRequest, session: SessionContext
-) -> Iterator[pa.RecordBatch]:
-    left = request.limit
+) -> Generator[pa.RecordBatch, None, None]:
     with contextlib.closing(run_iterators(batches, request.schema, request.steps, session)) as rows:
         for batch in rows:
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
             yield batch if request.columns is None else batch.select(request.columns)
-            if left == 0:
+
+
+def _limited(
+    batches: Generator[pa.RecordBatch, None, None], limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the first rows."""
+    with contextlib.closing(batches):
+        if limit is None:
+            yield from batches
+            return
+        left = limit
+        for batch in batches:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+            if left <= 0:
                 return
 
 
@@ -209,9 +221,20 @@ def merge_frame(
             whole = whole.select(*(column(c) for c in request.columns))
         elif request.schema.latest is not None and request.stored is None:
             whole = whole.select(*(column(field.name) for field in request.schema.fields))
-        if request.limit is not None:
+        if request.limit is not None and _reads_all_rows(request):
             whole = whole.limit(request.limit)
     return whole, names
+
+
+def _reads_all_rows(request: MergeRequest) -> bool:
+    """Returns whether no condition selects rows of the inputs.
+
+    With a condition, the engine must not know the limit. It would move it below the merge into the
+    scans, and disregard their order: it reads only row groups all of whose rows satisfy the
+    condition, if these have enough rows (apache/datafusion#24272).
+    """
+    is_whole = all(each.regions is None and each.deleted is None for each in request.inputs)
+    return is_whole and request.schema.latest is None and not request.steps
 
 
 def _input_frame(
