@@ -29,6 +29,9 @@ _NEXT_LETTER_SECONDS = 0.0005
 # A sender looks so often whether the lock is free, and sends its letter again after so long.
 _ANSWER_SECONDS = 0.02
 _LETTER_SECONDS = 0.5
+# After so many letters without an answer, it waits for the lock: leaders of another user, or with
+# another folder of temporary files, do not read its pipe, and do not leave the lock free for long.
+_LETTERS_MAX = 2
 
 
 class GroupCommitter:
@@ -118,15 +121,17 @@ class _LeaderOrSender:
         # A repeated letter has the same id, so that an answer to the first one counts too.
         letter_id = uuid.uuid4().hex
         is_sent = is_repeated = False
+        unanswered = 0
         start = sent = time.monotonic()
         while (now := time.monotonic()) < start + LOCK_SECONDS_MAX:
             if self._lead_if_free(group, letter_id):
                 return
             if not is_sent or now > sent + _LETTER_SECONDS:
                 is_repeated = sent > start
-                if not self._queue.send(letter_id, requests):
+                if unanswered == _LETTERS_MAX or not self._queue.send(letter_id, requests):
                     break
                 is_sent, sent = True, now
+                unanswered += 1
                 # The leader may have stopped before the letter was in the pipe.
                 continue
             answer = self._queue.receive(letter_id, _ANSWER_SECONDS)
@@ -135,28 +140,31 @@ class _LeaderOrSender:
                 # are dropped, and the outcome is final.
                 break
             if answer is Returned.AGAIN:
-                is_sent = False
+                is_sent, unanswered = False, 0
             elif answer is not None:
                 _settle(group, answer)
                 return
         else:
             raise locked_too_long(self._database.path)
         with self._database.locked():
-            self._lead(group)
+            self._lead_unless_answered(group, letter_id)
         self._return_letters()
 
     def _lead_if_free(self, group: Sequence[CommitRequest], letter_id: str) -> bool:
         with self._database.try_locking() as is_leader:
             if not is_leader:
                 return False
-            # The last leader may have answered before it released the lock.
-            answer = self._queue.receive(letter_id, 0)
-            if isinstance(answer, list) and not _is_refused(answer):
-                _settle(group, answer)
-                group = ()
-            self._lead(group)
+            self._lead_unless_answered(group, letter_id)
         self._return_letters()
         return True
+
+    def _lead_unless_answered(self, group: Sequence[CommitRequest], letter_id: str) -> None:
+        """Leads. The last leader may have answered before it released the lock."""
+        answer = self._queue.receive(letter_id, 0)
+        if isinstance(answer, list) and not _is_refused(answer):
+            _settle(group, answer)
+            group = ()
+        self._lead(group)
 
     def _return_letters(self) -> None:
         """Returns letters that arrived while this process stopped to lead."""

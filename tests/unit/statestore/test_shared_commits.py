@@ -331,6 +331,33 @@ def test_a_returned_letter_is_committed_by_its_sender(
     assert sent.result(30) == [Outcome(APPLIED, 2)]
 
 
+def test_a_sender_whose_letters_nobody_reads_waits_for_the_lock(
+    table: StateTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def find_taken(_: Database) -> Iterator[bool]:
+        """Processes of another user take the lock again before this one looks."""
+        yield False
+
+    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.01)
+    monkeypatch.setattr(Database, "try_locking", find_taken)
+    assert table.ingest("alone") == Outcome(APPLIED, 2)
+    check_numbers(table, 1)
+
+
+def test_an_answer_that_came_during_the_wait_for_the_lock_counts(
+    table: StateTable, senders: Senders, observer: CommitQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.01)
+    with leading(table.store):
+        sent = senders.commit(table.ingest_job("sent"))
+        wait_until(lambda: any(each.name == "write-lock" for each in threading.enumerate()))
+        (letter, *_) = observer.take()
+        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+    assert sent.result(30) == [Outcome(APPLIED, 7)]
+    check_numbers(table, 0)
+
+
 def test_a_stopped_leader_does_not_block_a_sender_for_ever(
     table: StateTable, senders: Senders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
