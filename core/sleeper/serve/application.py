@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,7 +19,7 @@ from sleeper.instance import Instance
 from sleeper.query.result import TimeLimit
 from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
-from sleeper.serve.bodies import answer_http_problem, answer_problem
+from sleeper.serve.bodies import answer_disconnect, answer_http_problem, answer_problem
 from sleeper.serve.console import console_routes
 from sleeper.serve.live import LiveConnection
 from sleeper.serve.lookup_path import LookupPath
@@ -74,6 +74,7 @@ def make_application(
     handlers = {
         SleeperError: answer_problem,
         HTTPException: answer_http_problem,
+        ClientDisconnect: answer_disconnect,
         Exception: answer_problem,
     }
     return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(NoSniff)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from sleeper.errors import (
@@ -20,6 +20,9 @@ from sleeper.errors import (
     UnavailableError,
     UserCodeError,
 )
+
+GONE = 499
+"""The status that is logged if the client disconnects before the response, as in nginx."""
 
 logger = logging.getLogger(__name__)
 _STATUS: dict[type[SleeperError], HTTPStatus] = {
@@ -77,6 +80,12 @@ async def answer_http_problem(_request: Request, error: Exception) -> Response:
     detail = phrase.lower() if error.detail == phrase else error.detail
     body = _problem(phrase.title().replace(" ", ""), detail)
     return JSONResponse(body, error.status_code, error.headers)
+
+
+async def answer_disconnect(_request: Request, error: Exception) -> Response:
+    """Handles a disconnect before the end of the body. Nobody receives the response."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=GONE)
 
 
 def _problem(kind: str, reason: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sleeper.clock import iso_time, system_clock
+from sleeper.serve.bodies import GONE
 from sleeper.serve.routes import ENDPOINTS
 from sleeper.tracing import Span, request_span
 
@@ -18,8 +19,6 @@ _ROUTES = frozenset(
     {endpoint.path for endpoint in ENDPOINTS} | {"/", "/metrics", "/openapi.json", "/live"}
 )
 OTHER_ROUTE = "other"
-# The status logged if the client disconnects before the response, as in nginx.
-_GONE = 499
 
 CountRequest = Callable[[str, str, int, float], None]
 """Receives the method, the route, the status and the seconds of a request."""
@@ -46,7 +45,7 @@ class ObservedRequests:
     async def _observe(
         self, scope: Scope, receive: Receive, send: Send, route: str, span: Span
     ) -> None:
-        start, status, size = time.perf_counter(), _GONE, 0
+        start, status, size = time.perf_counter(), GONE, 0
 
         async def send_counted(message: Message) -> None:
             nonlocal status, size

@@ -1,9 +1,13 @@
 """Health, metrics and the access log of a server."""
 
 import io
+import logging
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -135,3 +139,25 @@ def test_the_access_log_has_a_line_for_each_request(instance: Instance) -> None:
     assert " GET /tables/a%0Ab 404 " in missing
     assert "secret" not in missing
     assert " GET /health 200 15 " in health
+
+
+@pytest.mark.parametrize(("path", "length"), [("rows", 100), ("rows", 100_000), ("delete", 100)])
+def test_a_client_that_disconnects_within_its_body_is_no_error(
+    instance: Instance, caplog: pytest.LogCaptureFixture, path: str, length: int
+) -> None:
+    create_table(instance, "t", SCHEMA)
+    log = io.StringIO()
+    kind = "application/x-ndjson" if path == "rows" else "application/json"
+    with caplog.at_level(logging.WARNING), serving(instance, access_log=log) as server:
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(
+                f"POST /tables/t/{path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+                f"Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{{".encode()
+            )
+        deadline = time.monotonic() + 30
+        while not log.getvalue():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert f" POST /tables/t/{path} 499 " in log.getvalue()
+    assert not caplog.records
