@@ -93,6 +93,73 @@ def test_a_read_only_folder_that_a_writer_has_open_can_be_read(folder: Path) -> 
         instance.close()
 
 
+OPENED_READ_ONLY = """
+import pathlib, sys
+from sleeper.errors import UnavailableError
+from sleeper.local.database import InstanceDatabase
+from sleeper.statestore.database import Database
+
+folder, writes_twice = pathlib.Path(sys.argv[1]), sys.argv[2] == "True"
+(path,) = folder.rglob("state.db")
+state, instance = Database(path), InstanceDatabase(folder / "instance.db")
+
+
+def read_state():
+    with state.reading() as connection:
+        connection.execute("SELECT number FROM position").fetchone()
+
+
+def read_instance():
+    instance.read("SELECT * FROM tables")
+
+
+def refuse(writing):
+    try:
+        with writing() as connection:
+            connection.execute("CREATE TABLE refused (n)")
+            raise AssertionError("written")
+    except UnavailableError:
+        pass
+
+
+for path, read, writing in (
+    (state.path, read_state, state.writing),
+    (instance.path, read_instance, instance.write),
+):
+    files = [path.with_name(path.name + end) for end in ("", "-wal", "-shm")]
+    for file in files:
+        file.chmod(0o444)
+    read()
+    if writes_twice:
+        refuse(writing)
+    for file in files:
+        file.chmod(0o644)
+    if not writes_twice and path == state.path:
+        # The reader has mapped the -shm file as read-only.
+        refuse(writing)
+    with writing() as connection:
+        connection.execute("CREATE TABLE written (n)")
+    read()
+"""
+
+
+@pytest.mark.parametrize("writes_twice", [True, False])
+def test_a_database_that_was_read_only_when_it_was_opened_is_written_later(
+    folder: Path, writes_twice: bool
+) -> None:
+    # It keeps the -wal and -shm files of the databases.
+    instance = open_local_instance(folder)
+    rows = pa.RecordBatch.from_pydict({"k": ["b"], "n": pa.array([2], pa.int32())})
+    ingest_rows(instance, "rows", [rows])
+    subprocess.run(
+        (sys.executable, "-c", OPENED_READ_ONLY, str(folder), str(writes_twice)),
+        preexec_fn=drop_privileges,
+        check=True,
+        timeout=60,
+    )
+    instance.close()
+
+
 def test_a_folder_on_a_full_disk_can_be_read(folder: Path) -> None:
     for command in COMMANDS:
         assert sleeper(folder, *command, full_disk=True)

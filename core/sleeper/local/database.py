@@ -21,7 +21,7 @@ from sleeper.errors import (
     read_only_error,
 )
 from sleeper.retries import Backoff, retry
-from sleeper.statestore.database import create_file, explained, vacuum
+from sleeper.statestore.database import create_file, explained, is_read_only, vacuum
 from sleeper.statestore.read_only_file import FrozenFile, cannot_create_wal, find_read_only_source
 
 FORMAT_VERSION = 1
@@ -200,13 +200,15 @@ class InstanceDatabase:
         self.check_writable()
         with self._translate_errors():
             connection = self._connection()
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError) and is_read_only(error):
+                    self._close_connection()
                 raise
 
     def vacuum(self) -> bool:
@@ -245,6 +247,12 @@ class InstanceDatabase:
                 self._close_connections_of_dead_threads()
                 self._connections.append((weakref.ref(self._local.mark), connection))
         return connection
+
+    def _close_connection(self) -> None:
+        """Closes the connection of this thread. The next use opens another one."""
+        del self._local.connection, self._local.mark
+        with self._lock:
+            self._close_connections_of_dead_threads()
 
     def _close_connections_of_dead_threads(self) -> None:
         dead = [each for each in self._connections if each[0]() is None]

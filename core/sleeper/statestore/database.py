@@ -106,14 +106,19 @@ class Database:
                 return
             with translated_errors(self.path), self.locked(), self._turn():
                 connection = self._open_writer()
-                connection.execute("BEGIN IMMEDIATE")
-                self._writing_thread = threading.get_ident()
                 try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    self._writing_thread = threading.get_ident()
                     yield connection
                     connection.execute("COMMIT")
+                except sqlite3.OperationalError as error:
+                    if is_read_only(error):
+                        # Readers too, because the process maps the -shm file once.
+                        self._close_connections()
+                    raise
                 finally:
                     self._writing_thread = None
-                    if connection.in_transaction:
+                    if self._writer is connection and connection.in_transaction:
                         with suppress(sqlite3.Error):
                             connection.execute("ROLLBACK")
 
@@ -184,12 +189,16 @@ class Database:
     def close(self) -> None:
         """Closes every connection. Later uses reopen them."""
         with self._writer_lock:
-            while self._idle_readers:
-                self._idle_readers.pop().close()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            self._close_connections()
             self._lock.close()
+
+    def _close_connections(self) -> None:
+        with suppress(IndexError):  # a thread takes the last one
+            while True:
+                self._idle_readers.pop().close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     @contextmanager
     def try_locking(self) -> Iterator[bool]:
@@ -311,9 +320,17 @@ def create_file(path: Path) -> None:
         raise UnavailableError(f"cannot create {path}: {error.strerror}") from error
 
 
+def is_read_only(error: sqlite3.OperationalError) -> bool:
+    """Returns whether a write failed because the file was read-only when it was opened.
+
+    The connection stays read-only when the file becomes writable.
+    """
+    return error.sqlite_errorname.startswith("SQLITE_READONLY")
+
+
 def explained(error: sqlite3.OperationalError) -> str:
     """Returns the message of SQLite, or a clearer one for a read-only database."""
-    if error.sqlite_errorname.startswith("SQLITE_READONLY"):
+    if is_read_only(error):
         return "cannot be written: the file or its folder is read-only"
     return str(error)
 
