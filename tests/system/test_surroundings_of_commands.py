@@ -97,3 +97,19 @@ def test_a_terminal_of_zero_lines_shows_a_report(run: Run) -> None:
     assert lines[0] == "1 table"
     assert set(lines[2]) == {"?"}
     assert lines[3].startswith("rows ")
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_commands_run_with_closed_standard_streams(
+    run: Run, tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    output = tmp_path / "rows.csv"
+    arguments = ("sql", "SELECT min(k) AS k FROM rows", "--output", str(output))
+    result = run(*arguments, preexec_fn=close)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert output.read_text() == '"k"\n0\n'
+    assert ("1 row" in result.stderr) == (2 not in closed)

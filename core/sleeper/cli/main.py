@@ -201,6 +201,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports create many objects that stay, which the collector would visit again and again.
     gc.set_threshold(_COLLECTED_OBJECTS)
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of tables and bars.
         sys.stdout.reconfigure(errors="replace")
@@ -210,6 +211,19 @@ def main() -> None:
         if isinstance(end.code, int | None):
             _end_process(end.code or 0)
         raise
+
+
+def _open_closed_streams() -> None:
+    """Opens the null device for standard streams that the caller closed.
+
+    Otherwise data files would get their numbers, and native libraries write messages to them.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free number, which is that of the stream.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _end_process(status: int) -> NoReturn:
