@@ -40,6 +40,8 @@ def test_a_bad_file_fails_the_command_and_is_reported(instance: Instance, tmp_pa
         (["ingest", "none", "FILE"], "none"),
         (["ingest", "rows", "missing.parquet"], "missing.parquet"),
         (["ingest", "rows", "missing.parquet", "--submit"], "missing.parquet"),
+        (["ingest", "\udcff", "FILE"], "is not Unicode text"),
+        (["ingest", "rows", "FILE", "--job-id", "\udcff"], "'\\udcff' is not Unicode text"),
         (["query", "none"], "none"),
         (["query", "rows", "--range", "b:a"], "'k'"),
         (["query", "rows", "--as-of", "99"], "99"),

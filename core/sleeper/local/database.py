@@ -21,7 +21,13 @@ from sleeper.errors import (
     read_only_error,
 )
 from sleeper.retries import Backoff, retry
-from sleeper.statestore.database import create_file, explained, is_read_only, vacuum
+from sleeper.statestore.database import (
+    create_file,
+    explained,
+    is_read_only,
+    not_unicode_error,
+    vacuum,
+)
 from sleeper.statestore.read_only_file import FrozenFile, cannot_create_wal, find_read_only_source
 
 FORMAT_VERSION = 1
@@ -272,6 +278,8 @@ class InstanceDatabase:
             raise DataError(f"{self._path}: {error}") from error
         except MemoryError as error:
             raise UnavailableError(f"{self._path}: out of memory") from error
+        except UnicodeEncodeError as error:
+            raise not_unicode_error(error) from error
 
 
 class _ThreadMark:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sleeper.errors import DataError, UnavailableError, read_only_error
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError, read_only_error
 from sleeper.statestore.read_only_file import (
     FrozenFile,
     cannot_create_wal,
@@ -337,7 +337,10 @@ def explained(error: sqlite3.OperationalError) -> str:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Converts SQLite's errors: a busy or full disk is unavailable, damage is a data error."""
+    """Converts SQLite's errors: a busy or full disk is unavailable, damage is a data error.
+
+    Text that is not Unicode, such as of an argument with other bytes, is an invalid request.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -346,3 +349,10 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except MemoryError as error:
         raise UnavailableError(f"{path}: out of memory") from error
+    except UnicodeEncodeError as error:
+        raise not_unicode_error(error) from error
+
+
+def not_unicode_error(error: UnicodeEncodeError) -> InvalidRequestError:
+    """Returns the error of a value that SQLite cannot store."""
+    return InvalidRequestError(f"{error.object[:200]!r} is not Unicode text")
