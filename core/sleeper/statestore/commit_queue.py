@@ -126,11 +126,10 @@ class CommitQueue:
             if letter is not None and letter.sender != self._address and letter.until > now
         ]
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, milliseconds: int) -> None:
         """Waits until there is a letter in the pipe, or the time is over."""
-        # ValueError: a descriptor of 1024 or more, which only this call refuses.
-        with suppress(OSError, ValueError):
-            select.select([self._open_pipe()], [], [], seconds)
+        with suppress(OSError):
+            _is_readable(self._open_pipe(), milliseconds)
 
     def answer(self, letter: Letter, answer: Answer) -> None:
         """Sends the answer. A sender that does not get it sends its letter again."""
@@ -209,12 +208,12 @@ class CommitQueue:
         return self._socket
 
 
-def _is_readable(pipe: int) -> bool:
-    """Returns whether a pipe has content."""
+def _is_readable(pipe: int, milliseconds: int = 0) -> bool:
+    """Returns whether a pipe has content, or gets some within the time."""
     # Unlike `select`, it takes descriptors of 1024 or more.
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(milliseconds))
 
 
 def _is_own_user(details: Sequence[tuple[int, int, bytes]]) -> bool:

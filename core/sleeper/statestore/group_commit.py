@@ -25,7 +25,7 @@ _TRANSACTIONS_PER_ENTRY_MAX = 1_000
 # A leader that commits for other processes keeps its own callers waiting.
 _LEADING_SECONDS_MAX = 0.05
 # Senders whose transactions were just committed soon send the next ones.
-_NEXT_LETTER_SECONDS = 0.0005
+_NEXT_LETTER_MS = 1
 # A sender looks so often whether the lock is free, and sends its letter again after so long.
 _ANSWER_SECONDS = 0.02
 _LETTER_SECONDS = 0.5
@@ -178,7 +178,7 @@ class _LeaderOrSender:
         self._commit_letters(letters, group)
         while time.monotonic() < end:
             if letters:
-                self._queue.wait(_NEXT_LETTER_SECONDS)
+                self._queue.wait(_NEXT_LETTER_MS)
             letters = self._queue.take()
             if not letters:
                 break

@@ -5,7 +5,7 @@ Stores with databases of their own take turns at the lock as processes do.
 
 import json
 import os
-import select
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from typing import Any
 
@@ -412,17 +419,39 @@ def test_an_interrupted_wait_leaves_the_lock_free(
         each.close()
 
 
-def test_a_leader_with_many_open_files_commits(
-    table: StateTable, senders: Senders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise ValueError("filedescriptor out of range in select()")
+@contextmanager
+def many_open_files() -> Iterator[None]:
+    """The next descriptors are 1024 or more, which `select` refuses."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[0] < 4096:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))
+    try:
+        with ExitStack() as opened:
+            while opened.enter_context(open(os.devnull)).fileno() < 1024:
+                pass
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-    monkeypatch.setattr(select, "select", refuse)
-    with leading(table.store):
+
+def test_a_leader_with_many_open_files_waits_for_letters(
+    table: StateTable, senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with many_open_files(), leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
         assert table.ingest("own") == Outcome(APPLIED, 3)
         assert sent.result(30) == [Outcome(APPLIED, 2)]
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        queues = [CommitQueue(tmp_path / "state.db.lock") for _ in range(2)]
+        with closing(queues[0]), closing(queues[1]):
+            assert queues[0].send("first", [])
+            queues[1].wait(0)
+            assert len(queues[1].take()) == 1
+            timer = threading.Timer(0.05, queues[0].send, ("second", []))
+            timer.start()
+            queues[1].wait(30_000)
+            assert len(queues[1].take()) == 1
+            timer.join()
 
 
 def test_a_wait_ends_when_the_lock_is_free(tmp_path: Path) -> None:
@@ -479,37 +508,29 @@ def set_folder(table: StateTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path / f"sleeper-commits-{os.getuid()}"
 
 
-@pytest.mark.parametrize("open_files", [0, 1024])
+@pytest.mark.parametrize("open_files", [nullcontext, many_open_files])
 def test_a_pipe_exists_only_while_it_is_in_use(
     table: StateTable,
     senders: Senders,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    open_files: int,
+    open_files: Callable[[], AbstractContextManager[None]],
 ) -> None:
     # On a busy machine a repeated letter would stay in the pipe, which is then kept.
     monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 60)
-    with ExitStack() as opened:
-        for _ in range(open_files):
-            opened.enter_context(open(os.devnull))
-        check_pipe(table, senders, tmp_path, monkeypatch)
-
-
-def check_pipe(
-    table: StateTable, senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = set_folder(table, tmp_path, monkeypatch)
-    table.ingest("alone")
-    assert not list(folder.glob("*"))
-    with leading(table.store):
-        sent = senders.commit(table.ingest_job("sent"))
-        (pipe,) = folder.iterdir()
-        assert pipe.is_fifo()
-        assert pipe.stat().st_mode & 0o077 == 0
-        table.ingest("own")
-        assert sent.result(30) == [Outcome(APPLIED, 3)]
-    table.store.close()
-    assert not list(folder.glob("*"))
+    with open_files():
+        folder = set_folder(table, tmp_path, monkeypatch)
+        table.ingest("alone")
+        assert not list(folder.glob("*"))
+        with leading(table.store):
+            sent = senders.commit(table.ingest_job("sent"))
+            (pipe,) = folder.iterdir()
+            assert pipe.is_fifo()
+            assert pipe.stat().st_mode & 0o077 == 0
+            table.ingest("own")
+            assert sent.result(30) == [Outcome(APPLIED, 3)]
+        table.store.close()
+        assert not list(folder.glob("*"))
 
 
 def test_a_removed_pipe_is_replaced(
