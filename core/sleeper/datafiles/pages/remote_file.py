@@ -8,6 +8,8 @@ from sleeper.datafiles.remote.file_end import read_range
 from sleeper.storage.location import DataRoot
 
 _REQUEST_BYTES_MAX = 16 * 1024**2
+# A single request of this size needs no thread of those that limit the bytes of all requests.
+_SMALL_BYTES_MAX = 1024**2
 # Reading a gap of this size is faster than another request.
 _GAP_BYTES_MAX = 1024**2
 
@@ -49,7 +51,7 @@ class RemoteFile:
 
     def fetch(self, requests: Sequence[Spans]) -> Iterable[tuple[Spans, list[bytes]]]:
         """Yields the spans of each request with their bytes. Errors as of `read`."""
-        if len(requests) == 1:
+        if len(requests) == 1 and requests[0][-1][1] - requests[0][0][0] <= _SMALL_BYTES_MAX:
             return [self._fetch(requests[0])]
         return self._map(self._fetch, requests)
 
