@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from sleeper import __version__
+from tools import dead_code
 from tools.release import content_problems, version_problems
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +79,24 @@ def test_files_for_forges_and_hooks_can_be_read() -> None:
     assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks)
     for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         assert yaml.safe_load(form.read_text()), form
+
+
+def test_the_changelog_has_each_entry_once() -> None:
+    entries = [" ".join(each.split()) for each in re.findall(r"^- .*(?:\n  .*)*", CHANGELOG, re.M)]
+    assert len(entries) > 50
+    assert [each for each in entries if entries.count(each) > 1] == []
+
+
+def test_the_list_of_design_notes_is_complete() -> None:
+    folder = ROOT / "docs" / "design"
+    listed = re.findall(r"\]\((\d{4}-[^)]*\.md)\)", (folder / "README.md").read_text())
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
+
+
+def test_the_dead_code_check_sees_private_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_code, "ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text("_LIMIT = 1\n_JOINS = ()\n_Kind = int\n\ndef f(kind: '_Kind'): return _LIMIT\n")
+    assert dead_code.unused_private_variables([path]) == {"module.py: _JOINS"}

@@ -45,10 +45,7 @@ def find_regions(schema: Schema, types: pl.Schema, predicate: pl.Expr, depth: in
         return None
     if len(inputs) == 2:
         for left, right in (inputs, inputs[::-1]):
-            for combine, join in (
-                (operator.and_, intersect_regions),
-                (operator.or_, unite_regions),
-            ):
+            for combine, join in _JOINS:
                 if predicate.meta == combine(left, right):
                     return join(
                         find_regions(schema, types, left, depth + 1),
