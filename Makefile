@@ -19,7 +19,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit check types lint bench synth deploy destroy release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit check types lint bench synth deploy destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -62,6 +62,11 @@ lint: install
 
 bench: install ## Run all benchmarks beside peers, and write docs/benchmarks.md
 	@$(python) -m benchmarks --publish $(ARGS)
+
+wheel: install ## Build dist/sleeper_store-*.whl, which pip installs elsewhere
+	@rm -rf dist
+	@.venv/bin/uv build --quiet --no-build-isolation --out-dir dist
+	@echo "==> $$(ls dist/*.whl)"
 
 release: install ## Check, build and verify a release (VERSION=x.y.z); docs/releasing.md
 	@$(python) tools/release.py $(or $(VERSION),$(error give VERSION=x.y.z))

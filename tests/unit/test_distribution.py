@@ -42,3 +42,16 @@ def test_the_check_finds_the_other_project() -> None:
         assert FOREIGN.search(text), text
     for text in ("pip install 'sleeper-store[serve]'", "pip install sleeper_x", "sleeper[name]"):
         assert not FOREIGN.search(text), text
+
+
+def test_addresses_of_the_project_are_declared_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = tuple(project.get("urls", {}).values())
+    address = re.compile(r"https?://[\w.-]+/[\w-]*sleeper[\w-]*/[\w./-]+|git clone https?://\S+")
+    undeclared = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in _texts()
+        for found in address.findall(path.read_text(encoding="utf-8"))
+        if "gchq/" not in found and not found.startswith(declared or ("-",))
+    }
+    assert undeclared == set()
