@@ -20,6 +20,7 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.export_queue.attached import AttachedExports
+from sleeper.ingest.row_writer import check_not_snapshot
 from sleeper.ingest.run import StagedRows, stage_rows
 from sleeper.ingest.service import find_source_schema, ingest_table
 from sleeper.instance import OpenTable
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SECONDS_UNTIL_HOLD = 2.0
-_KINDS_WITH_REQUEST = ("delete_rows", "add_files", "publish_snapshot")
+_KINDS_WITH_REQUEST = ("delete_rows", "add_files")
 _KINDS = (*_KINDS_WITH_REQUEST, ExportRows.kind)
 
 
@@ -131,16 +132,17 @@ class Transaction:
         """Adds rows, after the deletes of the transaction. Rows are those of `Table.ingest`.
 
         Paths of files are refused. All calls of a transaction are one ingest: of equal keys of a
-        table of latest rows, the last row is kept; in a snapshot table the rows of all calls
-        replace those of the table.
+        table of latest rows, the last row is kept.
 
-        Raises `InvalidRequestError` if a row does not fit the schema, which ends the transaction.
+        Raises `InvalidRequestError` if a row does not fit the schema, or for a snapshot table,
+        whose loads replace all rows. Both end the transaction.
         """
         self._check_open()
         if list_paths(rows) is not None:
             raise InvalidRequestError("paths of files in a transaction (expected Arrow data)")
         try:
             if self._staged is None:
+                check_not_snapshot(self._opened)
                 state, clock = self._opened.state, self._opened.instance.clock
                 start = begin_run(state, clock, self.id)
                 stage = stage_rows(ingest_table(self._opened), start)
@@ -148,7 +150,7 @@ class Transaction:
             batches = read_batches(rows, self._find_source_schema, op_column)
             self._staged.add_batches(batches, op_column)
         except BaseException:
-            # Some of the rows may be staged.
+            # Some of the rows may be staged, and the deletes belong to them.
             self.close()
             raise
 

@@ -331,24 +331,31 @@ def test_last_row_of_a_key_is_kept_in_a_table_of_latest_rows(instance: sleeper.I
     assert content(table) == {"a": 3}
 
 
-def test_ingest_into_a_snapshot_table_is_a_load(instance: sleeper.Instance) -> None:
+def test_rows_of_a_snapshot_table_are_refused_and_the_delete_beside_them_is_not_made(
+    instance: sleeper.Instance,
+) -> None:
     table = instance.create_table("loaded", SCHEMA, {"sleeper.table.type": "snapshot"})
-    table.ingest(rows(a=1))
+    table.ingest(rows(a=1, b=2, c=3))
+
+    def add_one(transaction: sleeper.Transaction) -> None:
+        found = transaction.query(keys=[["a"]]).to_arrow()["n"].to_pylist()
+        transaction.delete(keys=[["a"]])
+        transaction.ingest(rows(a=found[0] + 1))
+
+    with pytest.raises(InvalidRequestError, match="'loaded' is a snapshot table, each load of"):
+        table.transact(add_one)
+    with table.transaction() as caught, pytest.raises(InvalidRequestError, match="snapshot table"):
+        add_one(caught)
+    assert content(table) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_transaction_deletes_rows_of_a_snapshot_table(instance: sleeper.Instance) -> None:
+    table = instance.create_table("loaded", SCHEMA, {"sleeper.table.type": "snapshot"})
+    table.ingest(rows(a=1, b=2))
     with table.transaction() as transaction:
-        transaction.ingest(rows(b=2))
-        transaction.ingest(rows(c=3))
-    assert content(table) == {"b": 2, "c": 3}
-    assert len(table.snapshot_versions()) == 2
-
-
-def test_a_load_that_was_overtaken_is_refused(instance: sleeper.Instance) -> None:
-    table = instance.create_table("loaded", SCHEMA, {"sleeper.table.type": "snapshot"})
-    transaction = table.transaction()
-    transaction.ingest(rows(b=2))
-    table.ingest(rows(a=1))
-    with pytest.raises(InvalidRequestError, match="began"):
-        transaction.commit()
-    assert content(table) == {"a": 1}
+        assert transaction.query(keys=[["a"]]).to_arrow().num_rows == 1
+        transaction.delete(keys=[["a"]])
+    assert content(table) == {"b": 2}
 
 
 def test_many_deleted_keys_are_written_to_a_key_file(table: sleeper.Table) -> None:
