@@ -10,6 +10,7 @@ import sleeper
 from sleeper.adjunct import AdjunctStore
 from sleeper.errors import NotFoundError
 from sleeper.query.changes.reader import ChangeReader
+from tests.tables.opened import compact_fully
 from tests.unit.adjunct.test_adjunct_store import SCHEMA, accounts, rows, store
 
 __all__ = ["accounts", "store"]
@@ -100,3 +101,23 @@ def test_deletes_in_rows_are_followed_after_a_field_was_dropped(
     )
     store.refresh()
     assert dict(store.all()) == {2: {"name": "Eve"}, 3: {"name": "Cid"}}
+
+
+def test_a_delete_after_a_publication_reaches_the_store(
+    instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    table = instance.create_table("accounts", SCHEMA, SNAPSHOT)
+    table.ingest(rows({1: ("Ann", 10), 2: ("Bob", 20)}))
+    with open_store(instance, tmp_path) as opened:
+        table.delete(keys=[[1]])
+        assert opened.status().lag == 1
+        opened.refresh()
+        assert (dict(opened.all()), opened.status().lag) == ({2: {"name": "Bob", "n": 20}}, 0)
+        compact_fully(instance._ports, "accounts")
+        assert opened.refresh() == 0
+        table.set_properties({"sleeper.table.filters": "ageOff(n,1)"})
+        opened.refresh()
+        assert dict(opened.all()) == {}
+        table.ingest(rows({1: ("Ann", 2**50)}))
+        opened.refresh()
+        assert dict(opened.all()) == {1: {"name": "Ann", "n": 2**50}}

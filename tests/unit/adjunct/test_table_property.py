@@ -224,8 +224,7 @@ class Subject:
         self._delete(regions=[region])
 
     def _delete(self, **which: Any) -> None:
-        if not self.kind.is_snapshot:
-            self.table.delete(**which)
+        self.table.delete(**which)
 
     def _restore(self, back: int) -> None:
         # The version may have expired.
@@ -233,8 +232,7 @@ class Subject:
             self.table.restore(max(self.first, self.table.version - back))
 
     def _compact(self, _: None) -> None:
-        if not self.kind.is_snapshot:
-            compact(self.instance)
+        compact(self.instance)
 
     def _collect(self, _: None) -> None:
         self.clock.pass_minutes(1)
@@ -244,8 +242,6 @@ class Subject:
         collect_table(self.instance._ports, "rows")
 
     def _change_fields(self, how: str) -> None:
-        if self.kind.is_snapshot:
-            return
         names = [each.name for each in self.table.schema.values]
         text = next((name for name in names if name.startswith("text")), None)
         if how == "add":

@@ -91,12 +91,12 @@ class TableInput:
         return self._table
 
     def newest(self) -> str | None:
-        """See the protocol. For a snapshot table, the number of the newest published version."""
+        """See the protocol. For a snapshot table, the number since which its rows are the same."""
         self._find_table()
         with self._table.state.reading() as state:
             if not self.is_snapshot_table:
                 return str(state.number)
-            number = state.snapshots.find_version(state.number)
+            number = state.snapshots.find_change(state.number)
             return str(number) if number else None
 
     def is_current(self, positions: Mapping[str, str]) -> bool:

@@ -64,6 +64,24 @@ class SnapshotQueries(VersionReader):
         )[0]
         return found or 0
 
+    def find_change(self, number: int) -> int:
+        """Returns the last transaction up to the number that changed what queries return.
+
+        That is the publication of the version, or a delete of rows or a change of fields or
+        processing after it. 0 before the first version. A delete is remembered for as long as the
+        version is readable and has files that it overlaps.
+        """
+        found: int = self.row(
+            "WITH v (number) AS"
+            " (SELECT max(number) FROM snapshot_versions WHERE number <= :number)"
+            " SELECT max(coalesce(v.number, 0), coalesce((SELECT max(c.number) FROM ("
+            "SELECT number FROM deletes UNION ALL SELECT version FROM schema_versions"
+            " UNION ALL SELECT version FROM processing_versions) c"
+            " WHERE c.number > v.number AND c.number <= :number), 0)) FROM v",
+            number=number,
+        )[0]
+        return found
+
     def newest_begun(self) -> int | None:
         """Returns the number at which the newest published load began, expired or not."""
         found: int | None = self.row("SELECT max(begun) FROM snapshot_versions")[0]
