@@ -88,7 +88,7 @@ destroy: install ## Destroy that instance, except for data that its properties r
 	@$(cdk) destroy --all $(folder)
 
 # Keeps compatible pins; `make requirements ARGS=--upgrade` upgrades all of them.
-requirements: install ## Pin the dependencies of pyproject.toml
+requirements: install ## Pin the dependencies of pyproject.toml, with their hashes
 	@echo "==> requirements*.txt, and those of lambdas and containers"
 	@$(call quietly,$(compile) --group deploy -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
@@ -99,7 +99,7 @@ requirements: install ## Pin the dependencies of pyproject.toml
 		-c requirements-dev.txt -o containers/bulk_import/requirements.txt)
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
-	--no-annotate --custom-compile-command 'make requirements' $(ARGS)
+	--no-annotate --generate-hashes --custom-compile-command 'make requirements' $(ARGS)
 compile = $(pins) pyproject.toml
 
 clean: ## Delete .venv, caches, and the folders of the demo and the benchmarks

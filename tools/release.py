@@ -3,7 +3,8 @@
 The version must be `sleeper.__version__` and have a dated section in CHANGELOG.md; the working
 tree must be clean and the tag `v<VERSION>` unused. The sdist and the wheel are built into `dist/`,
 the wheel from the sdist. The wheel must contain exactly the files of `core/sleeper`, and its
-`sleeper --version` must print the version in a fresh virtual environment. Nothing is uploaded.
+`sleeper --version` must print the version in a fresh virtual environment. `dist/` also gets bills
+of materials (CycloneDX JSON) of the packages, functions and images. Nothing is uploaded.
 """
 
 import argparse
@@ -19,6 +20,11 @@ from sleeper import DISTRIBUTION, __version__
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "core" / "sleeper"
+PINS = (
+    ROOT / "requirements.txt",
+    *(ROOT / folder / "requirements.txt" for folder in ("lambdas", "containers")),
+    ROOT / "containers" / "bulk_import" / "requirements.txt",
+)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _HEADING = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\S+))?$", re.MULTILINE)
 
@@ -37,7 +43,9 @@ def main() -> None:
     if problems:
         sys.exit("\n".join(problems))
     _verify(wheel, version)
-    print(f"{wheel.name} and its sdist are in dist/ and verified; now tag v{version} and upload")
+    materials = [write_materials(each, wheel.parent).name for each in PINS]
+    print(f"{wheel.name}, its sdist and {', '.join(materials)} are in dist/; the wheel is verified")
+    print(f"now tag v{version} and upload")
 
 
 def version_problems(version: str, declared_version: str, changelog: str) -> list[str]:
@@ -97,6 +105,16 @@ def _verify(wheel: Path, version: str) -> None:
         output = _run(programs / "sleeper", "--version", cwd=folder)
     if output != f"sleeper {version}":
         sys.exit(f"the installed command prints {output!r} (expected 'sleeper {version}')")
+
+
+def write_materials(pins: Path, folder: Path) -> Path:
+    """Writes the bill of materials of a requirements file: each package with version and hashes."""
+    name = "-".join(pins.parent.relative_to(ROOT).parts) or "sleeper"
+    path = folder / f"{name}.cdx.json"
+    command = [sys.executable, "-m", "cyclonedx_py", "requirements", str(pins)]
+    options = ["--pyproject", ROOT / "pyproject.toml", "--output-reproducible"]
+    _run(*command, *options, "--output-file", path)
+    return path
 
 
 def _run(*command: str | Path, cwd: str | Path = ROOT) -> str:

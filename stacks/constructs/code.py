@@ -77,6 +77,7 @@ class CodeBuild:
     def _install_libraries(self, folder: Path) -> None:
         command = [sys.executable, "-P", "-m", "uv", "pip", "install", "--quiet", "--no-config"]
         command += ["--only-binary", ":all:", "--target", str(folder), "-r", str(REQUIREMENTS)]
+        command += ["--require-hashes"]
         if self.platform == "lambda":
             command += ["--python-version", PYTHON_VERSION]
             command += ["--python-platform", _WHEELS_FOR[self.processor]]

@@ -1,5 +1,6 @@
 """The files for maintainers against the repository: versions, links, workflow and hooks."""
 
+import json
 import re
 import tomllib
 import zipfile
@@ -8,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sleeper import __version__
+from sleeper import DISTRIBUTION, __version__
 from tools import dead_code
-from tools.release import content_problems, version_problems
+from tools.release import content_problems, version_problems, write_materials
 
 ROOT = Path(__file__).parents[2]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -48,6 +49,17 @@ def test_a_wheel_without_the_packages_files_is_refused(tmp_path: Path) -> None:
     assert "tests/test_x.py is in the wheel only" in problems
 
 
+@pytest.mark.slow
+def test_a_release_lists_its_packages_with_hashes(tmp_path: Path) -> None:
+    pins = ROOT / "lambdas" / "requirements.txt"
+    materials = json.loads(write_materials(pins, tmp_path).read_text())
+    assert materials["metadata"]["component"]["name"] == DISTRIBUTION
+    versions = {each["name"]: each["version"] for each in materials["components"]}
+    assert versions
+    assert all(f"{name}=={pin}" in pins.read_text() for name, pin in versions.items())
+    assert all(each["externalReferences"] for each in materials["components"])
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -69,6 +81,8 @@ def test_hosted_ci_runs_the_repositorys_own_checks() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     job = workflow["jobs"]["test"]
     assert job["steps"][-1]["run"] == ".ci/run"
+    actions = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert [each for each in actions if not re.search(r"@[0-9a-f]{40}$", each)] == []
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     supported = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}
     assert set(job["strategy"]["matrix"]["python"]) <= supported

@@ -25,8 +25,13 @@ FILES = {
 
 
 def _pins(name: str) -> list[Requirement]:
-    lines = (ROOT / name).read_text().splitlines()
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return [requirement for requirement, _ in _hashed_pins(name)]
+
+
+def _hashed_pins(name: str) -> list[tuple[Requirement, list[str]]]:
+    text = (ROOT / name).read_text().replace("\\\n", "")
+    lines = [line.split(" --hash=") for line in text.splitlines() if line and line[0] != "#"]
+    return [(Requirement(pin.strip()), [each.strip() for each in hashes]) for pin, *hashes in lines]
 
 
 @pytest.mark.generated
@@ -62,4 +67,24 @@ def test_pins_are_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_pins_name_no_index_and_no_path(name: str) -> None:
-    assert re.findall(r"https?:|--|file:|@|/", (ROOT / name).read_text()) == []
+    assert re.findall(r"https?:|--(?!hash=)|file:|@|/", (ROOT / name).read_text()) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_pin_has_hashes(name: str) -> None:
+    for requirement, hashes in _hashed_pins(name):
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+
+
+def test_every_requirements_file_of_the_repository_is_checked() -> None:
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for pattern in (
+            "requirements*.txt",
+            "lambdas/**/requirements*.txt",
+            "containers/**/requirements*.txt",
+        )
+        for path in ROOT.glob(pattern)
+    }
+    assert files == set(FILES)
