@@ -25,7 +25,7 @@ from tests.servers.redis import is_installed as is_redis_installed
 from tests.servers.seaweedfs import S3Server, seaweedfs
 from tests.spark.java import set_java_options
 
-pytest_plugins = ["tests.durations"]
+pytest_plugins = ["tests.durations", "tests.disk_errors"]
 
 DATA_BUCKET = "table-data"
 SOURCE_BUCKET = "brought-along"

@@ -31,7 +31,7 @@ from sleeper.errors import (
 )
 from sleeper.json_codec import JsonCodec
 from sleeper.json_codec.codec import parse_json
-from sleeper.storage.disk import make_folder, sync_file, sync_folder
+from sleeper.storage.disk import make_folder, replacing_file, sync_folder
 
 _LOCK = "lock"
 _CURRENT = "current"
@@ -168,10 +168,11 @@ class StoreFolder:
 
     def seal(self, version: str, dataset: str | None) -> None:
         """Marks the version as complete, durably. Its data must be durable already."""
-        folder = self.path / version
-        (folder / _SEALED).write_text(dataset or "")
-        sync_folder(folder / _DATA)
-        sync_file(folder / _SEALED)
+        try:
+            sync_folder(self.path / version / _DATA)
+        except OSError as error:
+            raise self._write_error(version, error) from error
+        self._replace(f"{version}/{_SEALED}", dataset or "")
 
     def switch(self, version: str) -> None:
         """Makes the version the one that serves, durably."""
@@ -306,16 +307,14 @@ class StoreFolder:
                 )
 
     def _replace(self, name: str, content: str) -> None:
-        new = self.path / f"{name}.new"
         try:
-            new.write_text(content)
-            sync_file(new)
-            new.replace(self.path / name)
-            sync_folder(self.path)
+            with replacing_file(self.path / name, self.path / f"{name}.new") as new:
+                new.write_text(content)
         except OSError as error:
-            raise UnavailableError(
-                f"store at {self.path}: cannot write {name}: {error.strerror}"
-            ) from error
+            raise self._write_error(name, error) from error
+
+    def _write_error(self, name: str, error: OSError) -> UnavailableError:
+        return UnavailableError(f"store at {self.path}: cannot write {name}: {error.strerror}")
 
 
 def store_names(parent: Path) -> list[str]:

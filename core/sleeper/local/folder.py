@@ -1,7 +1,6 @@
 """The folder of a local instance: its paths, property files and wheels."""
 
 import contextlib
-import os
 import secrets
 import shutil
 import stat
@@ -25,7 +24,7 @@ from sleeper.properties.values import (
     instance_properties_from_text,
     table_properties_from_text,
 )
-from sleeper.storage.disk import make_folder, sync_folder
+from sleeper.storage.disk import make_folder, replacing_file
 from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 
@@ -41,14 +40,9 @@ def write_whole_bytes(path: Path, content: bytes) -> None:
     """Replaces the file atomically, as `write_whole` does."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        with replacing_file(path, temporary) as file:
+            file.write_bytes(content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
 
 

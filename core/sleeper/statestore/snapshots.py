@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 import uuid
@@ -26,7 +27,7 @@ from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold_tables import create_tables
 from sleeper.storage.bucket import missing_object_error
-from sleeper.storage.disk import make_folder, sync_file, sync_folder
+from sleeper.storage.disk import make_folder, replacing_file, sync_file, sync_folder
 
 SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
 """The prefix of temporary folders; a killed process leaves its folder."""
@@ -98,8 +99,14 @@ class SnapshotStore:
             assert self._store.prefix is not None
             target = Path(self._store.prefix, snapshot.path)
             make_folder(target.parent)
-            obstore.put(self._store, snapshot.path, content)
-            sync_file(target)
+            try:
+                unfinished = target.with_name(f"{target.name}.unfinished")
+                with replacing_file(target, unfinished) as copy:
+                    shutil.copyfile(content, copy)
+            except OSError:
+                # The log would be trimmed for a snapshot that a power failure may undo.
+                target.unlink(missing_ok=True)
+                raise
 
     def all(self) -> list[Snapshot]:
         """Returns all snapshots, valid or not, newest first."""

@@ -5,23 +5,30 @@ that lists its name. A buffer of the program itself must be flushed before eithe
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from sleeper.errors import UnavailableError
 
+# Folders that this process has made, and whose names are not durable.
+_unsynced: set[Path] = set()
+
 
 def make_folder(path: Path) -> None:
     """Creates the folder and its parents, durably. Does nothing if it exists."""
     try:
-        if path.is_dir():
+        if path not in _unsynced and path.is_dir():
             return  # Small files are written often.
-        missing = [p for p in (path, *path.parents) if not p.exists()]
+        missing = [p for p in (path, *path.parents) if p in _unsynced or not p.exists()]
+        # If the disk fails, a folder exists that the next call must still make durable.
+        _unsynced.update(missing)
         path.mkdir(parents=True, exist_ok=True)
         for made in missing:
             sync_folder(made.parent)
+        _unsynced.difference_update(missing)
     except OSError as error:
         raise UnavailableError(f"cannot create folder {path}: {error.strerror}") from error
 
@@ -33,6 +40,21 @@ def create_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing_file(target: Path, unfinished: Path) -> Iterator[Path]:
+    """Yields `unfinished`, to write the content that replaces the target at the end, durably.
+
+    The target is never visible without its whole content. OSError if the disk fails.
+    """
+    try:
+        yield unfinished
+        _sync(unfinished)
+        os.replace(unfinished, target)
+        sync_folder(target.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def sync_file(path: Path) -> None:

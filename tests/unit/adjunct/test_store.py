@@ -333,19 +333,19 @@ def test_data_is_durable_before_the_name_of_the_version(
 ) -> None:
     store = disk_stores.open()
     steps: list[str] = []
-    fsync, replaced = os.fsync, Path.replace
+    fsync, replaced = os.fsync, os.replace
 
     def record_fsync(descriptor: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         steps.append(f"fsync {path.relative_to(disk_stores.folder)}")
         fsync(descriptor)
 
-    def record_replace(self: Path, target: Path) -> Path:
+    def record_replace(source: Path, target: Path) -> None:
         steps.append(f"replace {target.name}")
-        return replaced(self, target)
+        replaced(source, target)
 
     monkeypatch.setattr(os, "fsync", record_fsync)
-    monkeypatch.setattr(Path, "replace", record_replace)
+    monkeypatch.setattr(os, "replace", record_replace)
     sync = _recorded(steps, "sync of the engine")
     monkeypatch.setattr("sleeper.adjunct.engines.rocksdb.RocksDbEngine.sync", sync)
     store.build([writes({1: "a"})], disk_stores.state)
@@ -354,10 +354,10 @@ def test_data_is_durable_before_the_name_of_the_version(
         "fsync accounts/v-1",
         "sync of the engine",
         "fsync accounts/v-1/data",
-        "fsync accounts/v-1/sealed",
+        "fsync accounts/v-1/sealed.new",
+        "replace sealed",
         "fsync accounts/v-1",
         "fsync accounts/current.new",
-        "fsync accounts",
         "replace current",
         "fsync accounts",
     ]

@@ -173,12 +173,14 @@ _SYNC_CHECK_SECONDS = 0.2
 class EarlySync:
     """Syncs the file that the engine writes to disk while it grows, so that little is left to sync.
 
-    The engine writes to a temporary name that begins with the file's name. If there is none, or
-    the disk fails, nothing is synced early.
+    The engine writes to a temporary name that begins with the file's name. If there is none,
+    nothing is synced early. An error of the disk is raised at the end: Linux reports it once, so
+    the last sync would succeed.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._error: OSError | None = None
         self._synced_bytes = 0
         self._is_done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="early-sync", daemon=True)
@@ -187,14 +189,19 @@ class EarlySync:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._is_done.set()
         self._thread.join()
+        if self._error is not None and kind is None:
+            raise UnavailableError(f"cannot write {self._path}: {self._error}") from self._error
 
     def _run(self) -> None:
-        while not self._is_done.wait(_SYNC_CHECK_SECONDS):
-            with contextlib.suppress(OSError):
-                self.sync()
+        try:
+            while not self._is_done.wait(_SYNC_CHECK_SECONDS):
+                with contextlib.suppress(FileNotFoundError):  # the engine has renamed it
+                    self.sync()
+        except OSError as error:
+            self._error = error
 
     def sync(self) -> None:
         """Syncs the unfinished file if it has grown enough."""
