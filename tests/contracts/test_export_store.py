@@ -227,7 +227,9 @@ def test_a_removed_queue_leaves_nothing_to_the_next_of_its_name(
     store.add("q2", 7, [item(1, b"other" * 50_000)], TakenUp(8))
     store.pause("q", True)
     assert store.claim("q", 2, "w", 60)
-    store.remove("q")
+    store.remove("q", 8)
+    assert store.find("q").generation == 7
+    store.remove("q", 7)
     store.remove("q")
     assert [each.name for each in store.list()] == ["q2"]
     assert not [each for each in export_store.list_stored() if "q" in each or "#q#" in str(each)]

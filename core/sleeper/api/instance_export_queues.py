@@ -1,9 +1,11 @@
 """Export queues of an instance from Python."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.api.export_queue import ExportQueue
+from sleeper.errors import NotFoundError
 from sleeper.export_queue.control import QueueStatus, queue_status
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.parsing import QueueOptions
@@ -77,6 +79,12 @@ class InstanceExportQueues:
         return ExportQueue(self._ports, name)
 
     def export_queues(self) -> list[QueueStatus]:
-        """Returns the state of each export queue, by name, whose creation has ended."""
-        queues = self._ports.jobs.export_store().list()
-        return [queue_status(self._ports, each.name) for each in queues if each.generation]
+        """Returns the state of each export queue, by name.
+
+        Queues whose creation or deletion has not ended are left out.
+        """
+        found = []
+        for queue in self._ports.jobs.export_store().list():
+            with suppress(NotFoundError):
+                found.append(queue_status(self._ports, queue.name))
+        return found

@@ -94,16 +94,20 @@ class Registrations:
         with suppress(RefusedError):
             self.items.update(registration_key(name), change, _ACTIVE, values)
 
-    def is_removed(self, name: str) -> bool:
-        """Returns whether a removal of the queue has begun and not ended."""
-        return "removed" in (self.items.get(registration_key(name)) or {})
+    def find_removed(self, name: str) -> RegisteredQueue | None:
+        """Returns the queue if its removal has begun and not ended."""
+        item = self.items.get(registration_key(name))
+        return None if item is None or "removed" not in item else _registered(item)
 
-    def begin_removal(self, name: str) -> RegisteredQueue | None:
-        """Marks the registration as removed, and returns it. None if there is none."""
-        key = registration_key(name)
+    def begin_removal(self, name: str, generation: int | None) -> RegisteredQueue | None:
+        """Marks the registration as removed, and returns it. None if there is none to remove."""
+        key, condition, values = registration_key(name), _PRESENT, {"yes": 1}
+        if generation is not None:
+            condition = f"{_PRESENT} AND #generation = :generation"
+            values["generation"] = generation
         self._recent.pop(name, None)
         try:
-            return _registered(self.items.update(key, "SET #removed = :yes", _PRESENT, {"yes": 1}))
+            return _registered(self.items.update(key, "SET #removed = :yes", condition, values))
         except RefusedError:
             return None
 

@@ -69,8 +69,8 @@ class DynamoExportStore:
 
     def register(self, name: str, table_id: str) -> RegisteredQueue:
         """See the port."""
-        if self._queues.is_removed(name):
-            self.remove(name)
+        if (removed := self._queues.find_removed(name)) is not None:
+            self.remove(name, removed.generation)
         return self._queues.add(name, table_id)
 
     def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
@@ -85,9 +85,9 @@ class DynamoExportStore:
         """See the port."""
         return self._queues.list()
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, generation: int | None = None) -> None:
         """See the port. A removal that died is finished by the next, or by a registration."""
-        removed = self._queues.begin_removal(name)
+        removed = self._queues.begin_removal(name, generation)
         if removed is None:
             return
         buckets = Buckets(self._items, QueueKeys.find(removed))

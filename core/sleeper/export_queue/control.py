@@ -6,7 +6,6 @@ Every function raises NotFoundError if no queue has the name.
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import pyarrow as pa
 
@@ -17,24 +16,12 @@ from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
+from sleeper.jobs.export_state import QueueState, find_state, is_failing
 from sleeper.jobs.export_store import ExportStore
 from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10
-
-
-class QueueState(Enum):
-    """The state of a queue.
-
-    - ACTIVE: it takes up and exports.
-    - PAUSED: it takes up, and its exporter gets nothing.
-    - FAILING: the last call of the exporter failed for at least one bucket.
-    """
-
-    ACTIVE = "active"
-    PAUSED = "paused"
-    FAILING = "failing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +96,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
     found = find_queue(instance, name)
     queue = found.definition
     statuses = store.buckets(name)
-    failing = [each for each in statuses if each.failures or each.deaths]
-    state = QueueState.FAILING if failing else QueueState.ACTIVE
+    failing = [each for each in statuses if is_failing(each)]
     counts = store.counts(name)
     return QueueStatus(
         name=name,
@@ -118,7 +104,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
         on=queue.source.value,
         exporter=queue.exporter.text,
         buckets=queue.buckets,
-        state=QueueState.PAUSED if found.registered.is_paused else state,
+        state=find_state(found.registered, found.generation, statuses),
         lag=found.lag,
         pending=counts.pending,
         pending_bytes=counts.bytes,

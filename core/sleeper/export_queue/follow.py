@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
+from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.messages import send_due_buckets
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
@@ -81,7 +82,12 @@ def follow_all(instance: Instance) -> FollowReport:
     queues = instance.jobs.export_store().list()
 
     def follow(name: str, report: FollowReport) -> None:
-        _take_up(instance, name, ends_at, report)
+        try:
+            _take_up(instance, name, ends_at, report)
+        except NotFoundError:
+            # It was deleted, perhaps by a process that died.
+            finish_interrupted_deletion(instance, name)
+            raise
         report.sent += send_due_buckets(instance, name)
 
     report = _in_parallel([each.name for each in queues], follow)

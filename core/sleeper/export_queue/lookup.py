@@ -7,7 +7,9 @@ from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import RegisteredQueue
-from sleeper.tables import TableId, find_table
+from sleeper.statestore.reading.export_queries import StoredQueue
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.tables import TableId, TableRef, find_table
 
 _LOOK_SECONDS = 0.2
 
@@ -60,16 +62,22 @@ class QueueWatch:
 
 
 def find_queue(instance: Instance, name: str) -> FoundQueue:
-    """Returns a queue. NotFoundError if there is none, or its creation has not ended."""
+    """Returns a queue. NotFoundError if its creation or deletion has not ended."""
     registered = instance.jobs.export_store().find(name)
     ref = find_table(instance.tables.index, None, TableId(registered.table_id))
     table = OpenTable(instance, ref)
     with table.state.reading() as state:
-        stored = state.export_queues.find(name)
+        stored = find_stored(registered, ref, state)
         number = state.number
-    if stored.generation != registered.generation:
-        raise NotFoundError(
-            f"the creation of export queue {name!r} of table {ref.name!r} has not ended: "
-            "create it again"
-        )
     return FoundQueue(registered, table, parse_definition(stored.definition), number)
+
+
+def find_stored(registered: RegisteredQueue, table: TableRef, state: TableState) -> StoredQueue:
+    """Returns the queue as its table has it. NotFoundError as of `find_queue`."""
+    stored = state.export_queues.find_or_none(registered.name)
+    what = f"of export queue {registered.name!r} of table {table.name!r} has not ended"
+    if not registered.generation:
+        raise NotFoundError(f"the creation {what}: create it again")
+    if stored is None or stored.generation != registered.generation:
+        raise NotFoundError(f"the deletion {what}: delete it again, or start `sleeper run`")
+    return stored

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.failures import ends_by_itself
+from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.lookup import FoundQueue, find_queue
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import TakenUp
@@ -57,7 +58,8 @@ class ExportWatch:
             found = find_queue(self.instance, name)
             statuses = store.buckets(name)
         except NotFoundError:
-            # It is being created or was deleted.
+            # It is being created or was deleted, perhaps by a process that died.
+            finish_interrupted_deletion(self.instance, name)
             return ExportWork()
         position = ((name, found.number, found.registered.taken_up),)
         pending = sum(status.exports for status in statuses)

@@ -20,12 +20,6 @@ _FAILING_SHOWN = 10
 _PLACE = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
 
 
-def list_statuses(statuses: Sequence[QueueStatus]) -> Listing:
-    """Lists queues with their exporters."""
-    summary = pluralize(len(statuses), "export queue")
-    return Listing.describe("export-queues", summary, _LIST_COLUMNS, statuses)
-
-
 def describe_status(status: QueueStatus) -> Listing:
     """Describes one queue: a row, which text output shows as lines."""
     summary = f"export queue {status.name} of table {status.table}: {status.state.value}"
@@ -48,10 +42,6 @@ def peeked_rows(schema: pa.Schema, peeked: Sequence[PeekedExports]) -> Iterator[
         if len(schema) > len(columns):
             columns.append(pa.repeat(pa.scalar(each.error or "", pa.string()), size))
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _state(status: QueueStatus) -> Value:
-    return status.state.value
 
 
 def _failing(status: QueueStatus) -> Value:
@@ -105,12 +95,9 @@ def _describe_failing(buckets: Sequence[FailingBucket]) -> str:
 
 
 _EXPORTER = Column("exporter", "Exporter")
-_LIST_COLUMNS = tuple(
-    Column("state", "State", value=_state) if each.name == "state" else each
-    for each in (*QUEUE_COLUMNS, _EXPORTER)
-)
 _STATUS_COLUMNS = (
-    *_LIST_COLUMNS,
+    *QUEUE_COLUMNS,
+    _EXPORTER,
     Column("buckets", "Buckets"),
     Column("is_full", "Full"),
     Column("failing", "Failing", value=_failing),

@@ -18,6 +18,7 @@ from sleeper.export_queue.definition import (
 from sleeper.export_queue.exporters import check_exporter
 from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.function_checks import check_functions
+from sleeper.export_queue.interrupted_deletion import finish_deletion
 from sleeper.export_queue.parsing import (
     QueueOptions,
     check_same,
@@ -26,7 +27,6 @@ from sleeper.export_queue.parsing import (
     replace_queue,
 )
 from sleeper.export_queue.take_up import first_position, take_up
-from sleeper.export_queue.version_hold import release_holds
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import TakenUp
 from sleeper.statestore.reading.export_queries import StoredQueue
@@ -99,12 +99,11 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
         return
     state = OpenTable(instance, ref).state
     with state.reading() as now:
-        is_present = any(each.name == name for each in now.export_queues.all())
+        is_present = now.export_queues.find_or_none(name) is not None
     if is_present and registered.generation and not discard:
         _check_empty(instance, name)
     state.commit_or_raise(DeleteExportQueue(name))
-    release_holds(state, name)
-    store.remove(name)
+    finish_deletion(instance, registered)
 
 
 def _check_empty(instance: Instance, name: str) -> None:
@@ -140,7 +139,7 @@ def _check_name(
             "name)"
         )
     if present is None and is_complete:
-        store.remove(name)  # its deletion was interrupted
+        store.remove(name, registered.generation)  # its deletion was interrupted
 
 
 def _commit(

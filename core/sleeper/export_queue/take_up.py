@@ -15,6 +15,7 @@ import pyarrow as pa
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.items import make_items
+from sleeper.export_queue.lookup import find_stored
 from sleeper.export_queue.sources import QueueSource
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import ExportStore, NewItem, RegisteredQueue, TakenUp
@@ -56,12 +57,12 @@ def take_up(instance: Instance, name: str, seconds_max: float | None = None) -> 
     """
     store = instance.jobs.export_store()
     registered = store.find(name)
-    table = OpenTable(instance, find_table(instance.tables.index, None, registered.table_id))
-    with table.state.reading() as state:
-        stored, newest = state.export_queues.find(name), state.number
-    if registered.generation != stored.generation:
+    if not registered.generation:
         problem = f"export queue {name!r}: its creation has not ended: create it again"
         return TakeUpReport(0, registered.taken_up.number, False, problem)
+    table = OpenTable(instance, find_table(instance.tables.index, None, registered.table_id))
+    with table.state.reading() as state:
+        stored, newest = find_stored(registered, table.ref, state), state.number
     if registered.taken_up >= TakenUp(newest):
         _repair_cursor(table, registered)
         return TakeUpReport(0, registered.taken_up.number, True)

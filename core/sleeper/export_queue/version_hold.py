@@ -6,7 +6,7 @@ Its keys are compared with those of the next version, so it must stay readable u
 from sleeper.errors import StateMovedOnError
 from sleeper.instance import OpenTable
 from sleeper.query.hold import release_hold, take_shared_hold
-from sleeper.statestore.store import StateStore
+from sleeper.statestore.reading.table_state import TableState
 
 _HOLD_SECONDS = 365 * 86_400
 
@@ -69,12 +69,9 @@ class QueueHold:
                 release_hold(self._table.state, hold.id)
 
 
-def release_holds(store: StateStore, queue: str) -> None:
-    """Releases all holds of a queue that is deleted. Does nothing on other tables."""
-    with store.reading() as state:
-        held = [hold.id for hold in state.collection.holds() if hold.owner == _owner(queue)]
-    for hold_id in held:
-        release_hold(store, hold_id)
+def find_holds(state: TableState, queue: str) -> list[str]:
+    """Returns the ids of all holds of a queue."""
+    return [hold.id for hold in state.collection.holds() if hold.owner == _owner(queue)]
 
 
 def _owner(queue: str) -> str:

@@ -147,8 +147,11 @@ class ExportStore(Protocol):
     def list(self) -> Sequence[RegisteredQueue]:
         """Returns all queues, by name."""
 
-    def remove(self, name: str) -> None:
-        """Deletes the queue with its items and dead letters. Does nothing if there is none."""
+    def remove(self, name: str, generation: int | None = None) -> None:
+        """Deletes the queue with its items and dead letters. Does nothing if there is none.
+
+        With a generation, it does nothing if the queue of that name has another one.
+        """
 
     def pause(self, name: str, paused: bool) -> None:
         """Pauses or resumes a queue. The exporters of a paused queue get no more exports."""

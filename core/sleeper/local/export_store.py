@@ -79,11 +79,14 @@ class LocalExportStore:
         with self._reading() as connection:
             return [] if connection is None else read_queues(connection)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, generation: int | None = None) -> None:
         """See the port."""
         if not self._path.exists():
             return
         with self._writing() as connection:
+            known = {each.name: each.generation for each in read_queues(connection)}
+            if generation not in (None, known.get(name)):
+                return
             for table in QUEUE_TABLES:
                 column = "name" if table == "queues" else "queue"
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
+from sleeper.jobs.export_state import QueueState, find_state
 from sleeper.jobs.export_store import ExportStore, RegisteredQueue
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
+from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.tables import TableId, find_table
 
 logger = logging.getLogger(__name__)
@@ -16,7 +19,7 @@ QUEUE_COLUMNS = (
     Column("name", "Queue"),
     Column("table", "Table"),
     Column("on", "On"),
-    Column("state", "State"),
+    Column("state", "State", value=lambda each: each.state.value),
     Column("lag", "Lag", ColumnKind.COUNT),
     Column("pending", "Pending", ColumnKind.COUNT),
     Column("pending_bytes", "Bytes", ColumnKind.BYTES),
@@ -33,7 +36,7 @@ class ReportedQueue:
     name: str
     table: str | None
     on: str | None
-    state: str
+    state: QueueState
     lag: int | None
     pending: int
     pending_bytes: int
@@ -65,24 +68,25 @@ def gather_export_queues(
     except InvalidRequestError:
         return ()  # an instance on AWS without the part for export queues
     queues = [each for each in store.list() if table_id in (None, each.table_id)]
-    return [_gather(instance, store, each) for each in queues]
+    gathered = []
+    for queue in queues:
+        with suppress(NotFoundError):  # deleted meanwhile
+            gathered.append(_gather(instance, store, queue))
+    return gathered
 
 
 def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> ReportedQueue:
     counts, buckets = store.counts(queue.name), store.buckets(queue.name)
-    table, source, lag = _read_table(instance, queue)
-    if not queue.generation or source is None:
-        state = "creating" if table is not None and not queue.generation else "unreadable"
-    elif queue.is_paused:
-        state = "paused"
-    else:
-        state = "failing" if any(each.failures for each in buckets) else "active"
+    found = _read_table(instance, queue)
+    stored, state = found.stored, QueueState.UNREADABLE
+    if found.is_readable:
+        state = find_state(queue, None if stored is None else stored.generation, buckets)
     return ReportedQueue(
         queue.name,
-        table,
-        source,
+        found.name,
+        None if stored is None else stored.source,
         state,
-        lag,
+        None if stored is None else max(0, found.number - queue.taken_up.number),
         counts.pending,
         counts.bytes,
         counts.dead,
@@ -90,19 +94,27 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
     )
 
 
-def _read_table(
-    instance: Instance, queue: RegisteredQueue
-) -> tuple[str | None, str | None, int | None]:
-    """Returns the name of the table, the source and the lag of a queue."""
+@dataclass(frozen=True, slots=True)
+class _QueueTable:
+    """The table of a queue, its newest transaction, and the queue as the table has it."""
+
+    name: str | None = None
+    is_readable: bool = False
+    number: int = 0
+    stored: StoredQueue | None = None
+
+
+def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
     name = None
     try:
         table = find_table(instance.tables.index, None, queue.table_id)
         name = table.name
         with instance.tables.state(table.id).reading() as state:
-            stored = state.export_queues.find(queue.name)
-            return name, stored.source, max(0, state.number - queue.taken_up.number)
+            return _QueueTable(
+                name, True, state.number, state.export_queues.find_or_none(queue.name)
+            )
     except NotFoundError:
-        return name, None, None
+        return _QueueTable(name)
     except SleeperError as error:
         logger.warning("could not read the table of export queue %s: %s", queue.name, error)
-        return name, None, None
+        return _QueueTable(name)

@@ -287,6 +287,16 @@ def test_an_interrupted_deletion_is_repeated(
     with monkeypatch.context() as patched:
         patched.setattr(LocalExportStore, "remove", _interrupt)
         assert sleeper("export-queue", "delete", "out").status == 130
+    (queue,) = sleeper("export-queue", "list", "--output", "json").rows
+    assert (queue["state"], queue["table"], queue["on"]) == ("deleting", "cities", None)
+    for command in ("status", "drain"):
+        error = error_of(sleeper("export-queue", command, "out"))
+        assert error == (
+            "the deletion of export queue 'out' of table 'cities' has not ended: delete it again, "
+            "or start `sleeper run`"
+        )
+    with api.open_instance(here / "here") as instance:
+        assert instance.export_queues() == []
     assert sleeper("export-queue", "delete", "out", "--discard").status == 0
     assert sleeper("export-queue", "list").stdout == "0 export queues\n"
     assert sleeper(*CREATE, *NULL).status == 0

@@ -9,7 +9,6 @@ import sleeper
 from sleeper.admin.code import remove_wheel
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.export_queue.control import (
-    QueueState,
     pause_queue,
     peek,
     queue_status,
@@ -21,7 +20,9 @@ from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.report import describe_status
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
+from sleeper.jobs.export_state import QueueState
 from sleeper.jobs.export_store import NewDeadLetter, NewItem, TakenUp
+from sleeper.reports.export_queues import gather_export_queues
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 from tests.wheels import make_wheel
@@ -98,6 +99,7 @@ def test_the_status_says_that_workers_die_with_a_bucket(
         assert instance.jobs.export_store().claim("q", 0, owner, seconds=0)
     status = queue_status(instance, "q")
     assert status.state is QueueState.FAILING
+    assert [each.state for each in gather_export_queues(instance)] == [QueueState.FAILING]
     assert (status.failing[0].deaths, status.failing[0].is_unavailable) == (2, False)
     assert "2 workers died while exporting it" in "".join(describe_status(status).drawing)
 

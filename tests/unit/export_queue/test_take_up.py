@@ -16,11 +16,12 @@ from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.rows import decode_rows
 from sleeper.export_queue.take_up import TakeUpReport, take_up
-from sleeper.export_queue.version_hold import release_holds
+from sleeper.export_queue.version_hold import find_holds
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.export_store import TakenUp
 from sleeper.local.export_store import LocalExportStore
 from sleeper.local.instance import open_local_instance
+from sleeper.query.hold import release_hold
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.clock import FakeClock
@@ -399,9 +400,17 @@ def test_each_version_of_a_snapshot_table_replaces_the_keys_of_the_last_one(
     with state.reading() as opened:
         (hold,) = opened.collection.holds()
         assert opened.snapshots.find_version(hold.version) == table.snapshot_versions()[0].number
-    release_holds(state, "q")
+    release_all(state)
     with state.reading() as opened:
         assert opened.collection.holds() == []
+
+
+def release_all(store: StateStore) -> None:
+    with store.reading() as opened:
+        held = find_holds(opened, "q")
+    assert held
+    for hold_id in held:
+        release_hold(store, hold_id)
 
 
 def test_a_lost_hold_is_a_problem_and_no_error(
@@ -412,7 +421,7 @@ def test_a_lost_hold_is_a_problem_and_no_error(
     receiver = follow(instance, table, "key", "value", source=ExportSource.SNAPSHOT)
     ingest(table, k1="a")
     receiver.take()
-    release_holds(instance._ports.table("rows").state, "q")
+    release_all(instance._ports.table("rows").state)
     ingest(table, k2="b")
     clock.pass_minutes(1)
     table.expire_snapshots()

@@ -38,10 +38,15 @@ class ExportQueries(VersionReader):
 
     def find(self, name: str) -> StoredQueue:
         """Returns the queue of that name. NotFoundError if the table has none."""
-        row = self.row(f"{_SELECT} WHERE q.name = :name", prefix=follower_of(""), name=name)
-        if row is None:
+        found = self.find_or_none(name)
+        if found is None:
             raise NotFoundError(self._describe_unknown(name, (q.name for q in self.all())))
-        return StoredQueue(*row)
+        return found
+
+    def find_or_none(self, name: str) -> StoredQueue | None:
+        """Returns the queue of that name; None if the table has none."""
+        row = self.row(f"{_SELECT} WHERE q.name = :name", prefix=follower_of(""), name=name)
+        return None if row is None else StoredQueue(*row)
 
     def _describe_unknown(self, name: str, known: Iterable[str]) -> str:
         names = list(known)
