@@ -38,9 +38,9 @@ class ExportQueue:
     def drain(self, seconds: float | None = None) -> DrainReport:
         """Takes up and exports what the queue has now, in this process.
 
-        Calls failed buckets at once, for at most about `seconds`. Exports remain if the receiver is
-        unavailable, another worker has them, or the queue is paused. The result has the numbers
-        of `exports` and `dead` exports, and `problems`.
+        Calls failed buckets at once. With `seconds`, calls are repeated for about that time while
+        the receiver is unavailable. Exports remain if it is, another worker has them, or the queue
+        is paused. The result has the numbers of `exports` and `dead` exports, and `problems`.
         """
         return drain_now(self._instance, self.name, seconds)
 

@@ -133,14 +133,19 @@ def drain(
     seconds: Annotated[
         float | None,
         typer.Option(
-            "--seconds", min=0, metavar="N", help="Longest duration. Default: until it is empty."
+            "--seconds",
+            min=0,
+            metavar="N",
+            help="Longest duration; until then, calls of an unavailable receiver are repeated. "
+            "Default: until it is empty or the receiver is unavailable.",
         ),
     ] = None,
 ) -> None:
     """Take up and export what a queue has, in this process.
 
-    Calls failed buckets at once, whatever their waits are. Ends with status 1 if exports remain,
-    for example because the receiver is unavailable or another worker has their bucket.
+    Calls failed buckets at once, whatever their waits are, and refused exports until they are
+    dead. Ends with status 1 if exports remain, for example because the receiver is unavailable
+    or another worker has their bucket.
 
     \b
     Examples:

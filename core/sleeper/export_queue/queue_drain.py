@@ -57,7 +57,8 @@ class _Run:
 class QueueDrain:
     """The threads and exporters of a queue, which are kept between runs.
 
-    `buckets` are all by default.
+    `buckets` are all by default. A run that waits ends when only buckets are left whose receiver is
+    unavailable, unless it `waits_for_receiver`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class QueueDrain:
         generation: int,
         parallel: int = PARALLEL_DEFAULT,
         buckets: Collection[int] | None = None,
+        waits_for_receiver: bool = False,
     ) -> None:
         self.queue = queue
         self.generation = generation
@@ -75,6 +77,7 @@ class QueueDrain:
         self._parallel = parallel
         self._is_together = drains_together(queue)
         self._buckets = buckets
+        self._waits_for_receiver = waits_for_receiver
         self._threads = ThreadPoolExecutor(parallel, f"drain of {queue.name}")
         self._lock = threading.Lock()
         self._idle: list[TimedExporter] = []
@@ -104,8 +107,8 @@ class QueueDrain:
     ) -> DrainReport:
         """Drains buckets until none is due, a call hung, or `until` is true.
 
-        `waits` goes on until no bucket has exports, except those whose receiver is unavailable.
-        `on_exports` receives the number of exports so far.
+        `waits` goes on until no bucket has exports, see the class. `on_exports` receives the number
+        of exports so far.
         """
         run = _Run(DrainReport(), on_exports)
         try:
@@ -190,7 +193,7 @@ class QueueDrain:
     def _has_unfinished(self) -> bool:
         if not may_call(self._store, self.queue, self.generation):
             return False
-        return any(ends_by_itself(each) for each in self._statuses())
+        return any(self._waits_for_receiver or ends_by_itself(each) for each in self._statuses())
 
     def _statuses(self) -> list[BucketStatus]:
         found = self._store.buckets(self.queue.name)
@@ -256,20 +259,23 @@ def drain_queue(
     buckets: Collection[int] | None = None,
     parallel: int = PARALLEL_DEFAULT,
     on_exports: OnExports = lambda _: None,
+    waits_for_receiver: bool = False,
 ) -> DrainReport:
     """Drains a queue until it is empty, the time is over, or a call hung.
 
-    It calls failed buckets at once, and waits for refused exports until they are dead letters.
-    Exports remain if the receiver is unavailable, another worker has them, or the queue is paused.
-    NotFoundError if there is no such queue.
+    It waits for refused exports until they are dead letters, and with `waits_for_receiver` for a
+    receiver that is unavailable. Exports remain if it does not wait so long, another worker has
+    them, or the queue is paused. NotFoundError if there is no such queue.
     """
     found = find_queue(instance, name)
-    instance.jobs.export_store().retry_now(name)
     deadline = None if seconds_max is None else time.monotonic() + seconds_max
     watch = QueueWatch(found)
 
     def must_end() -> bool:
         return watch.has_changed() or (deadline is not None and time.monotonic() > deadline)
 
-    with closing(QueueDrain(instance, found.definition, found.generation, parallel, buckets)) as it:
-        return it.run(must_end, True, on_exports)
+    drain = QueueDrain(
+        instance, found.definition, found.generation, parallel, buckets, waits_for_receiver
+    )
+    with closing(drain):
+        return drain.run(must_end, True, on_exports)

@@ -9,7 +9,11 @@ import pytest
 
 import sleeper
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.export_queue import failures as failures_module
+from sleeper.export_queue import queue_drain, timed_exporter
 from sleeper.export_queue.drain_now import drain_now
+from sleeper.export_queue.exporter import ExportBatch
+from sleeper.export_queue.take_up import take_up
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -131,6 +135,43 @@ def test_a_drain_tells_how_many_exports_have_left(
     assert report.exports == 50
     assert counts[-1] == 50
     assert counts == sorted(counts)
+
+
+class Unavailable:
+    """An exporter whose receiver is unavailable in the first calls."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def export(self, batch: ExportBatch) -> None:
+        del batch
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ConnectionRefusedError("connection refused")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("seconds", "failures", "pending"), [(600, 2, 0), (0, 1, 3), (None, 1, 3)])
+def test_a_drain_repeats_calls_of_an_unavailable_receiver_within_its_time(
+    instance: sleeper.Instance,
+    table: sleeper.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float | None,
+    failures: int,
+    pending: int,
+) -> None:
+    queue = instance.create_export_queue("out", "counts", "ingest", "k", "n", buckets=1)
+    table.ingest(pa.table({"k": ["a", "b", "c"], "n": range(3)}))
+    take_up(instance._ports, "out")
+    exporter = Unavailable(failures)
+    monkeypatch.setattr(timed_exporter, "open_exporter", lambda *_: exporter)
+    monkeypatch.setattr(failures_module, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(queue_drain, "_LIST_SECONDS", 0.01)
+    report = queue.drain(seconds)
+    assert queue.status().pending == pending
+    assert report.failed == min(failures, report.calls)
 
 
 @pytest.mark.parametrize(
