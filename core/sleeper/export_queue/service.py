@@ -132,14 +132,15 @@ def _check_name(
         raise ConflictError(
             f"export queue {name!r} already exists, on table {other} (expected another name)"
         )
-    is_complete = registered is not None and registered.generation > 0
-    if present is not None and is_complete and not replaces:
+    if registered is None or not registered.generation:
+        return
+    if present is None:
+        store.remove(name, registered.generation)  # its deletion was interrupted
+    elif not replaces:
         raise ConflictError(
             f"export queue {name!r} already exists (replace it with --replace, or choose another "
             "name)"
         )
-    if present is None and is_complete:
-        store.remove(name, registered.generation)  # its deletion was interrupted
 
 
 def _commit(
