@@ -120,6 +120,17 @@ def test_rows_of_all_formats_are_stored_once(
         )
 
 
+def test_a_file_that_is_named_twice_is_read_twice(table: IngestTable, tmp_path: Path) -> None:
+    folder = tmp_path / "day"
+    folder.mkdir()
+    path = write(folder / "a.parquet", [("a", 1)])
+    other = write(folder / "b.parquet", [("b", 2)])
+    (link := tmp_path / "link.parquet").symlink_to(path)
+    sources = [path, other, path, link, folder / ".." / "day" / "a.parquet"]
+    assert ingest_files(table, "j1", sources, "r").rows == 5
+    assert read_rows(table) == [("a", 1)] * 4 + [("b", 2)]
+
+
 def test_a_job_that_comes_again_changes_nothing(table: IngestTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [("a", 1)])
     assert ingest_files(table, "j1", [path], "r").number == 2

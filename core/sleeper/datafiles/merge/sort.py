@@ -7,7 +7,7 @@ sorted *runs* to local disk, which the engine merges (docs/design/0002-merge.md,
 import contextlib
 import shutil
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -62,7 +62,8 @@ class RowSort:
         self.folder = folder
         self._settings = settings
         self._order = tuple(order) or key_sort_keys(schema)
-        self._files: dict[str, list[str]] = {}
+        self._scans: dict[tuple[str, int], list[str]] = {}
+        self._mentions = Counter[str]()
         self._file_rows = 0
         self._buffer: RowBuffer | None = None
         self._places: Places | None = None
@@ -75,9 +76,12 @@ class RowSort:
     def add_file(self, file: str, kind: pa.Schema, rows: int, size: int) -> None:
         """Adds a Parquet file, by path or URL, that can be scanned unchanged.
 
-        `size` is the number of bytes of its rows, uncompressed.
+        `size` is the number of bytes of its rows, uncompressed. A file that is added twice is read
+        twice.
         """
-        self._files.setdefault(str(kind), []).append(file)
+        # A scan reads a path once, however often it names the path.
+        self._scans.setdefault((str(kind), self._mentions[file]), []).append(file)
+        self._mentions[file] += 1
         self._file_rows += rows
         self.rows += rows
         self.bytes += size
@@ -155,9 +159,9 @@ class RowSort:
         self._is_torn = False
 
     def _scan_files(self) -> None:
-        files, self._files = self._files, {}
+        scans, self._scans = self._scans, {}
         rows = 0
-        for paths in files.values():
+        for paths in scans.values():
             for batch in self._scan_batches(paths):
                 rows += batch.num_rows
                 self._collect(batch)
