@@ -6,7 +6,8 @@ of a run that could not commit is an orphan.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from sleeper.datafiles.engine.settings import spill_folder
 from sleeper.datafiles.key_files import keys_schema
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.sort import RowSort
+from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,
@@ -162,8 +164,9 @@ def delete_key_rows(
 ) -> DeleteResult:
     """Deletes the rows with a key in the Arrow batches, which may exceed memory.
 
-    As `delete_keys_from`, except that a repeated id is done whatever the batches are.
+    As `delete_keys_from`. A repeated id is done if the keys are the same, in any order.
     """
+    keys = _KeyFingerprint()
 
     def read(schema: Schema) -> Iterator[pa.RecordBatch]:
         checker = RowChecker(schema, "(in-memory keys)", None)
@@ -174,10 +177,9 @@ def delete_key_rows(
                 checker.check_columns(batch.schema.names, ignores_extra=True)
                 yield batch.select(names)
 
-        return read_batches(select(), checker)
+        return keys.follow(schema, read_batches(select(), checker))
 
-    table = instance.table(table_name)
-    return _Run(table, delete_id, "keys in memory", regions).execute(read, progress)
+    return _Run(instance.table(table_name), delete_id, keys, regions).execute(read, progress)
 
 
 def _listed_keys(schema: Schema, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
@@ -218,19 +220,43 @@ def _read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch
             return read_json_lines(path, checker)
 
 
+class _KeyFingerprint:
+    """A fingerprint of keys, whatever their order, which is complete when they have been read."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._sums = [0, 0]
+
+    def follow(self, schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the batches, and adds their keys."""
+        for batch in batches:
+            hashes = hash_rows(schema, [batch])
+            self._rows += batch.num_rows
+            for power, values in enumerate((hashes, hashes * hashes)):
+                self._sums[power] = (self._sums[power] + int(values.sum())) % 2**64
+            yield batch
+
+    def value(self) -> Mapping[str, object]:
+        """Returns the fingerprint as JSON."""
+        return {"rows": self._rows, "sums": self._sums}
+
+
 class _Run:
-    """A run of a delete. `source` describes where its keys are from."""
+    """A run of a delete. `source` describes where its keys are from, or is their fingerprint."""
 
     def __init__(
-        self, table: OpenTable, delete_id: str | None, source: object, regions: Sequence[Region]
+        self,
+        table: OpenTable,
+        delete_id: str | None,
+        source: object | _KeyFingerprint,
+        regions: Sequence[Region],
     ) -> None:
         if delete_id is not None:
             check_delete_id(delete_id)
         self._table = table
         self._id = delete_id or new_transaction_id()
         self._regions = tuple(check_regions(regions)) if regions else ()
-        boxes = hash_request(encode(DeleteRows(self._regions, id="")).line).hex()
-        self._request = json.dumps({"delete": source, "regions": boxes})
+        self._source = source
 
     def execute(
         self, read: Callable[[Schema], Iterator[pa.RecordBatch]], progress: DeleteProgress
@@ -241,18 +267,21 @@ class _Run:
             run_start_ms = now.run_start(instance.clock())
             schema = keys_schema(now.schema)
             applied = now.jobs.applied(self._id, DeleteRows.kind)
+        batches = _counted(read(schema), progress.rows_read)
         if applied is not None:
-            if applied.fingerprint != hash_request(self._request):
+            if isinstance(self._source, _KeyFingerprint):
+                deque(batches, maxlen=0)
+            if applied.fingerprint != hash_request(self._request()):
                 raise ConflictError(
                     f"cannot delete from table {self._table.ref.name!r}: id {self._id} was used "
                     f"by transaction {applied.number} with other content"
                 )
             return DeleteResult(self._id, applied.number, len(self._regions), True)
-        batches = _counted(read(schema), progress.rows_read)
         file = _write_keys(self._table, run_start_ms, schema, batches, progress.keys_written)
         if file is None and not self._regions:
             raise InvalidRequestError("no rows to delete (expected at least one key)")
-        delete = DeleteRows(self._regions, file, run_start_ms, self._request, id=self._id)
+        request = self._request()
+        delete = DeleteRows(self._regions, file, run_start_ms, request, id=self._id)
         try:
             (outcome,) = commit_until_known(lambda: state.commit(delete))
         except UnavailableError as error:
@@ -267,6 +296,12 @@ class _Run:
         done = outcome.status is Status.ALREADY_DONE
         count = 0 if file is None or done else file.keys
         return DeleteResult(self._id, outcome.number, len(self._regions), done, count)
+
+    def _request(self) -> str:
+        source = self._source
+        keys = source.value() if isinstance(source, _KeyFingerprint) else source
+        boxes = hash_request(encode(DeleteRows(self._regions, id="")).line).hex()
+        return json.dumps({"delete": keys, "regions": boxes})
 
 
 def _counted(batches: Iterator[pa.RecordBatch], count: OnRows) -> Iterator[pa.RecordBatch]:

@@ -92,6 +92,16 @@ def test_the_keys_of_arrow_data_are_deleted(table: sleeper.Table, kind: str) -> 
     assert read_keys(table) == [k for k in range(ROWS) if k not in (3, 5)]
 
 
+def test_an_id_of_other_arrow_keys_is_refused(table: sleeper.Table) -> None:
+    keys = pa.table({"key": pa.array([3, 5, 5], pa.int64())})
+    assert table.delete(keys=keys, delete_id="d1").number
+    again = table.delete(keys=keys.take([2, 0, 1]), delete_id="d1")
+    assert again.already_done
+    for other in ([3, 5], [3, 5, 6], [3, 3, 5]):
+        with pytest.raises(ConflictError, match="d1 was used by transaction"):
+            table.delete(keys=pa.table({"key": pa.array(other, pa.int64())}), delete_id="d1")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
