@@ -11,6 +11,7 @@ another process; see `requests`. `spill` has temporary files of a load.
 
 import contextlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ from sleeper.errors import (
 )
 from sleeper.json_codec import JsonCodec
 from sleeper.json_codec.codec import parse_json
-from sleeper.storage.disk import make_folder, replacing_file, sync_folder
+from sleeper.storage.disk import delete_durably, make_folder, replacing_file, sync_folder
 
 _LOCK = "lock"
 _CURRENT = "current"
@@ -47,6 +48,8 @@ STATUS = "status.json"
 REQUEST_FILE = re.compile(r"(request|refused)-([0-9a-f]+)")
 _SPILL = "spill"
 _KNOWN = (_LOCK, _CURRENT, _POSITIONS, _SPILL, STATUS)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +236,21 @@ class StoreFolder:
                     self.delete(f"v-{number}")
 
     def delete(self, version: str) -> bool:
-        """Deletes the version. False if another process reads it."""
+        """Deletes the version. False if another process reads it, or the disk fails."""
         path = self.path / version
         if path.exists():
             readers = lock_file(path / _READERS)
             if readers is None:
                 return False
-            # A process that dies meanwhile leaves a part, which must not be a version.
-            with contextlib.suppress(OSError):
-                (path / _SEALED).unlink()
-            shutil.rmtree(path, ignore_errors=True)
-            readers.release()
+            try:
+                # A process that dies meanwhile leaves a part, which must not be a version.
+                delete_durably([path / _SEALED])
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError as error:
+                logger.warning("cannot delete %s: %s", path, error.strerror)
+                return False
+            finally:
+                readers.release()
         return True
 
     def lock_to_read(self, version: str) -> FileLock | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,12 @@ from sleeper.properties.values import (
     instance_properties_from_text,
     table_properties_from_text,
 )
-from sleeper.storage.disk import make_folder, replacing_file
+from sleeper.storage.disk import (
+    delete_durably,
+    delete_folder_durably,
+    make_folder,
+    replacing_file,
+)
 from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 
@@ -163,15 +167,14 @@ class InstanceFolder:
             )
 
     def remove_table_files(self, table_id: TableId) -> None:
-        """Deletes the table's files. Missing ones are no error."""
+        """Deletes the table's files, durably. Missing ones are no error."""
         self.database.check_writable()
         try:
             folder = self.table_folder(table_id)
-            if (folder / "data").exists():
-                shutil.rmtree(folder / "data")  # before the log, which has the pins of its files
-            if folder.exists():
-                shutil.rmtree(folder)
-            self.table_properties_path(table_id).unlink(missing_ok=True)
+            # Before the log, which has the pins of its files.
+            delete_folder_durably(folder / "data")
+            delete_folder_durably(folder)
+            delete_durably([self.table_properties_path(table_id)])
         except OSError as error:
             raise UnavailableError(
                 f"cannot delete the files of table {table_id}: {error}"

@@ -42,7 +42,7 @@ class StashFiles(Protocol):
         ...
 
     def delete(self, paths: list[str]) -> None:
-        """Deletes files. Missing files are no error."""
+        """Deletes files, durably. Missing files are no error."""
         ...
 
     def remove_empty_folders(self, folder: str) -> None:

@@ -18,6 +18,7 @@ from sleeper.statestore.read_only_file import (
 )
 from sleeper.statestore.turns import Turns
 from sleeper.statestore.write_lock import WriteLock
+from sleeper.storage.disk import sync_file
 
 _BUSY_TIMEOUT_SECONDS = 60.0
 _TRUNCATION_MS_MAX = 200
@@ -299,10 +300,22 @@ def vacuum(connection: sqlite3.Connection) -> bool:
         # Writers wait meanwhile.
         connection.execute(f"PRAGMA busy_timeout = {_TRUNCATION_MS_MAX}")
         (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        _sync_wal(connection)
     finally:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_SECONDS * 1000:.0f}")
         connection.execute("PRAGMA temp_store = MEMORY")
     return not busy
+
+
+def _sync_wal(connection: sqlite3.Connection) -> None:
+    """Makes the truncation of the -wal file durable, which SQLite does not."""
+    (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
+    wal = Path(f"{path}-wal")
+    try:
+        if wal.exists():  # SQLite has no locks on it, so it may be closed
+            sync_file(wal)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {wal}: {error.strerror}") from error
 
 
 def create_file(path: Path) -> None:

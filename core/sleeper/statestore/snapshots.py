@@ -27,7 +27,13 @@ from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold_tables import create_tables
 from sleeper.storage.bucket import missing_object_error
-from sleeper.storage.disk import make_folder, replacing_file, sync_file, sync_folder
+from sleeper.storage.disk import (
+    delete_durably,
+    make_folder,
+    replacing_file,
+    sync_file,
+    sync_folder,
+)
 
 SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
 """The prefix of temporary folders; a killed process leaves its folder."""
@@ -170,15 +176,21 @@ class SnapshotStore:
         number_max = head()
         for ahead in [s.path for s in listed if s.number > number_max]:
             logger.warning("snapshot %s is ahead of the log at %d: deleted", ahead, number_max)
-            with self._translated(ahead), suppress(FileNotFoundError):
-                obstore.delete(self._store, ahead)
+            self._delete(ahead)
         kept = self.verified(count, number_max)
         if len(kept) == count:
             oldest = kept[-1]
             for old in [s.path for s in self.all() if s.number < oldest.number]:
-                # Another process may delete it too.
-                with self._translated(old), suppress(FileNotFoundError):
-                    obstore.delete(self._store, old)
+                self._delete(old)
+
+    def _delete(self, path: str) -> None:
+        """Deletes a snapshot, durably, which another process may delete too."""
+        with self._translated(path), suppress(FileNotFoundError):
+            if isinstance(self._store, LocalStore):
+                assert self._store.prefix is not None
+                delete_durably([Path(self._store.prefix, path)])
+            else:
+                obstore.delete(self._store, path)
 
     @contextmanager
     def _newest_valid(

@@ -4,10 +4,12 @@ A file survives a power failure when its content was synchronized, and after tha
 that lists its name. A buffer of the program itself must be flushed before either.
 """
 
+import contextlib
+import errno
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def create_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
+@contextlib.contextmanager
 def replacing_file(target: Path, unfinished: Path) -> Iterator[Path]:
     """Yields `unfinished`, to write the content that replaces the target at the end, durably.
 
@@ -68,20 +70,41 @@ def sync_files(paths: Sequence[Path]) -> None:
 
     The disk syncs several files at once in hardly more time than one, but not one after another.
     """
-    if not paths:
-        return
-    first, *others = paths
-    started = [_sync_threads().submit(_sync, path) for path in others]
-    try:
-        _sync(first)
-    finally:
-        # All have ended when this returns, so that the caller may delete the files.
-        errors = [each.exception() for each in started]
-    for error in errors:
-        if error is not None:
-            raise error
+    _sync_all(paths, _sync)
     for folder in dict.fromkeys(path.parent for path in paths):
         sync_folder(folder)
+
+
+def delete_durably(paths: Iterable[Path]) -> None:
+    """Deletes files, which a power failure does not bring back. Missing files are no error.
+
+    A marker that tells what other files are is deleted before them, by a call of its own.
+    """
+    folders = set()
+    for path in paths:
+        path.unlink(missing_ok=True)
+        # An earlier call may have ended before its sync, so this does not depend on the file.
+        folders.add(path.parent)
+    _sync_all(list(folders), _sync_if_exists)
+
+
+def delete_folder_durably(path: Path) -> None:
+    """Deletes a folder with its content, durably. A missing one is no error."""
+    if path.exists():
+        shutil.rmtree(path)
+    _sync_if_exists(path.parent)
+
+
+def delete_empty_folders(path: Path) -> None:
+    """Deletes a folder and those below it, durably, if they are empty."""
+    for name, _, _ in os.walk(path, topdown=False):
+        try:
+            os.rmdir(name)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise
+            _sync_if_exists(Path(name))
+    _sync_if_exists(path.parent)
 
 
 _SYNC_THREADS = 8
@@ -99,6 +122,27 @@ os.register_at_fork(after_in_child=_sync_threads.cache_clear)
 def sync_folder(path: Path) -> None:
     """Makes the folder's list of names durable."""
     _sync(path)
+
+
+def _sync_all(paths: Sequence[Path], sync: Callable[[Path], None]) -> None:
+    """Syncs files or folders at the same time. All have ended when it returns or raises."""
+    if not paths:
+        return
+    first, *others = paths
+    started = [_sync_threads().submit(sync, path) for path in others]
+    try:
+        sync(first)
+    finally:
+        # The caller may delete the files then.
+        errors = [each.exception() for each in started]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _sync_if_exists(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another process has deleted it
+        _sync(folder)
 
 
 def _sync(path: Path) -> None:

@@ -1,7 +1,6 @@
 """The location of an instance's data: a local folder or a bucket. Loads no data library."""
 
 import contextlib
-import errno
 import io
 import os
 import uuid
@@ -25,7 +24,14 @@ from sleeper.storage.bucket_folder import (
     upload,
     upload_file,
 )
-from sleeper.storage.disk import create_file, make_folder, sync_files, sync_folder
+from sleeper.storage.disk import (
+    create_file,
+    delete_durably,
+    delete_empty_folders,
+    make_folder,
+    sync_files,
+    sync_folder,
+)
 
 _CHUNK_BYTES = 8 * 1024**2
 # Of smaller files a process may have more than the system maps.
@@ -177,12 +183,13 @@ class DataRoot:
         target = Path(self.url_of(path))
         unfinished = f"{path}.{uuid.uuid4().hex[:16]}{UNFINISHED_SUFFIX}"
         try:
-            yield unfinished, target
-            sync_folder(target.parent)
+            try:
+                yield unfinished, target
+                sync_folder(target.parent)
+            finally:
+                Path(self.url_of(unfinished)).unlink(missing_ok=True)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
-        finally:
-            self.delete([unfinished])
 
     def read(self, path: str) -> bytes:
         """Returns the object's content. NotFoundError if it does not exist."""
@@ -287,32 +294,35 @@ class DataRoot:
                 yield StoredObject(path.relative_to(root).as_posix(), status.st_size, modified_ms)
 
     def delete(self, paths: list[str]) -> None:
-        """Deletes the objects. Missing objects are no error.
+        """Deletes the objects, durably. Missing objects are no error.
 
-        Files are deleted directly, because obstore rejects the names of its own torn writes.
+        An object that tells what others are, such as a manifest, is deleted before them, by a
+        call of its own. Files are deleted directly, because obstore rejects the names of its own
+        torn writes.
         """
         if isinstance(self.store, S3Store):
             delete_objects(self.store, paths)
             return
-        for path in paths:
-            try:
-                Path(self.url_of(path)).unlink(missing_ok=True)
-            except OSError as error:
-                raise UnavailableError(f"cannot delete {self.url_of(path)}: {error}") from error
+        with self._delete_errors():
+            delete_durably(Path(self.url_of(path)) for path in paths)
 
     def remove_empty_folders(self, folder: str) -> None:
-        """Removes a folder of the root and those below it, if they are empty.
+        """Removes a folder of the root and those below it, durably, if they are empty.
 
         A bucket has no folders.
         """
         if isinstance(self.store, S3Store):
             return
-        for path, _, _ in os.walk(self.url_of(folder), topdown=False):
-            try:
-                os.rmdir(path)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                    raise UnavailableError(f"cannot delete folder {path}: {error}") from error
+        with self._delete_errors():
+            delete_empty_folders(Path(self.url_of(folder)))
+
+    @contextlib.contextmanager
+    def _delete_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = error.filename or self._folder
+            raise UnavailableError(f"cannot delete {place}: {error}") from error
 
 
 def _map_file(path: str) -> memoryview:
