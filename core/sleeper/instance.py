@@ -104,12 +104,13 @@ class Jobs:
     by its URL or name. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
     `export_store` has the pending exports of export queues.
-    Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
+    If `has_remote_tasks` is set, only missing heartbeats show that a task was killed; otherwise its
+    process is on this machine.
     """
 
     tracker: JobTracker
     tasks: TaskTracker
-    heartbeats: bool
+    has_remote_tasks: bool
     queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]

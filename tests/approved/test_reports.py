@@ -8,7 +8,7 @@ from sleeper.files import DataFile, FileReference
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.query_tracker import QueryState, QueryStatus
 from sleeper.jobs.queue import DeadLetter
-from sleeper.jobs.status import fold_jobs, fold_tasks
+from sleeper.jobs.status import TaskLoss, fold_jobs, fold_tasks
 from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.partitions.region import whole_region
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
@@ -82,7 +82,7 @@ def some_tasks() -> Listing:
             TaskEvent("task-4", "compaction", TaskStep.STARTED, NOON + 5_000, process="15@3"),
         ]
     )
-    losses = {"task-4": "last heartbeat 31 minutes ago"}
+    losses = {"task-4": TaskLoss("last heartbeat 31 minutes ago", NOON + 5_000)}
     return describe_tasks({task: losses.get(task.task_id) for task in tasks})
 
 

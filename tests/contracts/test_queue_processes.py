@@ -164,12 +164,15 @@ def test_runs_of_a_killed_task_are_found_and_failed(instance: InstanceFolder) ->
     with process(instance, RUN) as runner:
         assert read_line(runner) == "running"
         assert record_dead_tasks(instance.database) == ()
+        tasks.record(TaskEvent("t1", "ingest", TaskStep.HEARTBEAT, 3))
         runner.send_signal(signal.SIGKILL)
     (result,) = record_dead_tasks(instance.database)
     assert (result.job_id, result.run_id, result.task_id) == ("open", "r1", "t1")
     failed = jobs.job(TABLE, "open")
     assert failed.state is JobState.FAILED
     assert failed.reasons == (f"process {runner.pid} of the task died",)
+    # Nobody saw the end, so it is that of the last heartbeat, or the start of the run.
+    assert (tasks.task("t1").ended_ms, failed.runs[0].ended_ms) == (3, 4)
     assert jobs.job(TABLE, "done").state is JobState.COMMITTED
     assert not tasks.task("t1").running
     assert tasks.task("mine").running

@@ -194,7 +194,7 @@ def test_the_latest_heartbeat_is_kept_in_any_order(
         task_tracker.port.record(replace(BEGUN, step=TaskStep.HEARTBEAT, process=None, at_ms=at_ms))
     task = task_tracker.again().task("t1")
     assert (task.heartbeat_ms, task.started_ms, task.running) == (4_000, 1_000, True)
-    assert (task.process, task.heartbeat_age_ms(10_000)) == ("12@34", 6_000)
+    assert (task.process, task.last_seen_ms) == ("12@34", 4_000)
     task_tracker.port.record(replace(BEGUN, task_id="t2", at_ms=1_500))
     assert [t.task_id for t in task_tracker.port.recent()] == ["t2", "t1"]
     assert task_tracker.port.remove_before(3_500) == 1

@@ -1,7 +1,7 @@
 """Listings of adapters and of their runs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import ADAPTERS, Adapter
 from sleeper.adapters.store import AdapterStore
@@ -9,8 +9,10 @@ from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.status import JobRun, JobState, JobStatus
+from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskLoss
+from sleeper.reports.jobs import LOST, describe_reasons
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.runs.task import find_loss_of_task
 from sleeper.schedule import next_due_ms
 
 _RECENT_JOBS = 200
@@ -18,14 +20,31 @@ _NO_RUN = JobRun("", JobState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
+class _Job:
+    """A job with the run that it shows, and the loss of that run's task."""
+
+    status: JobStatus
+    run: JobRun
+    loss: TaskLoss | None
+
+    @property
+    def state(self) -> str:
+        return LOST if self.loss else self.status.state.value
+
+    @property
+    def reason(self) -> str | None:
+        return describe_reasons(self.status, self.loss)
+
+
+@dataclass(frozen=True, slots=True)
 class _Listed:
     adapter: Adapter
-    job: JobStatus | None
+    job: _Job | None
     next_due_ms: int | None
 
     @property
     def run(self) -> JobRun:
-        return _run(self.job) if self.job else _NO_RUN
+        return self.job.run if self.job else _NO_RUN
 
 
 _ADAPTER_COLUMNS = (
@@ -38,21 +57,21 @@ _ADAPTER_COLUMNS = (
         value=lambda each: each.adapter.schedule.expression if each.adapter.schedule else None,
     ),
     Column("next", "Next run", ColumnKind.TIME, lambda each: each.next_due_ms),
-    Column("state", "Last run", value=lambda each: each.job.state.value if each.job else None),
+    Column("state", "Last run", value=lambda each: each.job.state if each.job else None),
     Column("ended", "Ended", ColumnKind.TIME, lambda each: each.run.ended_ms),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.run.rows_written),
-    Column("reason", "Reason", value=lambda each: _reason(each.job)),
+    Column("reason", "Reason", value=lambda each: each.job.reason if each.job else None),
 )
 _RUN_COLUMNS = (
-    Column("run", "Run", value=lambda job: job.job_id.partition(":")[2]),
-    Column("state", "State", value=lambda job: job.state.value),
-    Column("started", "Started", ColumnKind.TIME, lambda job: _run(job).started_ms),
-    Column("seconds", "Seconds", ColumnKind.SECONDS, lambda job: _run(job).seconds),
-    Column("rows", "Rows", ColumnKind.COUNT, lambda job: _run(job).rows_written),
-    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: _run(job).bytes),
-    Column("version", "Transaction", ColumnKind.COUNT, lambda job: _run(job).number),
-    Column("source", "Source", value=lambda job: _run(job).source),
-    Column("reason", "Reason", value=lambda job: _reason(job)),
+    Column("run", "Run", value=lambda job: job.status.job_id.partition(":")[2]),
+    Column("state", "State"),
+    Column("started", "Started", ColumnKind.TIME, lambda job: job.run.started_ms),
+    Column("seconds", "Seconds", ColumnKind.SECONDS, lambda job: job.run.seconds),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda job: job.run.rows_written),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda job: job.run.number),
+    Column("source", "Source", value=lambda job: job.run.source),
+    Column("reason", "Reason"),
 )
 _DEFINITION = ("name", "source", "sink", "schedule")
 
@@ -61,13 +80,14 @@ def list_adapters(instance: Instance) -> Listing:
     """Lists all adapters by name, each with its last run."""
     adapters = AdapterStore(instance.storage.root).list()
     jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, limit=_RECENT_JOBS) if adapters else ()
+    lasts = [_find_last(instance, adapter, jobs) for adapter in adapters]
     listed = [
         _Listed(
             adapter,
-            _find_last(instance, adapter, jobs),
+            None if last is None else _look_at(instance, last),
             next_due_ms(adapter.schedule, instance.clock()) if adapter.schedule else None,
         )
-        for adapter in adapters
+        for adapter, last in zip(adapters, lasts, strict=True)
     ]
     summary = pluralize(len(adapters), "adapter")
     return Listing.describe("adapters", summary, _ADAPTER_COLUMNS, listed)
@@ -76,14 +96,14 @@ def list_adapters(instance: Instance) -> Listing:
 def show_adapter(instance: Instance, name: str, limit: int) -> tuple[Listing, Listing]:
     """Returns the members of a definition, and the adapter's latest runs, newest first."""
     adapter = AdapterStore(instance.storage.root).get(name)
-    jobs = find_runs(instance, adapter, limit)
+    jobs = [_look_at(instance, job) for job in _find_runs(instance, adapter, limit)]
     return (
         _describe(adapter),
         Listing.describe("adapter-runs", pluralize(len(jobs), "latest run"), _RUN_COLUMNS, jobs),
     )
 
 
-def find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobStatus, ...]:
+def _find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobStatus, ...]:
     """Returns the latest runs of an adapter into its sink, newest first."""
     try:
         table_id = instance.tables.index.find(adapter.sink.table).id
@@ -98,7 +118,7 @@ def _find_last(
 ) -> JobStatus | None:
     """Returns the last run of an adapter, perhaps older than all of `recent`."""
     found = (job for job in recent if job.job_id.startswith(adapter.job_prefix))
-    return next(found, None) or next(iter(find_runs(instance, adapter, 1)), None)
+    return next(found, None) or next(iter(_find_runs(instance, adapter, 1)), None)
 
 
 def _describe(adapter: Adapter) -> Listing:
@@ -126,5 +146,10 @@ def _run(job: JobStatus) -> JobRun:
     return next(committed, job.last_run or _NO_RUN)
 
 
-def _reason(job: JobStatus | None) -> str | None:
-    return "; ".join(job.reasons) or None if job else None
+def _look_at(instance: Instance, job: JobStatus) -> _Job:
+    """Returns the job as it is shown: lost if its task died without a recorded end."""
+    run = _run(job)
+    if job.state is not JobState.RUNNING or run.task_id is None:
+        return _Job(job, run, None)
+    loss = find_loss_of_task(instance, instance.clock(), run.task_id)
+    return _Job(job, run if loss is None else replace(run, ended_ms=loss.end_ms(run)), loss)

@@ -116,9 +116,22 @@ class TaskStatus:
         """The duration of the task, None unless it started and ended."""
         return _seconds_between(self.started_ms, self.ended_ms)
 
-    def heartbeat_age_ms(self, now_ms: int) -> int:
-        """Returns the time since its latest heartbeat or its start."""
-        return now_ms - max(self.started_ms or 0, self.heartbeat_ms or 0)
+    @property
+    def last_seen_ms(self) -> int:
+        """The time of its latest heartbeat, or its start."""
+        return max(self.started_ms or 0, self.heartbeat_ms or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """Why a task that recorded no end is lost, and when it was seen last."""
+
+    reason: str
+    last_seen_ms: int
+
+    def end_ms(self, run: JobRun) -> int:
+        """Returns the end of a run of the task, as far as it is known."""
+        return max(self.last_seen_ms, run.started_ms or 0)
 
 
 def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:

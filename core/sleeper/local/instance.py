@@ -143,7 +143,7 @@ def open_local_instance(
         jobs=Jobs(
             tracker=LocalJobTracker(database),
             tasks=LocalTaskTracker(database),
-            heartbeats=False,
+            has_remote_tasks=False,
             queues=WORK_QUEUES,
             queue=lambda name: LocalQueue(
                 database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
@@ -198,7 +198,7 @@ def _no_external_queue(name: str) -> ExternalQueue:
 def _recover(local: InstanceFolder, clock: Clock) -> int:
     """Returns messages of dead processes, ends their runs, and deletes their spill folders."""
     local.database.check_writable()
-    record_dead_tasks(local.database, clock)
+    record_dead_tasks(local.database)
     for spilled in _spill_root(local).glob("*@*"):
         if not is_alive(spilled.name):
             shutil.rmtree(spilled, ignore_errors=True)

@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.process import is_alive
@@ -161,8 +160,7 @@ class LocalTaskTracker:
     def unfinished(self) -> tuple[TaskStatus, ...]:
         """Returns tasks without an end, newest first."""
         return self._folded(
-            "WHERE step = 'started' AND task_id NOT IN"
-            " (SELECT task_id FROM task_events WHERE step = 'ended')",
+            "WHERE task_id NOT IN (SELECT task_id FROM task_events WHERE step = 'ended')",
             (),
         )
 
@@ -173,11 +171,10 @@ class LocalTaskTracker:
         )
 
 
-def record_dead_tasks(
-    database: InstanceDatabase, clock: Clock = system_clock
-) -> tuple[JobRunRef, ...]:
+def record_dead_tasks(database: InstanceDatabase) -> tuple[JobRunRef, ...]:
     """Records the end of tasks whose process died, and the failure of their open runs.
 
+    The time of both is that of the task's last heartbeat, because nobody saw the end.
     A run may have committed without a record of it. A later committed event outranks the failure.
     """
     tasks, jobs = LocalTaskTracker(database), LocalJobTracker(database)
@@ -188,15 +185,22 @@ def record_dead_tasks(
         runs = _open_runs(database, task.task_id)
         reason = f"process {task.process.partition('@')[0]} of the task died"
         # The runs first, so that another call finds the task if this process dies in between.
-        jobs.record(*(run.event(JobStep.FAILED, clock(), reasons=(reason,)) for run in runs))
-        tasks.record(TaskEvent(task.task_id, task.kind, TaskStep.ENDED, clock(), reason=reason))
-        dead.extend(runs)
+        seen_ms = task.last_seen_ms
+        jobs.record(
+            *(
+                run.event(JobStep.FAILED, max(seen_ms, started_ms), reasons=(reason,))
+                for run, started_ms in runs
+            )
+        )
+        tasks.record(TaskEvent(task.task_id, task.kind, TaskStep.ENDED, seen_ms, reason=reason))
+        dead.extend(run for run, _ in runs)
     return tuple(dead)
 
 
-def _open_runs(database: InstanceDatabase, task_id: str) -> list[JobRunRef]:
+def _open_runs(database: InstanceDatabase, task_id: str) -> list[tuple[JobRunRef, int]]:
+    """Returns the runs of a task without an end, each with the time of its start."""
     rows = database.read(
-        """SELECT s.table_id, s.job_id, s.run_id, j.kind
+        """SELECT s.table_id, s.job_id, s.run_id, j.kind, s.at_ms
         FROM job_events AS s JOIN jobs AS j USING (table_id, job_id)
         WHERE s.task_id = ? AND s.step = 'started' AND NOT EXISTS (
             SELECT 1 FROM job_events AS e
@@ -206,7 +210,10 @@ def _open_runs(database: InstanceDatabase, task_id: str) -> list[JobRunRef]:
         (task_id,),
     )
     return [
-        JobRunRef(r["table_id"], r["job_id"], JobKind(r["kind"]), r["run_id"], task_id)
+        (
+            JobRunRef(r["table_id"], r["job_id"], JobKind(r["kind"]), r["run_id"], task_id),
+            r["at_ms"],
+        )
         for r in rows
     ]
 

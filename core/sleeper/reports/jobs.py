@@ -9,25 +9,25 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.message_members import read_named_job
 from sleeper.jobs.queue import DeadLetter, QueueCounts, QueueName
-from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskStatus
+from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskLoss, TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker, TaskTracker
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize, summarize
 from sleeper.tables import TableId, TableIndex, TableState
 
 LOST = "lost"
-"""The state of a task whose heartbeats stopped, and of its job."""
+"""The state of a task that died without a recorded end, and of its job."""
 _RUNNING = "running"
 _NO_RUN = JobRun("", JobState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job with its last run, the name of its table, and the reason why its task is lost."""
+    """A job with its last run, the name of its table, and the loss of its task."""
 
     status: JobStatus
     run: JobRun
     table: str
-    loss: str | None
+    loss: TaskLoss | None
 
     @property
     def state(self) -> str:
@@ -40,8 +40,13 @@ class _Job:
 
     @property
     def reason(self) -> str | None:
-        losses = [f"lost task: {self.loss}"] if self.loss else []
-        return "; ".join([*self.status.reasons, *losses]) or None
+        return describe_reasons(self.status, self.loss)
+
+
+def describe_reasons(job: JobStatus, loss: TaskLoss | None) -> str | None:
+    """Returns why a job failed, was rejected or is lost."""
+    losses = [f"lost task: {loss.reason}"] if loss else []
+    return "; ".join([*job.reasons, *losses]) or None
 
 
 _REJECTED = Column("rows_rejected", "Rejected", ColumnKind.COUNT, lambda job: job.run.rows_rejected)
@@ -81,17 +86,19 @@ def describe_jobs(
     kind: JobKind,
     jobs: tuple[JobStatus, ...],
     table_names: Mapping[TableId, str],
-    losses: Mapping[str, str],
+    losses: Mapping[str, TaskLoss],
     limit: int = RECENT_JOBS,
 ) -> Listing:
     """Describes up to `limit` jobs, with the times, rows and task of their last runs.
 
-    `losses` has the reasons why tasks are lost, by id.
+    `losses` has those of tasks, by id.
     """
     described = []
     for job in jobs[:limit]:
         run, table = job.last_run or _NO_RUN, table_names.get(job.table_id, job.table_id)
         loss = losses.get(run.task_id or "") if job.state is JobState.RUNNING else None
+        if loss is not None:
+            run = replace(run, ended_ms=loss.end_ms(run))
         described.append(_Job(job, run, table, loss))
     counts = Counter(job.state for job in described)
     noun = f"{kind.value.replace('_', ' ')} job"
@@ -111,13 +118,13 @@ def list_jobs(
     tracker: JobTracker,
     index: TableIndex,
     kind: JobKind,
-    describe_loss: Callable[[str], str | None],
+    find_loss: Callable[[str], TaskLoss | None],
     table_id: TableId | None = None,
     limit: int = RECENT_JOBS,
 ) -> Listing:
     """Lists the latest jobs, newest first, of one table if `table_id` is given.
 
-    `describe_loss` takes a task's id and returns None unless the task is lost.
+    `find_loss` takes a task's id and returns None unless the task is lost.
     """
     jobs = tracker.recent(kind, table_id, limit + 1)
     running = {
@@ -125,7 +132,7 @@ def list_jobs(
         for job in jobs[:limit]
         if job.state is JobState.RUNNING and job.last_run and job.last_run.task_id
     }
-    losses = {task_id: loss for task_id in running if (loss := describe_loss(task_id))}
+    losses = {task_id: loss for task_id in running if (loss := find_loss(task_id))}
     return describe_jobs(kind, jobs, name_tables(index), losses, limit)
 
 
@@ -141,10 +148,10 @@ def name_tables(index: TableIndex) -> dict[TableId, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A task and the reason why it is lost."""
+    """A task, and its loss if it is lost."""
 
     status: TaskStatus
-    loss: str | None
+    loss: TaskLoss | None
 
     @property
     def state(self) -> str:
@@ -158,7 +165,7 @@ class _Task:
 
     @property
     def reason(self) -> str | None:
-        return self.loss if self.state == LOST else self.status.reason
+        return self.loss.reason if self.loss else self.status.reason
 
 
 _TASK_COLUMNS = (
@@ -179,19 +186,19 @@ _TASK_COLUMNS = (
 
 def list_tasks(
     tracker: TaskTracker,
-    describe_loss: Callable[[TaskStatus], str | None],
+    find_loss: Callable[[TaskStatus], TaskLoss | None],
     kind: str | None = None,
     limit: int = RECENT_JOBS,
 ) -> Listing:
     """Lists the latest tasks, newest first.
 
-    `describe_loss` returns None unless the task is lost.
+    `find_loss` returns None unless the task is lost.
     """
-    return describe_tasks({task: describe_loss(task) for task in tracker.recent(kind, limit)})
+    return describe_tasks({task: find_loss(task) for task in tracker.recent(kind, limit)})
 
 
-def describe_tasks(losses: Mapping[TaskStatus, str | None]) -> Listing:
-    """Describes tasks; each has the reason why it is lost, or None."""
+def describe_tasks(losses: Mapping[TaskStatus, TaskLoss | None]) -> Listing:
+    """Describes tasks; each has its loss, or None."""
     tasks = [_Task(status, loss) for status, loss in losses.items()]
     states = Counter(task.state for task in tasks)
     summary = f"{pluralize(len(tasks), 'task')}, {states[_RUNNING]:,} running"

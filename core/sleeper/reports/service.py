@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from sleeper.errors import NotFoundError, SleeperError
+from sleeper.errors import SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
@@ -25,7 +25,7 @@ from sleeper.reports.tables import (
     list_files,
     list_tables,
 )
-from sleeper.runs.task import describe_loss as describe_task_loss
+from sleeper.runs.task import find_loss, find_loss_of_task
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableRef
 
@@ -113,11 +113,12 @@ def _report_instance(
         case ReportKind.TABLES:
             return list_tables(index, table_id, limit, partial(_read_table, instance))
         case _ if kind in _JOB_KINDS:
-            describe_loss = partial(_describe_loss, instance, instance.clock())
-            return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], describe_loss, table_id, limit)
+            find_loss_of = partial(find_loss_of_task, instance, instance.clock())
+            return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], find_loss_of, table_id, limit)
         case ReportKind.TASKS:
-            describe = partial(describe_task_loss, instance, instance.clock())
-            return list_tasks(jobs.tasks, describe, limit=limit)
+            return list_tasks(
+                jobs.tasks, partial(find_loss, instance, instance.clock()), limit=limit
+            )
         case ReportKind.QUEUES:
             return list_queues(instance)
         case ReportKind.EXPORT_QUEUES:
@@ -128,16 +129,6 @@ def _report_instance(
             if QueueName.QUERY not in jobs.queues:
                 return describe_queries((), {})
             return list_queries(instance.queries.tracker(), index, table_id, limit)
-
-
-def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
-    if not instance.jobs.heartbeats:
-        return None
-    try:
-        task = instance.jobs.tasks.task(task_id)
-    except NotFoundError:
-        return None
-    return describe_task_loss(instance, now_ms, task)
 
 
 def _read_table(instance: Instance, ref: TableRef) -> ReportedTable:

@@ -1,23 +1,23 @@
 """Tasks, which are processes that run jobs, in the task tracker, and their heartbeats.
 
-If the process is killed, the next process of a local instance finds that the task's process is
-gone and records its job as failed. A killed task on AWS cannot report its end, so each records a
-heartbeat. A task without one for its queue's visibility timeout, after which its job returns to
-the queue, is lost.
+A killed task cannot report its end, so each records a heartbeat. Reports show a task whose process
+is gone as lost, and the next process of a local instance that works in the background records its
+job as failed, at the last heartbeat. On AWS, where processes are on other machines, a task without
+a heartbeat for its queue's visibility timeout, after which its job returns to the queue, is lost.
 """
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from sleeper.errors import SleeperError
+from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, TaskEvent, TaskStep, new_task_id
-from sleeper.jobs.process import this_process
+from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import QueueName
-from sleeper.jobs.status import TaskStatus
+from sleeper.jobs.status import TaskLoss, TaskStatus
 from sleeper.properties.values import InstanceProperties
 from sleeper.renewal import Renewal
 from sleeper.runs.retry_policy import VISIBILITY_SECONDS
@@ -93,8 +93,6 @@ _QUEUES = {
 
 def heartbeat(instance: Instance, task_id: str, kind: str) -> AbstractContextManager[object]:
     """Returns a context that records a heartbeat of the task every period."""
-    if not instance.jobs.heartbeats:
-        return nullcontext()
 
     def record() -> None:
         event = TaskEvent(task_id, kind, TaskStep.HEARTBEAT, instance.clock())
@@ -112,11 +110,24 @@ def timeout_ms(properties: InstanceProperties, kind: str) -> int:
     return round(1000 * max(visibility_seconds, _PERIODS_MISSED_MIN * PERIOD_SECONDS))
 
 
-def describe_loss(instance: Instance, now_ms: int, task: TaskStatus) -> str | None:
-    """Returns the age of a lost task's last heartbeat as text; None for any other task."""
-    if not instance.jobs.heartbeats or not task.running:
+def find_loss(instance: Instance, now_ms: int, task: TaskStatus) -> TaskLoss | None:
+    """Returns why a task is lost; None for any other task."""
+    if not task.running:
         return None
-    age_ms = task.heartbeat_age_ms(now_ms)
+    if not instance.jobs.has_remote_tasks:
+        if task.process is None or is_alive(task.process):
+            return None
+        return TaskLoss(f"process {task.process.partition('@')[0]} died", task.last_seen_ms)
+    age_ms = now_ms - task.last_seen_ms
     if age_ms <= timeout_ms(instance.properties(), task.kind):
         return None
-    return f"last heartbeat {age_ms // 60_000:,} minutes ago"
+    return TaskLoss(f"last heartbeat {age_ms // 60_000:,} minutes ago", task.last_seen_ms)
+
+
+def find_loss_of_task(instance: Instance, now_ms: int, task_id: str) -> TaskLoss | None:
+    """Returns why the task of this id is lost; None also if no such task is recorded."""
+    try:
+        task = instance.jobs.tasks.task(task_id)
+    except NotFoundError:
+        return None
+    return find_loss(instance, now_ms, task)

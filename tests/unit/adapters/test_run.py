@@ -17,14 +17,16 @@ from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
+from sleeper.jobs.event import JobKind, JobRunRef, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.process import this_process
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
 from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
-from sleeper.reports.output import json_rows
+from sleeper.reports.output import ReportKind, json_rows
+from sleeper.reports.service import report
 from sleeper.runs.commit import RunStart, begin_run
 from tests.ports import with_ports
 
@@ -256,6 +258,37 @@ def test_the_history_has_rows_versions_sources_and_reasons(
     listed = {each["adapter"]: each for each in json_rows(list_adapters(instance))}
     assert (listed["files"]["state"], listed["files.2"]["state"]) == ("rejected", "committed")
     assert listed["files.2"]["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("process", "state", "ended", "reason"),
+    [
+        (this_process(), "running", None, None),
+        ("4711@1", "lost", "1970-01-01T00:01:00.000Z", "lost task: process 4711 died"),
+    ],
+)
+def test_a_killed_run_is_lost_and_ended_with_its_last_heartbeat(
+    instance: Instance,
+    folder: Path,
+    process: str,
+    state: str,
+    ended: str | None,
+    reason: str | None,
+) -> None:
+    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x"))], "a")
+    table_id = instance.tables.index.find("a").id
+    ref = JobRunRef(table_id, "adapter-files:one", JobKind.ADAPTER, "r1", "t1")
+    instance.jobs.tracker.record(ref.event(JobStep.STARTED, 20_000))
+    for step, at_ms in ((TaskStep.STARTED, 10_000), (TaskStep.HEARTBEAT, 60_000)):
+        instance.jobs.tasks.record(TaskEvent("t1", "adapter", step, at_ms, process=process))
+    (listed,) = json_rows(list_adapters(instance))
+    (shown,) = json_rows(show_adapter(instance, "files", 10)[1])
+    (job,) = json_rows(*report(instance, ReportKind.ADAPTER_JOBS))
+    (task,) = json_rows(*report(instance, ReportKind.TASKS))
+    assert {each["state"] for each in (listed, shown, job, task)} == {state}
+    assert {each["reason"] for each in (listed, shown, job)} == {reason}
+    assert listed["ended"] == ended
+    assert shown["seconds"] == job["seconds"] == (None if ended is None else 40)
 
 
 def test_frequent_runs_do_not_hide_the_last_run_of_another_adapter(
