@@ -23,7 +23,7 @@ from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
 from sleeper.processing.restriction import restrict_version, visible_schema
 from sleeper.query.engine import QueryTable
-from sleeper.query.hold import renew_hold
+from sleeper.query.hold import keep_hold, renew_hold
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.schema.model import Schema
@@ -72,9 +72,11 @@ def read_records(
         request.block_bytes_max,
         request.inline_bytes_max,
     )
-    for batch in _rows(table, _reading(request, schema), connector):
-        blocks.add(_cast(batch, request.schema))
-    inline = blocks.finish()
+    clock, seconds = connector.engine().clock, connector.settings.hold_seconds
+    with keep_hold(table.store, split.hold_id, clock, seconds):
+        for batch in _rows(table, _reading(request, schema), connector):
+            blocks.add(_cast(batch, request.schema))
+        inline = blocks.finish()
     if inline is not None:
         return ReadRecordsResponse(request.source.catalog, inline)
     return RemoteReadRecordsResponse(

@@ -4,7 +4,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,17 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table open for queries. `restriction` limits every query to what its caller may see.
-
-    `keeps_replaced` tells whether a version that was just replaced stays readable for a delay.
-    """
+    """A table open for queries. `restriction` limits every query to what its caller may see."""
 
     name: str
     store: StateStore
     root: DataRoot
     iterators: TableIterators = field(default_factory=TableIterators)
     restriction: Restriction = NO_RESTRICTION
-    keeps_replaced: Callable[[], bool] = lambda: False
 
     def restriction_at(self, schema: Schema) -> Restriction:
         """Returns the restriction for rows of an older schema."""

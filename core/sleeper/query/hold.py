@@ -21,7 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sleeper.clock import Clock
-from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
+from sleeper.errors import (
+    InvalidRequestError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
@@ -58,6 +63,17 @@ def renew_hold(
         logger.warning("could not renew hold %s: %s", hold_id, error)
 
 
+def keep_hold(
+    store: StateStore, hold_id: str, clock: Clock, seconds: int, period_ms: int = 1
+) -> Renewal:
+    """Returns a context that extends the hold at a third of its time."""
+
+    def renew() -> None:
+        renew_hold(store, hold_id, clock(), seconds, period_ms)
+
+    return Renewal(f"renewal of hold {hold_id}", renew, seconds / 3)
+
+
 def release_hold(store: StateStore, hold_id: str) -> None:
     """Releases the hold. Logs errors: a hold that is not released expires."""
     try:
@@ -81,8 +97,8 @@ class VersionHold:
     """Protects the files of a version from garbage collection, from `acquire` to `release`.
 
     A background thread renews the hold at a third of its time. It expires if the process dies.
-    Where this process may not write the state, there is no hold, and a read fails with
-    StateMovedOnError if its files are collected.
+    Where this process may not or cannot write the state, as on a full disk, there is no hold, and
+    a read fails with StateMovedOnError if its files are collected.
     """
 
     def __init__(
@@ -98,12 +114,16 @@ class VersionHold:
         self._renewal: Renewal | None = None
         self._is_held = False
         self._is_released = False
+        self._is_reported = False
 
     def acquire(self) -> None:
-        """Creates the hold. StateMovedOnError if files of the version may be deleted already."""
+        """Creates the hold. StateMovedOnError if files of the version may be deleted already.
+
+        While the state cannot be written, the read goes on without a hold, with a warning.
+        """
         with self._lock:
             if self._is_possible():
-                self._create()
+                self._create_if_available()
                 self._start(self._seconds / 3)
 
     def acquire_after(self, seconds: float) -> None:
@@ -129,7 +149,12 @@ class VersionHold:
 
         Python's garbage collector may call this while this thread is in a transaction.
         """
-        threading.Thread(target=self.release, name="release-hold", daemon=True).start()
+        thread = threading.Thread(target=self.release, name="release-hold", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The interpreter ends, so threads can no longer start, and no transaction runs.
+            self.release()
 
     def _is_possible(self) -> bool:
         return not self._is_released and not self._is_held and self._store.accepts_commits
@@ -151,12 +176,20 @@ class VersionHold:
         self._is_held = True
         atexit.register(self.release)
 
+    def _create_if_available(self) -> None:
+        try:
+            self._create()
+        except UnavailableError as error:
+            if not self._is_reported:
+                logger.warning("reading version %d without a hold: %s", self._version, error)
+            self._is_reported = True
+
     def _renew(self) -> None:
         with self._lock:
             if self._is_held:
                 renew_hold(self._store, self._id, self._clock(), self._seconds)
             elif not self._is_released:
-                self._create()
+                self._create_if_available()
 
     def _start(self, first_seconds: float) -> None:
         if self._renewal is not None:

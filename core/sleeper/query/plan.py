@@ -70,8 +70,7 @@ class LeafCut:
 class QueryPlan:
     """The leaves that may contain rows, at one version, in key order.
 
-    `processing` is the table's, `time_ms` the time of the version's log entry. Versions of a
-    snapshot table expire; the newest one is not `is_replaced`.
+    `processing` is the table's, `time_ms` the time of the version's log entry.
     """
 
     schema: Schema
@@ -79,8 +78,6 @@ class QueryPlan:
     leaves: tuple[LeafPlan, ...]
     processing: Processing = NO_PROCESSING
     time_ms: int = 0
-    is_snapshot_table: bool = False
-    is_replaced: bool = False
 
     @property
     def files(self) -> list[DataFile]:
@@ -95,16 +92,7 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
 
 def describe_version(schema: Schema, state: TableState) -> QueryPlan:
     """Returns a plan at the version of the state that reads no leaf."""
-    is_replaced = state.is_snapshot_table and state.snapshots.is_replaced()
-    return QueryPlan(
-        schema,
-        state.version,
-        (),
-        state.processing,
-        state.version_time_ms,
-        state.is_snapshot_table,
-        is_replaced,
-    )
+    return QueryPlan(schema, state.version, (), state.processing, state.version_time_ms)
 
 
 def plan_cuts(version: QueryPlan, cuts: Sequence[LeafCut]) -> QueryPlan:

@@ -14,15 +14,14 @@ from sleeper.properties.instance import QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 from sleeper.query.hold import VersionHold
 from sleeper.tracing import NO_SPAN, Span
 
-_SECONDS_UNTIL_HOLD = 2.0
-
 
 class QueryResult:
     """A stream of record batches with exactly the schema `schema`.
 
     It can be iterated once, and must be closed after a partial iteration; it is a context manager.
-    Iteration raises `StateMovedOnError` if garbage collection deletes a file, which a hold
-    prevents for long queries, and `InvalidRequestError` after a close before the last row.
+    Holds keep the version if there is more than one batch. Where they could not be created,
+    iteration raises `StateMovedOnError` if garbage collection deletes a file. It raises
+    `InvalidRequestError` after a close before the last row.
     """
 
     def __init__(
@@ -37,7 +36,6 @@ class QueryResult:
         self._holds = holds
         self._rows_max = rows_max
         self._rows = 0
-        self._batches_read = 0
         self._is_complete = False
         self.is_closed = False
         self._span = NO_SPAN
@@ -68,11 +66,6 @@ class QueryResult:
             self._end_span(refusal)
             self.close()
             raise refusal
-        self._batches_read += 1
-        if self._batches_read == 2:
-            # Most results have one batch; larger ones may take long.
-            for hold in self._holds:
-                hold.acquire_after(_SECONDS_UNTIL_HOLD)
         return batch
 
     def __enter__(self) -> Self:

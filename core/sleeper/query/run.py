@@ -159,15 +159,17 @@ def _start(
     limit = limit or TimeLimit.from_now(settings.seconds_max)
     owner = f"query {table.name}"
     hold = VersionHold(table.store, plan.version, settings.hold_seconds, engine.clock, owner)
+    has_one_leaf = len(plan.leaves) <= 1
     try:
-        if len(plan.leaves) > 1 and not is_held:
+        if not is_held and not has_one_leaf:
             hold.acquire()
         rows = read_rows(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
-        if plan.is_snapshot_table and not is_held and first is not None:
+        if not is_held and has_one_leaf:
+            # Most results of one leaf have one batch, and need no hold. The second batch is read
+            # before the first is returned, so that the query can still restart.
             second = next(rows, None)
-            # Without a delay, or long after it, an expired version is collected at once.
-            if second is not None and (plan.is_replaced or not table.keeps_replaced()):
+            if second is not None:
                 hold.acquire()
             rows = prepend_batch(second, rows)
     except BaseException:

@@ -5,11 +5,7 @@ from functools import partial
 from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, find_restriction
-from sleeper.properties.table import (
-    COLLECTION_DELAY_MINUTES,
-    ITERATOR_GROUP_ROWS_MAX,
-    QUERY_CALLERS,
-)
+from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
 from sleeper.query.engine import QueryTable
 from sleeper.query.lookups import is_lookup, open_lookup
 from sleeper.query.request import Query
@@ -54,14 +50,7 @@ def make_query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
     """
     restriction = NO_RESTRICTION if caller is None else restrict_caller(table, caller)
     root = table.instance.storage.root
-    return QueryTable(
-        table.ref.name,
-        table.state,
-        root,
-        table_iterators(table),
-        restriction,
-        lambda: table.properties().get(COLLECTION_DELAY_MINUTES) > 0,
-    )
+    return QueryTable(table.ref.name, table.state, root, table_iterators(table), restriction)
 
 
 def restrict_caller(table: OpenTable, caller: str) -> Restriction:

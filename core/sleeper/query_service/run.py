@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from sleeper.properties.instance import (
     QUEUE_RECEIVES_MAX,
 )
 from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.hold import release_hold, renew_hold
+from sleeper.query.hold import keep_hold, release_hold, renew_hold
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import (
     LeafQueryMessage,
@@ -175,22 +176,29 @@ def _run(leaf: LeafQueryMessage, runner: LeafRunner, held: bool) -> int:
     assert table_id is not None
     table = replace(runner.find_table(table_id), restriction=leaf.restriction)
     now_ms = runner.clock()
-    if held:
-        period_ms = hold_period_ms(runner.hold_seconds)
-        # Subqueries of a short query do not renew its hold.
-        if now_ms - (now_ms if leaf.now_ms is None else leaf.now_ms) >= period_ms:
-            hold_id = query_hold_id(leaf.query.query_id)
-            renew_hold(table.store, hold_id, now_ms, runner.hold_seconds, period_ms)
     schema = _schema(table, leaf.version)
     engine = runner.engine()
     limit = _time_limit(leaf, now_ms, runner.seconds_max, engine.settings.seconds_max)
     limit.check()
     with (
+        _kept_version(leaf, table, runner) if held else nullcontext(),
         kept_alive(leaf.query, runner.publisher.send_frame),
         run_query(make_leaf_query(leaf, schema), table, engine, limit, held) as result,
     ):
         rows = _limited(result, _rows_left(leaf, runner), runner.rows_max)
         return publish_rows(leaf, schema, result.schema, rows, runner.publisher)
+
+
+def _kept_version(
+    leaf: LeafQueryMessage, table: QueryTable, runner: LeafRunner
+) -> AbstractContextManager[object]:
+    """Renews the hold of the query, unless it is new, and then while the rows are read."""
+    hold_id, seconds = query_hold_id(leaf.query.query_id), runner.hold_seconds
+    now_ms, period_ms = runner.clock(), hold_period_ms(runner.hold_seconds)
+    # Subqueries of a short query do not renew its hold.
+    if now_ms - (now_ms if leaf.now_ms is None else leaf.now_ms) >= period_ms:
+        renew_hold(table.store, hold_id, now_ms, seconds, period_ms)
+    return keep_hold(table.store, hold_id, runner.clock, seconds, period_ms)
 
 
 def _time_limit(

@@ -17,7 +17,9 @@ from sleeper.partitions.region import Range, Region
 from sleeper.query.changes.plan import _group_files, plan_step
 from sleeper.query.changes.read import Change
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.reading.newest_queries import Hold
 from sleeper.statestore.transactions.delete_rows import DeleteRows
+from sleeper.statestore.transactions.holds import ReleaseHold
 from tests.clock import FakeClock
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.conftest import MakeTable
@@ -186,6 +188,47 @@ def test_collected_changes_are_refused_with_the_oldest_number(
     assert [keys(c) for c in table.changes(from_number=horizon + 1)] == [[3]]
 
 
+def holds(table: sleeper.Table) -> list[Hold]:
+    with table._instance.table("rows").state.reading() as state:
+        return list(state.collection.holds())
+
+
+def test_changes_that_are_read_are_kept_until_the_end_of_the_reader(
+    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    ingest(table, 1)
+    ingest(table, 2)
+    reader = table.changes()
+    changes = iter(reader)
+    assert keys(next(changes)) == [1]
+    assert compact_and_collect(instance, clock) == 0
+    assert keys(next(changes)) == [2]
+    reader.close()
+    assert not holds(table)
+    assert compact_and_collect(instance, clock) == 2
+
+
+def test_a_reader_that_follows_keeps_the_changes_after_its_position(
+    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    ingest(table, 1)
+    reader = table.changes(follow=True)
+    changes = iter(reader)
+    assert keys(next(changes)) == [1]
+    ingest(table, 2)
+    assert compact_and_collect(instance, clock) == 0
+    ingest(table, 3)
+    assert [keys(next(changes)) for _ in range(2)] == [[2], [3]]
+    reader.close()
+    assert not holds(table)
+
+
+def test_changes_of_one_batch_need_no_hold(table: sleeper.Table) -> None:
+    number = ingest(table, 1)
+    assert read(table) == [[1]]
+    assert table.version == number
+
+
 def test_files_that_are_collected_while_they_are_read_are_explained(
     instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
 ) -> None:
@@ -193,6 +236,8 @@ def test_files_that_are_collected_while_they_are_read_are_explained(
     ingest(table, 2)
     changes = iter(table.changes())
     next(changes)
+    (hold,) = holds(table)
+    table._instance.table("rows").state.commit_or_raise(ReleaseHold(hold.id))
     compact_and_collect(instance, clock)
     with pytest.raises(InvalidRequestError, match="transaction 3 are no longer kept"):
         next(changes)
@@ -266,7 +311,8 @@ def test_a_following_reader_waits_for_new_transactions(
     is_read = threading.Event()
 
     def follow() -> None:
-        for change in table.changes(follow=True, to_number=first + 2):
+        # The reader's hold is a transaction, too.
+        for change in table.changes(follow=True, to_number=first + 3):
             found.append(keys(change))
             is_read.set()
 

@@ -10,7 +10,6 @@ import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
-from sleeper.query import result as result_module
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import plan_table_query, run_query
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
@@ -275,22 +274,20 @@ def test_query_that_does_not_fit_the_schema_is_refused(
         run_query(query, made.query_table, make_engine(tmp_path))
 
 
-def test_long_read_of_one_leaf_takes_a_hold(
-    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_read_of_several_batches_of_one_leaf_is_held_from_its_start(
+    made: DataTable, tmp_path: Path
 ):
-    monkeypatch.setattr(result_module, "_SECONDS_UNTIL_HOLD", 0.05)
     made.add_rows([row(n % 50, n) for n in range(30_000)])
     region = make_range_region(SCHEMA, "k00000", "k00100")
     with run_query(Query((region,)), made.query_table, make_engine(tmp_path)) as result:
-        next(result)
-        time.sleep(0.2)
-        assert holds(made) == 0
-        next(result)
-        deadline = time.monotonic() + 60
-        while not holds(made) and time.monotonic() < deadline:
-            time.sleep(0.01)
         assert holds(made) == 1
+        begun = next(result).num_rows
+        made.compact_partition(made.leaves()[0])
+        with pytest.raises(StateMovedOnError, match="hold"):
+            made.remove_unreferenced_files()
+        assert begun + sum(batch.num_rows for batch in result) == 30_000
     assert holds(made) == 0
+    assert made.remove_unreferenced_files()
 
 
 def test_one_engine_serves_many_threads(made: DataTable, tmp_path: Path):

@@ -88,22 +88,6 @@ def test_a_read_of_a_leaf_keeps_its_version_from_the_first_batch(instance: Insta
     assert loads(open_query(instance, "t", Query())) == [(2, ROWS)]
 
 
-def test_a_read_of_the_newest_version_relies_on_the_delay_of_collection(
-    instance: Instance,
-) -> None:
-    set_table_properties(instance, "t", {"sleeper.table.gc.delay.minutes": "1"})
-    first = load(instance, 1)
-    with open_query(instance, "t", Query()) as result:
-        assert holds(instance) == []
-        assert replace_and_collect(instance, 2) == 0
-        assert loads(result) == [(1, ROWS)]
-    load(instance, 3)
-    set_table_properties(instance, "t", {"sleeper.table.snapshot.min.versions": "3"})
-    with open_query(instance, "t", Query(version=first + 2)) as result:
-        assert holds(instance) == [first + 2]
-        assert loads(result) == [(2, ROWS)]
-
-
 def test_a_read_of_one_batch_takes_no_hold(instance: Instance) -> None:
     first = load(instance, 1, rows=10)
     with open_query(instance, "t", Query()) as result:

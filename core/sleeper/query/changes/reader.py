@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,7 +10,7 @@ from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.instance import OpenTable
 from sleeper.query.changes.plan import PlannedChange, Step, find_changes, plan_step
 from sleeper.query.changes.read import Change, read_change
-from sleeper.query.distributed.follow import FollowerClaim
+from sleeper.query.distributed.follow import FollowerClaim, HoldClaim
 from sleeper.query.hold import VersionHold
 from sleeper.query.result import TimeLimit
 from sleeper.schema.model import Schema
@@ -18,7 +18,8 @@ from sleeper.statestore.transactions.holds import check_follower_name
 from sleeper.statestore.version import PointInTime
 
 _SECONDS_BETWEEN_POLLS = 1.0
-_SECONDS_UNTIL_HOLD = 2.0
+# Rows of a file that are read as one batch.
+_BATCH_ROWS = 8_192
 # A reader that dies repeats at most so many rows, or those of one transaction if it has more.
 _ROWS_PER_COMMIT = 100_000
 
@@ -76,9 +77,14 @@ class ChangeReader:
         self.start = self._find_start(request) if found is None else found
         self._check_start(self.start)
         self._claim: FollowerClaim | None = None
+        self._hold: HoldClaim | None = None
         if request.follower is not None:
             self._claim = FollowerClaim(table.state, request.follower)
             self._claim.keep(self.start)
+        elif not self._is_snapshot_table:
+            instance, owner = table.instance, f"changes of {table.ref.name}"
+            seconds = instance.queries.engine().settings.hold_seconds
+            self._hold = HoldClaim(table.state, seconds, instance.clock, owner, lingers=False)
         self.position = self._committed = self.start
         self._changes = self._read()
 
@@ -150,6 +156,13 @@ class ChangeReader:
         )
 
     def _read(self) -> Generator[Change, None, None]:
+        try:
+            yield from self._read_steps()
+        finally:
+            if self._hold is not None:
+                self._hold.release()
+
+    def _read_steps(self) -> Iterator[Change]:
         while not self._stop.is_set() and self.position != self._last:
             step = self._plan_step()
             if step.changes:
@@ -173,24 +186,29 @@ class ChangeReader:
         instance = self._table.instance
         root, engine = instance.storage.root, instance.queries.engine()
         rows = 0
-        with ExitStack() as stack:
-            if self._claim is None and not self._is_snapshot_table:
-                # Most steps are short, and a hold writes to the log.
-                hold = self._make_hold(self.position)
-                stack.callback(hold.release)
-                hold.acquire_after(_SECONDS_UNTIL_HOLD)
-            for planned in step.changes:
-                self._check_schema(planned)
-                self._limit.check()
-                read = read_change(planned, self.schema, root, engine, self._limit)
-                with self._holding(planned.number) as is_readable:
-                    for change in self._checked(read) if is_readable else ():
-                        yield change
-                        rows += change.rows.num_rows
-                self.position = planned.number
-                if self._commits and rows >= _ROWS_PER_COMMIT:
-                    self.commit()
-                    rows = 0
+        self._keep(step)
+        for planned in step.changes:
+            self._check_schema(planned)
+            self._limit.check()
+            read = read_change(planned, self.schema, root, engine, self._limit)
+            with self._holding(planned.number) as is_readable:
+                for change in self._checked(read) if is_readable else ():
+                    yield change
+                    rows += change.rows.num_rows
+            self.position = planned.number
+            if self._commits and rows >= _ROWS_PER_COMMIT:
+                self.commit()
+                rows = 0
+
+    def _keep(self, step: Step) -> None:
+        """Holds the changes from the position on, unless one batch ends the feed."""
+        if self._hold is None or (step.end == self._last and _is_one_batch(step)):
+            return
+        try:
+            self._hold.keep(self.position)
+        except StateMovedOnError:
+            self._check_start(self.position)
+            raise
 
     def _check_schema(self, planned: PlannedChange) -> None:
         """Checks that the rows have no later schema than the stream."""
@@ -239,6 +257,17 @@ class ChangeReader:
         instance, owner = self._table.instance, f"changes of {self._table.ref.name}"
         seconds = instance.queries.engine().settings.hold_seconds
         return VersionHold(self._table.state, number, seconds, instance.clock, owner)
+
+
+def _is_one_batch(step: Step) -> bool:
+    """Returns whether all changes of the step are read at once."""
+    if len(step.changes) > 1:
+        return False
+    (change,) = step.changes
+    scans = [scan for leaf in change.leaves for scan in leaf.scans]
+    parts = len(change.leaves) + len(change.key_files) + bool(change.regions)
+    rows = [scan.file.rows for scan in scans] + [file.keys for file in change.key_files]
+    return parts <= 1 and sum(rows) <= _BATCH_ROWS
 
 
 def _find_last(request: ChangesRequest, newest: int) -> int | None:

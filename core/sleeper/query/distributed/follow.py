@@ -85,13 +85,18 @@ class HoldClaim:
     """A hold that is renewed in the background and moves along with its reader.
 
     Spark requests offsets only between micro-batches, so a timer renews the hold in a long one.
+    A hold that `lingers` expires some time after its release, so that a stream that restarts soon
+    can continue.
     """
 
-    def __init__(self, store: StateStore, seconds: int, clock: Clock, owner: str) -> None:
+    def __init__(
+        self, store: StateStore, seconds: int, clock: Clock, owner: str, lingers: bool = True
+    ) -> None:
         self._store = store
         self._seconds = seconds
         self._clock = clock
         self._owner = owner
+        self._lingers = lingers
         self._hold: VersionHold | None = None
         self._move_ms = 0
 
@@ -114,10 +119,10 @@ class HoldClaim:
         """Does nothing: `keep` moves the hold."""
 
     def release(self) -> None:
-        """Lets the hold expire, so that a stream that restarts soon can continue."""
-        if self._hold is not None:
-            self._hold.stop_renewal()
-            self._hold = None
+        """Releases the hold, or lets it expire."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            (hold.stop_renewal if self._lingers else hold.release)()
 
 
 class TableFollower:

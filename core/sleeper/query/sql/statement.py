@@ -16,7 +16,6 @@ from sleeper.errors import (
     InvalidRequestError,
     NotFoundError,
     StateMovedOnError,
-    UnavailableError,
 )
 from sleeper.processing.restriction import NO_RESTRICTION, restrict_version
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
@@ -299,11 +298,7 @@ class StatementRun:
             f"sql {table.name}",
         )
         self.holds.append(hold)
-        try:
-            hold.acquire()
-        except UnavailableError as error:
-            # Without a hold, the scan fails if its files are deleted.
-            logger.warning("could not hold version %d: %s", pinned.version, error)
+        hold.acquire()
         return pinned
 
 

@@ -97,11 +97,6 @@ class SnapshotQueries(VersionReader):
         if fault := missing_fault(self._find_row()):
             raise InvalidRequestError(fault)
 
-    def is_replaced(self) -> bool:
-        """Returns whether the version is of a snapshot that a later one replaced."""
-        covering = self._find_row()
-        return covering is not None and covering[1] is not None
-
     def _find_row(self) -> tuple[int, int, int, int] | None:
         found: tuple[int, int, int, int] | None = self.row(
             "SELECT number, ended, expired, expired_time FROM snapshot_versions"
