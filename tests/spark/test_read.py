@@ -10,7 +10,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 import sleeper
+from sleeper.spark import read_table
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded, source_options
+from tests.tables.opened import compact
 
 
 def test_every_type_maps_to_its_spark_type(spark: SparkSession, instance: sleeper.Instance) -> None:
@@ -126,3 +128,24 @@ def test_an_error_names_its_cause(spark: SparkSession, instance: sleeper.Instanc
         loaded(spark, table, rnage="[1, 2]").count()
     with pytest.raises(AnalysisException, match="no field 'other'"):
         loaded(spark, table, columns="other")
+
+
+@pytest.mark.parametrize("read", ["format", "read_table"])
+def test_a_frame_has_the_rows_of_its_version_whatever_is_collected_between_its_partitions(
+    spark: SparkSession, instance: sleeper.Instance, read: str
+) -> None:
+    properties = {"sleeper.table.gc.delay.minutes": "0"}
+    table = instance.create_table("t", NUMBERS, properties, split_points=[100, 200])
+    ingest_numbers(table, range(300))
+    if read == "format":
+        frame = loaded(spark, table, partitionBytes=1)
+    else:
+        frame = read_table(spark, "t", table._instance.where)
+    found = []
+    for row in frame.toLocalIterator():
+        if row.n % 100 == 0:
+            ingest_numbers(table, [1000 + row.n])
+            compact(instance, "t")
+            assert table.gc().files == 0
+        found.append(row.n)
+    assert sorted(found) == [*range(300)]

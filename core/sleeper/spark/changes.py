@@ -36,6 +36,7 @@ class SleeperChangesReader(SleeperStreamReader):
     """A streaming read of changes. Offsets are those of a stream of rows."""
 
     _known_options = CHANGES_OPTIONS
+    _only_adds = False
 
     def __init__(self, options: Options, declared: StructType) -> None:
         super().__init__(options, declared)

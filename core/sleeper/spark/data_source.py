@@ -5,6 +5,7 @@ name. A micro-batch is the rows that ingests and imports added after one offset,
 Repeated reads of a micro-batch return the same rows.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -56,6 +57,8 @@ from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 READ_OWNER = "spark"
 STREAM_OWNER = "spark stream"
 
+logger = logging.getLogger(__name__)
+
 
 class SleeperReader(DataSourceReader):
     """A batch read, planned on the driver and sent to executors without its parts.
@@ -100,6 +103,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read: it plans on the driver, and its copies read on executors."""
 
     _known_options: tuple[str, ...] = FOLLOW_OPTIONS
+    _only_adds = True
 
     def __init__(self, options: Options, declared: StructType) -> None:
         check_options(options, self._known_options)
@@ -119,7 +123,17 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the start of a stream without a checkpoint."""
         start = read_starting_version(self._options)
         follower = self._open_follower()
-        return self._offset(follower.begin(follower.newest if start is None else start))
+        version = follower.begin(follower.newest if start is None else start)
+        removal = follower.last_removal(version) if self._only_adds else None
+        if removal is not None:
+            logger.warning(
+                "the stream of table %r begins after transaction %d, and returns rows that were "
+                "deleted or replaced since then, up to transaction %d. To leave them out, read "
+                "the table with asOf=%d, and stream with startingVersion=%d. To stream deletes "
+                "too, use the format sleeper-changes",
+                *(self._name, version, removal, removal, removal),
+            )
+        return self._offset(version)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._files_max)

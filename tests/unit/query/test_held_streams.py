@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sleeper
 from sleeper.bulk_export.service import export_table
@@ -23,6 +25,7 @@ from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.distributed.read import plan_table_read, read_table_part
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
+from sleeper.spark.data_source import SleeperDataSource
 from sleeper.stash.run import run_stash
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.serve.client import post, request
@@ -114,6 +117,22 @@ def read_parts(instance: sleeper.Instance, _: Path) -> list[int]:
     return list(itertools.chain.from_iterable(batch["key"].to_pylist() for batch in batches))
 
 
+def read_spark_stream(instance: sleeper.Instance, _: Path) -> list[int]:
+    return list(itertools.chain.from_iterable(each["key"].to_pylist() for each in stream(instance)))
+
+
+def stream(instance: sleeper.Instance) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of micro-batches, as Spark reads them."""
+    options = {"instance": instance._ports.where, "table": "rows"}
+    source = SleeperDataSource(CaseInsensitiveDict(options))
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    for partition in reader.partitions(start, end):
+        yield from reader.read(partition)
+    reader.stop()
+
+
 def read_stash(instance: sleeper.Instance, folder: Path) -> list[int]:
     run_stash(instance._ports, str(folder / "stash"), ["rows"])
     (file,) = (folder / "stash").rglob("*.gz")
@@ -147,6 +166,7 @@ READS = [
     read_changes,
     read_http_changes,
     read_parts,
+    read_spark_stream,
     read_stash,
     read_bulk_export,
     read_export_queue,
@@ -159,9 +179,7 @@ def keys_of(rows: pa.Table | pa.RecordBatch) -> list[int]:
 
 
 @pytest.fixture
-def disturbance(
-    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
-) -> Disturbance:
+def disturbance(instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch) -> Disturbance:
     """Disturbs after each batch of a query, of a change feed, and of a read under a hold."""
     table = instance.create_table("rows", KEY_AND_VALUE, PROPERTIES)
     table.ingest(pa.table({"key": range(ROWS), "value": [str(n) for n in range(ROWS)]}))
@@ -191,7 +209,7 @@ def test_a_stream_has_the_rows_of_its_version_whatever_is_collected_meanwhile(
     tmp_path: Path,
     read: Read,
 ) -> None:
-    if read in (read_parts, read_stash, read_export_queue):
+    if read in (read_parts, read_spark_stream, read_stash, read_export_queue):
         # They hold the version before they read, and hand out the batches of leaves.
         read_leaf = run._read_leaf
         monkeypatch.setattr(

@@ -22,6 +22,7 @@ from sleeper.jobs.status import JobState
 from sleeper.processing.field_changes import AddField
 from sleeper.query.distributed import read as distributed_read
 from sleeper.schema.model import Field, PrimitiveType
+from sleeper.spark.changes import SleeperChangesSource
 from sleeper.spark.data_source import SleeperDataSource
 
 SCHEMA = {
@@ -313,3 +314,28 @@ def test_a_write_to_a_deleted_table_fails(
         writer.commit([])
     (job,) = instance._ports.jobs.tracker.recent(JobKind.INGEST)[:1]
     assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted",))
+
+
+def test_a_stream_that_starts_before_a_delete_says_so(
+    instance: sleeper.Instance, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = instance.table("t").version
+    instance.table("t").delete(keys=[[3]], delete_id="erase")
+    removal = instance.table("t").version
+    for version, is_warned in ((0, True), (before, True), (removal, False), ("latest", False)):
+        caplog.clear()
+        source_ = source(instance, startingVersion=str(version))
+        stream = source_.streamReader(source_.schema())
+        stream.initialOffset()
+        stream.stop()
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == is_warned, version
+        if is_warned:
+            assert f"after transaction {version}, and returns rows that were deleted" in messages[0]
+            assert f"asOf={removal}, and stream with startingVersion={removal}" in messages[0]
+            assert "sleeper-changes" in messages[0]
+    changes = SleeperChangesSource(CaseInsensitiveDict(source(instance).options))
+    stream = changes.streamReader(changes.schema())
+    stream.initialOffset()
+    stream.stop()
+    assert not caplog.records

@@ -149,6 +149,11 @@ class TableFollower:
         with self._table.state.reading() as state:
             return int(state.number)
 
+    def last_removal(self, start: int) -> int | None:
+        """Returns the newest transaction after `start` that deleted or replaced rows, if any."""
+        with self._table.state.reading() as state:
+            return state.changes.last_removal(start)
+
     def begin(self, start: int) -> int:
         """Returns the version to start from, given the version requested, and keeps it."""
         version = self._claim.begin(start)

@@ -95,6 +95,16 @@ class ChangeQueries(VersionReader):
         )
         return [LoggedChange(*row) for row in rows]
 
+    def last_removal(self, start: int) -> int | None:
+        """Returns the newest transaction after `start` that deleted or replaced rows, if any."""
+        ((number,),) = self.rows(
+            "SELECT max(number) FROM (SELECT number FROM deletes WHERE since = number"
+            f" UNION ALL SELECT number FROM history WHERE kind IN ({_REPLACING}))"
+            " WHERE number > :start",
+            start=start,
+        )
+        return None if number is None else int(number)
+
     def files(self, number: int) -> list[DataFile]:
         """Returns the files that the ingest or import of that number added."""
         rows = self.rows(
