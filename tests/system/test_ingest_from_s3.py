@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.datafiles.sources.files import find_source_files
 from sleeper.datafiles.sources.table_inference import TableRequest
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.inference import infer_from_paths
 from sleeper.ingest.service import ingest_paths, run_ingest_message, submit_ingest
 from sleeper.instance import Instance
@@ -33,7 +35,7 @@ def instance(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.credentials.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.credentials.secret_access_key)
     monkeypatch.setenv("AWS_REGION", s3_server.region)
-    create_instance(tmp_path / "i", "test", {"sleeper.ingest.source.bucket": source_bucket.name})
+    create_instance(tmp_path / "i", "test")
     opened_instance = open_instance(tmp_path / "i")
     create_table(opened_instance, "t", SCHEMA)
     yield opened_instance
@@ -80,6 +82,26 @@ def test_a_pattern_names_the_objects_that_match(instance: Instance, source_bucke
     assert ingest_paths(instance, "t", [f"{place}/*.csv"]).rows == 3
 
 
+def test_a_prefix_stands_for_files_of_all_formats_below_it(
+    instance: Instance, source_bucket: Bucket
+) -> None:
+    prefix = f"{uuid.uuid4().hex}/day"
+    rows = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": ["p"]}), rows)
+    for key, content in {
+        "a.csv": b"id\nc\n",
+        "deep/b.jsonl": b'{"id":"j"}\n',
+        "c.parquet": rows.getvalue().to_pybytes(),
+        "readme.md": b"text",
+    }.items():
+        obstore.put(open_bucket(source_bucket), f"{prefix}/{key}", content)
+    obstore.put(open_bucket(source_bucket), f"{prefix}2/a.csv", b"id\nx\n")
+    place = f"s3://{source_bucket.name}/{prefix}"
+    assert len(instance.storage.sources.find(place)) == 3
+    assert ingest_paths(instance, "t", [f"{place}/", f"{place}/c.parquet"]).rows == 4
+    assert ids(instance) == ["c", "j", "p", "p"]
+
+
 def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, url: str) -> None:
     job_id = submit_ingest(instance, "t", [url.replace("s3://", "s3a://")])
     (message,) = instance.jobs.queue(QueueName.INGEST).receive()
@@ -88,19 +110,15 @@ def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, ur
     assert job.state is JobState.COMMITTED
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("s3://another/x.csv", "bucket another is not an allowed source"),
-        ("s3://", "is not an S3 object"),
-    ],
-)
-def test_unreadable_buckets_are_refused_and_tracked(
-    instance: Instance, name: str, reason: str
-) -> None:
-    with pytest.raises(InvalidRequestError, match=reason):
-        ingest_paths(instance, "t", [name], job_id="bad")
+def test_a_bucket_that_does_not_exist_is_unavailable(instance: Instance) -> None:
+    with pytest.raises(UnavailableError, match="specified bucket does not exist"):
+        ingest_paths(instance, "t", ["s3://another/x.csv"])
+
+
+def test_a_url_without_a_bucket_is_refused_and_tracked(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="is not an S3 object"):
+        ingest_paths(instance, "t", ["s3://"], job_id="bad")
     job = instance.jobs.tracker.job(instance.tables.index.find("t").id, "bad")
     assert job.state is JobState.REJECTED
-    assert reason in job.runs[0].reasons[0]
+    assert "is not an S3 object" in job.runs[0].reasons[0]
     assert ids(instance) == []

@@ -45,7 +45,7 @@ from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status
-from sleeper.storage.bucket_folder import S3File, SourceFile
+from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
 from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
@@ -341,8 +341,7 @@ def _add_source(
             warn_of_extra_columns(path, file, checker.schema)
             is_unchanged = rows.is_scannable and checker.enrichment is None
             if is_unchanged and is_scannable(path, file, checker.schema):
-                address = str(path if isinstance(path, S3File) else path.resolve())
-                rows.unsorted.add_file(address, file.schema_arrow, *count_rows(file))
+                rows.unsorted.add_file(path, file.schema_arrow, *count_rows(file))
                 progress.rows_read(file.metadata.num_rows)
             else:
                 _stage(rows, read_parquet(path, checker), progress)

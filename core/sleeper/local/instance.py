@@ -52,7 +52,7 @@ from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
 from sleeper.storage.patterns import find_matches, is_pattern
 from sleeper.storage.read_only_root import ReadOnlyRoot
-from sleeper.storage.sources import LOCAL_SCHEME, readable_buckets, s3_source
+from sleeper.storage.sources import LOCAL_SCHEME, any_s3_source, readable_buckets
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -346,14 +346,16 @@ class LocalSources:
     def find(self, path: str) -> Sequence[tuple[str, int]]:
         from sleeper.datafiles.sources.files import find_source_files
 
-        files = find_source_files([Path(path.removeprefix(LOCAL_SCHEME))])
         return [
-            (str(file.resolve()), file.stat().st_size) for file in files if isinstance(file, Path)
+            (str(file.resolve()), file.stat().st_size)
+            if isinstance(file, Path)
+            else (str(file), file.size() or 0)
+            for file in find_source_files([self.open(path)])
         ]
 
     def open(self, name: str) -> SourceFile:
         if is_s3_url(name):
-            return s3_source(name, self.root, self.properties())
+            return any_s3_source(name)
         return Path(name.removeprefix(LOCAL_SCHEME))
 
     def job_name(self, path: str) -> str:

@@ -128,7 +128,7 @@ INGEST_TASK_CPU = declare("ingest.task.cpu", whole_number(256, 16384), 2048, Gro
 INGEST_TASK_MEMORY_MB = declare("ingest.task.memory.mb", whole_number(512, 122880), 4096, Group.INGEST, "Memory of an ingest task, in MiB.", redeploy=True)
 INGEST_VISIBILITY_SECONDS = declare("ingest.queue.visibility.timeout.seconds", whole_number(1, 43200), 900, Group.INGEST, "The visibility timeout of ingest jobs: without a renewal another task receives the job.", redeploy=True)
 INGEST_KEEPALIVE_SECONDS = declare("ingest.keepalive.period.seconds", whole_number(1, 43200), 300, Group.INGEST, "The period in which an ingest task renews the visibility timeout of its job. Must be less than the timeout.")
-INGEST_SOURCE_BUCKETS = declare("ingest.source.bucket", STRING_LIST, (), Group.INGEST, "Buckets that ingest may read files from.", redeploy=True)
+INGEST_SOURCE_BUCKETS = declare("ingest.source.bucket", STRING_LIST, (), Group.INGEST, "Buckets that ingest may read files from. A local instance reads all that the user's credentials allow.", redeploy=True)
 INGEST_PARTITION_REFRESH_SECONDS = declare("ingest.partition.refresh.period", whole_number(0), 120, Group.INGEST, "The maximum age of an ingest task's copy of the partitions, in seconds.")
 
 COMPACTION_TASKS_MAX = declare("compaction.max.concurrent.tasks", whole_number(0), 300, Group.COMPACTION, "The maximum number of concurrent compaction tasks.")

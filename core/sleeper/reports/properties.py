@@ -109,7 +109,7 @@ def collect_warnings(
         if declaration is not None and declaration.redeploy:
             warnings.append(
                 f"property {name} takes effect at the next deployment "
-                "(local instance: when `sleeper run` next starts)"
+                "(local instance: when `sleeper run` next starts, if it uses the property)"
             )
     return tuple(warnings)
 

@@ -238,10 +238,14 @@ _READ_AHEAD_BYTES = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class S3File:
-    """An object of a bucket, or all objects whose keys begin with its own and a slash."""
+    """An object of a bucket, or all objects whose keys begin with its own and a slash.
+
+    Of these, an ingest reads Parquet files, or with `has_every_format` files of all known formats.
+    """
 
     bucket: Bucket
     key: str
+    has_every_format: bool = False
 
     def __str__(self) -> str:
         return f"s3://{self.bucket.name}/{self.key}"

@@ -1,7 +1,7 @@
 """Users' files that an instance may ingest: their names in jobs, and the buckets that have them.
 
-Ingest reads objects only from the instance's source buckets, and from the folder for uploads of its
-own bucket. Loads no data library.
+On AWS, ingest reads objects only from the source buckets, and from the folder for uploads of the
+data bucket. On a local instance, the credentials of the user decide. Loads no data library.
 """
 
 from dataclasses import replace
@@ -40,6 +40,12 @@ def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3Fi
             f"{INGEST_SOURCE_BUCKETS.name}"
         )
     return s3_file(name, _source_buckets(root, properties))
+
+
+def any_s3_source(name: str) -> S3File:
+    """Returns a file in any bucket that the credentials of the environment may read."""
+    bucket_name, _ = split_s3_url(name)
+    return replace(s3_file(name, [Bucket(bucket_name)]), has_every_format=True)
 
 
 def _is_upload(key: str) -> bool:

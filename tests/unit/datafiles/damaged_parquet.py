@@ -33,7 +33,7 @@ def count_rows(path: Path, schema: Schema) -> int:
         settings = EngineSettings(path.parent, memory_bytes=64 * 1024**2)
         with spill_folder(settings, "test") as spill:
             unsorted = RowSort(schema, spill, settings)
-            unsorted.add_file(str(path), file.schema_arrow, file.metadata.num_rows, 0)
+            unsorted.add_file(path, file.schema_arrow, file.metadata.num_rows, 0)
             try:
                 return sum(batch.num_rows for batch in unsorted.batches())
             except DataError as error:

@@ -216,7 +216,7 @@ def test_files_and_batches_are_sorted_together(
                 rows.add_batches(table.to_batches())
                 continue
             pq.write_table(table, folder / f"{number}.parquet")
-            rows.add_file(str(folder / f"{number}.parquet"), KIND, len(ids), table.nbytes)
+            rows.add_file(folder / f"{number}.parquet", KIND, len(ids), table.nbytes)
         ids = plain(rows.batches()).column("id").to_pylist()
     assert ids == sorted(number for part in parts for number in part)
 
@@ -224,7 +224,7 @@ def test_files_and_batches_are_sorted_together(
 def test_a_file_with_other_rows_than_its_footer_said_is_refused(tmp_path: Path) -> None:
     pq.write_table(make_rows(range(10)), tmp_path / "a.parquet")
     with opened(tmp_path) as rows:
-        rows.add_file(str(tmp_path / "a.parquet"), KIND, 11, 1)
+        rows.add_file(tmp_path / "a.parquet", KIND, 11, 1)
         with pytest.raises(DataError, match="sorted 10 rows of 11"):
             list(rows.batches())
         with pytest.raises(UnavailableError, match="not read completely"):

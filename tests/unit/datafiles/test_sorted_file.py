@@ -85,7 +85,7 @@ def unsorted_rows(
     for number, start in enumerate(range(0, table.num_rows, size)):
         part, path = table.slice(start, size).cast(optional), folder / f"{number}.parquet"
         pq.write_table(part, path, row_group_size=7)
-        unsorted.add_file(str(path), optional, part.num_rows, part.nbytes)
+        unsorted.add_file(path, optional, part.num_rows, part.nbytes)
     return unsorted
 
 
@@ -150,7 +150,7 @@ def test_files_without_rows_are_not_the_sample(tmp_path: Path) -> None:
     for number, rows in enumerate((0, 100, 0)):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(table.slice(0, rows), path)
-        unsorted.add_file(str(path), table.schema, rows, table.nbytes)
+        unsorted.add_file(path, table.schema, rows, table.nbytes)
     written = write_sorted_file(unsorted, target(tmp_path / "out"))
     assert written is not None
     assert written.file.rows == 100

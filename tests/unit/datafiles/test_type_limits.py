@@ -404,7 +404,7 @@ def read_or_scan(path: Path, kind: FieldType) -> Iterator[pa.RecordBatch]:
     if not is_scannable(path, file, schema):
         return read_parquet(path, make_checker(kind, str(path)))
     unsorted = RowSort(schema, path.parent, EngineSettings(path.parent))
-    unsorted.add_file(str(path), file.schema_arrow, file.metadata.num_rows, 0)
+    unsorted.add_file(path, file.schema_arrow, file.metadata.num_rows, 0)
     try:
         return iter(list(unsorted.batches()))
     except DataError:

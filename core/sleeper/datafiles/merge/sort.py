@@ -19,13 +19,15 @@ from sleeper.datafiles.arrow import arrow_schema, is_view, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import SortKey, column, key_sort_keys
 from sleeper.datafiles.engine.scan import scan_files, stream_batches
-from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.engine.session import open_session, register_buckets
 from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.row_buffer import RowBuffer
 from sleeper.datafiles.merge.row_order import Places, sort_places, take_rows
 from sleeper.datafiles.merge.runs import Run, batch_rows, merged_runs, write_run
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.bucket_folder import S3File, SourceFile
 
 # The memory of an order and its words, for each row.
 _ORDER_BYTES = 24
@@ -62,6 +64,7 @@ class RowSort:
         self.folder = folder
         self._settings = settings
         self._order = tuple(order) or key_sort_keys(schema)
+        self._buckets: list[Bucket] = []
         self._scans: dict[tuple[str, int], list[str]] = {}
         self._mentions = Counter[str]()
         self._file_rows = 0
@@ -73,15 +76,18 @@ class RowSort:
         self._runs: list[Run] = []
         self._threads: ThreadPoolExecutor | None = None
 
-    def add_file(self, file: str, kind: pa.Schema, rows: int, size: int) -> None:
-        """Adds a Parquet file, by path or URL, that can be scanned unchanged.
+    def add_file(self, file: SourceFile, kind: pa.Schema, rows: int, size: int) -> None:
+        """Adds a Parquet file that can be scanned unchanged.
 
         `size` is the number of bytes of its rows, uncompressed. A file that is added twice is read
         twice.
         """
+        if isinstance(file, S3File):
+            self._buckets.append(file.bucket)
+        path = str(file if isinstance(file, S3File) else file.resolve())
         # A scan reads a path once, however often it names the path.
-        self._scans.setdefault((str(kind), self._mentions[file]), []).append(file)
-        self._mentions[file] += 1
+        self._scans.setdefault((str(kind), self._mentions[path]), []).append(path)
+        self._mentions[path] += 1
         self._file_rows += rows
         self.rows += rows
         self.bytes += size
@@ -178,6 +184,7 @@ class RowSort:
     def _scan_batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = {"optimizer.repartition_file_scans": "true"}
         session = open_session(self._settings, self._settings.threads, options=options)
+        register_buckets(session, self._buckets)
         with engine_errors():
             for batch in _as_views(scan_files(session, files), self.schema).execute_stream():
                 yield batch.to_pyarrow()

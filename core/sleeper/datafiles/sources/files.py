@@ -87,9 +87,9 @@ def find_source_files(
 ) -> list[SourceFile]:
     """Returns the named files, those that match patterns, and those below folders, in order.
 
-    A directory contributes every file of a known format, a prefix in S3 every `.parquet`
-    (docs/formats.md, "Ingest messages"). InvalidRequestError if a file is missing,
-    UnavailableError if the disk fails.
+    A directory contributes every file of a known format, and so does a prefix in S3 on a local
+    instance; on AWS it contributes every `.parquet` (docs/formats.md, "Ingest messages").
+    InvalidRequestError if a file is missing, UnavailableError if the disk fails.
     """
     try:
         return _find_files(paths, options)
@@ -109,8 +109,7 @@ def _find_files(paths: Iterable[SourceFile], options: SourceOptions) -> list[Sou
                 raise InvalidRequestError(f"no file matches {path}")
             files.extend(_find_files(matches, options))
         elif path.is_dir():
-            endings = tuple(e for f in SourceFormat for e in f.value)
-            named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            named = (p for p in path.rglob("*") if p.name.lower().endswith(_known_endings()))
             # Engines that write in parts name directories like files.
             below = sorted(p for p in named if not p.is_dir())
             if not below:
@@ -142,13 +141,18 @@ def _find_objects(file: S3File, options: SourceOptions) -> list[S3File]:
         source_format(each, options)
     if matches:
         return matches
-    endings = SourceFormat.PARQUET.value
+    endings = _known_endings() if file.has_every_format else SourceFormat.PARQUET.value
     below = sorted(
         (f for f in file.below() if f.name.lower().endswith(endings)), key=lambda f: f.key
     )
     if not below:
-        raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
+        kind = "file of a known format" if file.has_every_format else ".parquet file"
+        raise InvalidRequestError(f"file {file} does not exist, nor any {kind} below it")
     return below
+
+
+def _known_endings() -> tuple[str, ...]:
+    return tuple(ending for each in SourceFormat for ending in each.value)
 
 
 @dataclass(slots=True)
