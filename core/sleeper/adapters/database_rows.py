@@ -8,6 +8,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import arrow_schema, default_column, python_value
 from sleeper.datafiles.casts import cast_column, cast_key_column
 from sleeper.datafiles.text_values import parse_column
+from sleeper.datafiles.validity import DamagedArrayError, check_array
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, PrimitiveType, Schema, type_name
 
@@ -30,6 +31,10 @@ def fit_rows(columns: Mapping[str, pa.Array], schema: Schema, where: str) -> pa.
         column = columns[field.name]
         cast = cast_key_column if field in schema.keys else cast_column
         convert = parse_column if _is_parsed(column, field) else cast
+        try:
+            check_array(column)
+        except DamagedArrayError as error:
+            raise InvalidRequestError(f"{where}: field {field.name!r}: {error}") from error
         array, bad = convert(column, field)
         arrays.append(array)
         if bad:

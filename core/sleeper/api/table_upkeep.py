@@ -10,6 +10,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.collection import CollectionReport
 from sleeper.garbage_collection.service import collect_table, expire_table_versions
 from sleeper.instance import Instance as Ports
+from sleeper.reports.check import CheckReport, check_table
 from sleeper.reports.snapshot_versions import gather_snapshot_versions
 from sleeper.splitting.service import SplitResult, split_table
 from sleeper.statestore.reading.history_queries import HistoryEntry
@@ -70,6 +71,15 @@ class TableUpkeep:
     def gc(self, dry_run: bool = False) -> CollectionReport:
         """Deletes files that no readable version needs; with `dry_run`, only lists their paths."""
         return collect_table(self._instance, self.name, dry_run)
+
+    def check(self) -> CheckReport:
+        """Reads all data files of the newest version and returns their faults.
+
+        Verifies that each file exists, its checksums, its rows with their values, order, bounds and
+        partitions, and its sidecars. `findings` of the result has the faults, each with the `path`
+        of the file, the `fault` and, if known, the `row_group`. `files` and `rows` were checked.
+        """
+        return check_table(self._instance, self.name)
 
     def history(self, limit: int = 50) -> list[HistoryEntry]:
         """Returns what each of the newest transactions did, newest first.

@@ -76,17 +76,22 @@ def block_to_json(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def block_from_json(raw: Any, what: str) -> pa.RecordBatch:
-    """Parses the rows of a block. InvalidRequestError, naming its place, if it is invalid."""
+    """Parses the rows of a block. InvalidRequestError, naming its place, if it is invalid.
+
+    The values are valid: text is UTF-8, for example.
+    """
     schema = schema_from_text(member(raw, "schema", str, what), f"the schema of {what}")
     records = _decode(member(raw, "records", str, what), what)
     if not records:
         return empty_batch(schema)
     try:
-        return pa.ipc.read_record_batch(pa.py_buffer(records), schema)
+        rows = pa.ipc.read_record_batch(pa.py_buffer(records), schema)
+        rows.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise classify_error(
             error, f"{what} has no Arrow rows: {error}", InvalidRequestError
         ) from error
+    return rows
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -133,8 +133,8 @@ def history(
 def check(instance: "Instance", name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
     """Check all data files of a table.
 
-    Verifies that each file exists, its checksums, its rows with their order, bounds and
-    partitions, and its sidecars. The exit status is 1 if a file has faults.
+    Verifies that each file exists, its checksums, its rows with their values, order, bounds
+    and partitions, and its sidecars. The exit status is 1 if a file has faults.
 
     \b
     Example:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_type, python_value
+from sleeper.datafiles.validity import UnfitError, check_inside, check_values
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 from sleeper.schema.model import Field as SchemaField
 
@@ -41,7 +42,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _as_microseconds(column: pa.Array) -> pa.Array:
-    column.validate(full=True)
+    check_values(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
@@ -71,7 +72,8 @@ def is_castable(source: pa.DataType, target: FieldType) -> bool:
 def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
     """Casts the column to the field's type. Returns it with the reasons of rows that do not fit.
 
-    A row that does not fit is null in the result. `is_castable` must be true.
+    A row that does not fit is null in the result. `is_castable` must be true. DamagedArrayError if
+    the column is damaged.
     """
     return cast_or_find(column, field, lambda part: cast_values(part, field.type))
 
@@ -111,17 +113,12 @@ def _copy(column: pa.Array) -> pa.Array:
     return pa.concat_arrays([column])
 
 
-class UnfitError(Exception):
-    """A value of the column does not fit, for a reason that Arrow does not check."""
-
-
 def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
     """Casts the values. Raises UnfitError or an error of Arrow if one does not fit.
 
-    The input is validated, because its text may not be UTF-8, and its decimals may have more
-    digits than their type, which Arrow would store as other numbers.
+    DamagedArrayError if the array is damaged.
     """
-    column.validate(full=True)
+    check_values(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = arrow_type(target)
@@ -130,7 +127,7 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
     match target:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(kind))
-            _check_no_null_inside(result)
+            check_inside(result)
             if infinities(result) > infinities(column):
                 raise UnfitError("too large for FloatType")
             return result
@@ -167,15 +164,6 @@ def _narrow_floats(column: pa.Array) -> pa.Array:
     if pc.any(overflows).as_py():
         raise UnfitError("too large for FloatType")
     return narrow
-
-
-def _check_no_null_inside(column: pa.Array) -> None:
-    if pa.types.is_map(column.type):
-        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        if column.items.slice(start, stop - start).null_count:
-            raise UnfitError("null inside a map")
-    elif column.flatten().null_count:
-        raise UnfitError("null inside a list")
 
 
 def _nullable_inside(kind: pa.DataType) -> pa.DataType:

@@ -6,9 +6,10 @@ import pyarrow.compute as pc
 from datafusion import functions
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.casts import UnfitError, cast_or_find
+from sleeper.datafiles.casts import cast_or_find
 from sleeper.datafiles.engine.columns import map_column
 from sleeper.datafiles.times import parse_times
+from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, type_name
 from sleeper.schema.model import Field as SchemaField

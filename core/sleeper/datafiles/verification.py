@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.casts import cast_column
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_values import as_key_column
 from sleeper.datafiles.merge.key_runs import is_ascending
@@ -24,6 +25,7 @@ from sleeper.datafiles.sidecars.key_order import encode_row
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined
+from sleeper.datafiles.validity import UnfitError, check_field
 from sleeper.datafiles.write.route import rows_in_region
 from sleeper.errors import (
     DataError,
@@ -176,6 +178,12 @@ class _Rows:
     first_faults: dict[str, FileFault] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, group: int) -> None:
+        if not self._check_values(batch, group):
+            # Keys that no field can have are not compared.
+            self.is_whole = False
+            self.last = None
+            self.rows += batch.num_rows
+            return
         keys = batch.select([f.name for f in self.schema.keys])
         with_nulls = [f.name for f in self.schema.keys if batch.column(f.name).null_count]
         for name in with_nulls:
@@ -214,6 +222,24 @@ class _Rows:
                     f"{self.inside[partition.id]} of its rows are in partition {partition.id}: "
                     f"the state says {rows}",
                 )
+
+    def _check_values(self, batch: pa.RecordBatch, group: int) -> bool:
+        """Adds a fault of each field with invalid values. Returns whether the keys are valid."""
+        are_keys_valid = True
+        for each in self.schema.fields:
+            column = batch.column(each.name)
+            try:
+                # Nulls in keys are a fault of their own.
+                is_nullable = each.nullable or each in self.schema.keys
+                check_field(column, replace(each, nullable=is_nullable))
+            except UnfitError:
+                rows = cast_column(column, each)[1]
+                row = min(rows)
+                text = f"row {self.rows + row + 1}: field {each.name!r}: {rows[row]}"
+                fault = FileFault(self.expected.file.path, text, group)
+                self.first_faults.setdefault(f"values of {each.name}", fault)
+                are_keys_valid &= each not in self.schema.keys
+        return are_keys_valid
 
     def _check_bounds(self, batch: pa.RecordBatch, group: int) -> None:
         file = self.expected.file

@@ -11,6 +11,7 @@ from sleeper.datafiles.sources.table_inference import (
     infer_from_arrow,
     infer_from_files,
 )
+from sleeper.datafiles.validity import check_undamaged
 from sleeper.instance import Instance
 from sleeper.schema.model import Schema
 
@@ -28,7 +29,9 @@ def infer_from_paths(
 
 
 def infer_from_data(data: pa.Schema | pa.Table, request: TableRequest) -> Schema:
-    """Returns the schema of a table for Arrow data."""
+    """Returns the schema of a table for Arrow data. InvalidRequestError if it is damaged."""
     if isinstance(data, pa.Schema):
         return infer_from_arrow(data, None, request)
+    for batch in data.to_batches():
+        check_undamaged(batch)
     return infer_from_arrow(data.schema, data, request)

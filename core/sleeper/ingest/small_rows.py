@@ -27,6 +27,7 @@ from sleeper.datafiles.sources.json_rows import BlockParser
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.sources.text_file import MemoryFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
+from sleeper.datafiles.validity import check_undamaged
 from sleeper.datafiles.write.file import DataFileWriter
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import InvalidRequestError, SleeperError
@@ -146,19 +147,21 @@ class ContentDecoder:
 
 
 def read_stream(data: object) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of an Arrow stream in memory or in a file of Arrow."""
+    """Yields the batches of an Arrow stream in memory or in a file of Arrow. They are unchecked."""
     try:
         with pa.ipc.open_stream(data) as stream:
-            for batch in stream:
-                # Offsets of another process may point beyond their buffers.
-                batch.validate(full=True)
-                yield batch
+            yield from stream
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise InvalidRequestError(f"{ROWS_NAME}: not an Arrow stream: {error}") from error
 
 
 def encode_stream(batches: Sequence[pa.RecordBatch]) -> Content:
-    """Returns batches of one schema as content, whose fingerprint ignores how rows are divided."""
+    """Returns batches of one schema as content, whose fingerprint ignores how rows are divided.
+
+    InvalidRequestError if one is damaged.
+    """
+    for batch in batches:
+        check_undamaged(batch)
     if any(not batch.schema.equals(batches[0].schema) for batch in batches):
         raise InvalidRequestError("rows have different schemas (expected one)")
     table = pa.Table.from_batches(batches).replace_schema_metadata(None)

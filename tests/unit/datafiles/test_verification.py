@@ -14,6 +14,7 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, tree_from_split_points
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests import foreign_arrays
 from tests.tables.data_table import DataTable
 from tests.unit.conftest import MakeTable
 
@@ -106,6 +107,28 @@ def test_null_keys_are_reported(table_with_file: tuple[DataTable, DataFile]) -> 
     table, file = table_with_file
     rewrite_file(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
     assert any("has nulls" in f.fault and f.row_group == 5 for f in verify(table, file))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("text-not-utf8", "row 2: field 'text': "),
+        ("key-not-utf8", "row 2: field 'key': "),
+        ("list-not-utf8", "row 2: field 'tags': "),
+        ("decimal-digits", "row 2: field 'amount': "),
+        ("map-with-equal-keys", "row 2: field 'counts': [('a', 2), ('a', 3)]: duplicate key"),
+    ],
+)
+def test_stored_values_that_no_field_has_are_reported_with_their_row(
+    make_table: MakeTable, name: str, fault: str
+) -> None:
+    table = make_table(schema=foreign_arrays.SCHEMA)
+    good, bad = foreign_arrays.GOOD, foreign_arrays.BAD[name].rows()
+    (file,) = table.ingest_sorted(pa.Table.from_batches([good]))
+    rows = pa.Table.from_arrays(bad.columns, schema=good.schema)
+    pq.write_table(rows, table.root.url_of(file.path), row_group_size=1)
+    faults = verify_file(table.root, foreign_arrays.SCHEMA, ExpectedFile(file))
+    assert [each.row_group for each in faults if each.fault.startswith(fault)] == [1]
 
 
 def test_rows_in_another_partition_are_reported(

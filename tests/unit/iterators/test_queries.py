@@ -98,7 +98,7 @@ def sql(table: DataTable, statement: str, iterators: TableIterators | None = Non
         (failing.swaps_batches, r"row follows key \(19999, \d+\) \(expected rows in"),
         (failing.drops_a_column, r"columns key, time, n, m \(expected key, time, n, m, who\)"),
         (failing.changes_a_type, r"field 'key' is int32 that may be null \(expected int32\)"),
-        (failing.gives_nulls, "null in field 'who'"),
+        (failing.gives_nulls, "field 'who': null, but the field is not nullable"),
         (failing.gives_rows, r"invalid output: dict \(expected RecordBatch\)"),
         (failing.is_none, "TypeError: 'NoneType' object is not iterable"),
         (failing.ends_early, "it ended before the rows did"),

@@ -21,6 +21,7 @@ from sleeper.datafiles.engine.session import new_table_name
 from sleeper.datafiles.merge.key_runs import first_descent, run_starts
 from sleeper.datafiles.merge.processing import apply_steps
 from sleeper.datafiles.merge.steps import BoundIterator, ProcessingStep, format_key
+from sleeper.datafiles.validity import DamagedArrayError, UnfitError, check_rows
 from sleeper.errors import UserCodeError
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.schema.model import Schema
@@ -216,9 +217,10 @@ def _attribute_errors(bound: BoundIterator, source: _Source) -> Iterator[None]:
 
 
 class _OutputCheck:
-    """Checks an iterator's output: schema, nulls and order."""
+    """Checks an iterator's output: schema, values and order."""
 
     def __init__(self, schema: Schema, bound: BoundIterator) -> None:
+        self._schema = schema
         self._kind = arrow_schema(schema)
         self._keys = [field.name for field in schema.keys]
         self._bound = bound
@@ -233,12 +235,9 @@ class _OutputCheck:
         if not batch.schema.equals(self._kind):
             raise self._bound.failure(_describe_schema_fault(batch.schema, self._kind), key)
         try:
-            batch.validate()
-        except pa.ArrowInvalid as error:
-            raise self._bound.failure(f"invalid batch: {error}", key) from error
-        for field, values in zip(self._kind, batch.columns, strict=True):
-            if not field.nullable and values.null_count:
-                raise self._bound.failure(f"null in field {field.name!r}", key)
+            check_rows(batch, self._schema)
+        except (UnfitError, DamagedArrayError) as error:
+            raise self._bound.failure(f"invalid output: {error}", key) from error
         if batch.num_rows:
             self._check_order(batch)
 

@@ -27,6 +27,7 @@ from sleeper.datafiles.sources.nested import OPTION_HINT, find_text_fields, nest
 from sleeper.datafiles.sources.operations import Operations
 from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.text_values import parse_column
+from sleeper.datafiles.validity import DamagedArrayError, check_array
 from sleeper.errors import (
     InvalidRequestError,
     classify_error,
@@ -237,12 +238,27 @@ class RowChecker:
             )
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
-        """Casts typed columns. Rows that do not fit are rejected, or refuse the job."""
+        """Casts typed columns. Rows that do not fit are rejected, or refuse the job.
+
+        Damaged columns refuse the job, also those that are not in the schema.
+        """
+        self._check_undamaged(columns)
         how = self._casts()
         for name in find_text_fields(self.schema) & columns.keys():
             if pa.types.is_nested(columns[name].type):  # as `check_types` allowed
                 how[name] = nested_text
         return self._batch(columns, how)
+
+    def _check_undamaged(self, columns: Columns) -> None:
+        for name, column in columns.items():
+            try:
+                check_array(column)
+            except DamagedArrayError as error:
+                end = self.row + len(column) - 1
+                raise InvalidRequestError(
+                    f"file {self.file}{self.where}, rows {self.row} to {end}: field {name!r}: "
+                    f"{error}"
+                ) from error
 
     def parse(
         self,

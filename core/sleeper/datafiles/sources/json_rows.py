@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.casts import UnfitError, infinities
+from sleeper.datafiles.casts import infinities
 from sleeper.datafiles.sources.files import Columns, combined
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.nested import OPTION_HINT
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
+from sleeper.datafiles.validity import UnfitError, check_unique_keys
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -41,8 +42,6 @@ NOT_ROWS = (pa.ArrowInvalid, ValueError, UnfitError, RecursionError)
 """The errors of `parse_lines` for invalid lines."""
 
 _FLOATS = frozenset({PrimitiveType.FLOAT, PrimitiveType.DOUBLE})
-# Of longer maps, the keys are grouped instead.
-_COMPARED_KEYS_MAX = 16
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _QUOTED_CONSTANT = re.compile(rb'"(NaN|-?Infinity)"')
 
@@ -188,7 +187,7 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
         case MapType(key, value):
             keys, values = column.flatten().flatten()
             parsed_keys = parse_values(keys, key)
-            _check_unique_keys(pc.list_parent_indices(column).to_numpy(), parsed_keys)
+            check_unique_keys(pc.list_parent_indices(column).to_numpy(), parsed_keys)
             parsed = parse_values(values, value) if value in TEXT_IN_JSON else values
             return pa.MapArray.from_arrays(_offsets_with_nulls(column), parsed_keys, parsed)
         case ListType(element) if element in TEXT_IN_JSON:
@@ -203,30 +202,12 @@ def _typed_map(column: pa.MapArray, key: FieldType, value: FieldType) -> pa.MapA
     offsets = column.offsets.to_numpy()
     start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     keys = parse_values(column.keys.slice(start, count), key)
-    _check_unique_keys(np.repeat(np.arange(len(column)), np.diff(offsets)), keys)
+    check_unique_keys(np.repeat(np.arange(len(column)), np.diff(offsets)), keys)
     values = column.items.slice(start, count)
     if value in TEXT_IN_JSON:
         values = parse_values(values, value)
     is_null = column.is_null() if column.null_count else None
     return pa.MapArray.from_arrays(pa.array(offsets - start), keys, values, mask=is_null)
-
-
-def _check_unique_keys(maps: np.ndarray, keys: pa.Array) -> None:
-    """Raises UnfitError if a map has a key twice. `maps` has the number of each key's map."""
-    longest = int(np.bincount(maps).max(initial=0))
-    if longest > _COMPARED_KEYS_MAX:
-        pairs = pa.table({"map": maps, "key": keys})
-        if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows == len(keys):
-            return
-    elif not any(_has_equal_keys(maps, keys, distance) for distance in range(1, longest)):
-        return
-    raise UnfitError("duplicate key in a map")
-
-
-def _has_equal_keys(maps: np.ndarray, keys: pa.Array, distance: int) -> bool:
-    """Whether two keys of a map that have this distance are equal."""
-    is_equal = pc.equal(keys[distance:], keys[:-distance]).to_numpy(zero_copy_only=False)
-    return bool((is_equal & (maps[distance:] == maps[:-distance])).any())
 
 
 def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sleeper.datafiles.casts import cast_or_find
 from sleeper.datafiles.json_text import json_values
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
+from sleeper.datafiles.validity import check_values
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 OPTION_HINT = "pass --nested json, in Python nested='json', to keep it as JSON text"
@@ -21,9 +22,12 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def nested_text(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
     """Returns the JSON of each value of a nested column, as `cast_column` does."""
-    return cast_or_find(
-        column, field, lambda part: pc.if_else(part.is_valid(), json_values(part), None)
-    )
+    return cast_or_find(column, field, _json)
+
+
+def _json(column: pa.Array) -> pa.Array:
+    check_values(column)
+    return pc.if_else(column.is_valid(), json_values(column), None)
 
 
 def find_text_fields(schema: Schema) -> frozenset[str]:

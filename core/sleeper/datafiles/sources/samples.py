@@ -17,7 +17,6 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.casts import UnfitError
 from sleeper.datafiles.sources.dialect import Dialect
 from sleeper.datafiles.sources.encodings import UTF8, Utf8Stream
 from sleeper.datafiles.sources.files import SourceFormat, source_format
@@ -25,6 +24,7 @@ from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.parquet import UNREADABLE
 from sleeper.datafiles.sources.text import open_csv, open_json_lines
 from sleeper.datafiles.text_values import parse_values
+from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.schema.model import PrimitiveType
 from sleeper.storage.bucket_folder import S3File, SourceFile

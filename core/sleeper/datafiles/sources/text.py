@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 from isal import igzip, isal_zlib
 
-from sleeper.datafiles.casts import UnfitError, cast_or_find, cast_values
+from sleeper.datafiles.casts import cast_or_find, cast_values
 from sleeper.datafiles.sources.dialect import SAMPLE_BYTES, Dialect, find_dialect
 from sleeper.datafiles.sources.encodings import Utf8Stream
 from sleeper.datafiles.sources.files import GZIP_SUFFIX, ZSTD_SUFFIX, Columns, RowChecker, combined
@@ -31,6 +31,7 @@ from sleeper.datafiles.sources.nested import find_text_fields, quote_nested
 from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
 from sleeper.datafiles.sources.text_file import MemoryFile, TextFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
+from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.bucket_folder import S3File
