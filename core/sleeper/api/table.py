@@ -306,6 +306,7 @@ class Table(TableVersions, TableFields, TableUpkeep):
         ranges: Iterable[tuple[object | None, object | None]] = (),
         regions: Iterable[Mapping[str, Any]] = (),
         wait: bool = False,
+        timeout_seconds: float | None = None,
     ) -> PurgeReport:
         """Removes deleted rows from the storage, and reports on the objects that held them.
 
@@ -317,14 +318,17 @@ class Table(TableVersions, TableFields, TableUpkeep):
         `report.objects` lists each object: it is *gone*, *kept* with the reason and perhaps the
         time until when, or it *remains* because a purge cannot remove it. Holds, followers, the
         delay of the garbage collection and unfinished runs keep objects. With `wait` the call
-        repeats its steps until nothing is kept, otherwise `report.is_complete` may be false:
-        repeat the call later. An interrupted purge can be repeated too.
+        repeats its steps until nothing is kept, or until `timeout_seconds` have passed. If
+        `report.is_complete` is false, repeat the call later. An interrupted purge can be repeated
+        too.
 
         Raises `InvalidRequestError` for a key or value that does not fit the schema, and if a row
         in the keys, ranges and regions is not deleted.
         """
         selected = select_regions(self._first_schema, keys, ranges, regions)
-        return purge_table(self._instance, self.name, selected, wait)
+        return purge_table(
+            self._instance, self.name, selected, wait, timeout_seconds=timeout_seconds
+        )
 
     def changes(
         self,

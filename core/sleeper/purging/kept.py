@@ -3,9 +3,12 @@
 from sleeper.errors import NotFoundError
 from sleeper.garbage_collection.collection import find_retention
 from sleeper.instance import Instance, OpenTable
+from sleeper.properties.instance import DELETION_DELAY_HOURS
 from sleeper.properties.table import HISTORY_RETENTION
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
-from sleeper.tables import TableId
+from sleeper.tables import TableId, TableRef
+
+_HOUR_MS = 3_600_000
 
 
 def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
@@ -43,19 +46,47 @@ def _describe_version(table: OpenTable, version: SnapshotVersion) -> str:
     return f"snapshot version {version.number}, until {condition}"
 
 
-def name_clones(table: OpenTable, path: str) -> str:
-    """Returns the names of the clones that need the file, or an empty text."""
+def find_clones(table: OpenTable, path: str) -> tuple[str | None, int | None]:
+    """Returns the clones that need the file, and the time when their files are deleted, if known.
+
+    A deleted clone needs it as long as it can be brought back.
+    """
+    instance = table.instance
     with table.state.reading() as state:
-        ids = state.collection.clones_of(path)
-    return ", ".join(f"clone {name_table(table.instance, TableId(clone))}" for clone in ids)
+        clones = [
+            _find_table(instance, TableId(clone)) for clone in state.collection.clones_of(path)
+        ]
+    if not clones:
+        return None, None
+    hours = instance.properties().get(DELETION_DELAY_HOURS)
+    ends_ms = [
+        None if each.deleted_ms is None else each.deleted_ms + hours * _HOUR_MS for each in clones
+    ]
+    names = ", ".join(_describe_clone(each) for each in clones)
+    return f"needed by {names}", None if None in ends_ms else max(end for end in ends_ms if end)
+
+
+def _describe_clone(clone: TableRef) -> str:
+    name = f"clone {clone.name}"
+    if clone.deleted_ms is None:
+        return name
+    return (
+        f"{name}, which is deleted and can be brought back "
+        f"(sleeper table delete {clone.name} --now ends that)"
+    )
+
+
+def _find_table(instance: Instance, table_id: TableId) -> TableRef:
+    """Returns the row of a table, one with its id as the name if the index has none."""
+    try:
+        return instance.tables.index.get(table_id)
+    except NotFoundError:
+        return TableRef(table_id, table_id)
 
 
 def name_table(instance: Instance, table_id: TableId) -> str:
     """Returns the name of a table, or its id if the index does not have it."""
-    try:
-        return instance.tables.index.get(table_id).name
-    except NotFoundError:
-        return table_id
+    return _find_table(instance, table_id).name
 
 
 def now_ms(table: OpenTable) -> int:

@@ -11,22 +11,29 @@ Each step is idempotent and durable, so an interrupted purge is simply repeated:
    rewritten, because they hold regions of deletes and key bounds of files.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sleeper.compaction.plan import create_rewrite_jobs
+from sleeper.errors import SleeperError
 from sleeper.files import DataFile, FileReference, StoredObject, owner_id
 from sleeper.garbage_collection.collection import find_claims, find_retention
 from sleeper.garbage_collection.orphans import list_unknown
-from sleeper.garbage_collection.service import run_garbage_collection, run_orphan_collection
+from sleeper.garbage_collection.service import (
+    finish_deletions,
+    run_garbage_collection,
+    run_orphan_collection,
+)
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.region import Region, hull, whole_region
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES
-from sleeper.purging.kept import find_claim, name_clones, name_table, now_ms
+from sleeper.purging.kept import find_claim, find_clones, name_table, now_ms
 from sleeper.purging.remains import count_splits, list_remains
 from sleeper.purging.report import ObjectState, PurgedObject, PurgeReport
 from sleeper.purging.trim import Trim, state_name
@@ -58,12 +65,14 @@ def purge_table(
     wait: bool = False,
     listener: Listener = lambda _object, _count: None,
     sleep: Callable[[float], None] = time.sleep,
+    timeout_seconds: float | None = None,
 ) -> PurgeReport:
     """Removes the rows that are deleted in the regions, by default in all, from the storage.
 
-    With `wait` it repeats its steps until nothing is kept; otherwise it does what is possible now.
-    A local instance's queued compaction jobs run in this process. InvalidRequestError if a row in
-    the regions is not deleted.
+    With `wait` it repeats its steps until nothing is kept, or until the timeout; otherwise it does
+    what is possible now. A local instance's queued compaction jobs run in this process, and
+    deletions of tables that can no longer be brought back are finished. InvalidRequestError if a
+    row in the regions is not deleted.
     """
     table = instance.table(name)
     if regions:
@@ -72,12 +81,15 @@ def purge_table(
         check_all_deleted(table, regions)
     purge = _begin(table, tuple(regions))
     pause_seconds = _FIRST_PAUSE_SECONDS
+    wait_seconds = math.inf if timeout_seconds is None else timeout_seconds
+    end_seconds = time.monotonic() + (wait_seconds if wait else 0)
     while True:
-        kept = purge.advance(lists_all=not wait)
-        if not kept or not wait:
+        seconds_left = end_seconds - time.monotonic()
+        kept = purge.advance(lists_all=seconds_left <= 0)
+        if not kept or seconds_left <= 0:
             return purge.report(kept)
         listener(kept[0], len(kept))
-        sleep(pause_seconds)
+        sleep(min(pause_seconds, seconds_left))
         pause_seconds = min(2 * pause_seconds, _PAUSE_SECONDS_MAX)
 
 
@@ -186,6 +198,11 @@ class _Purge:
     def _collect(self) -> list[PurgedObject]:
         # The first list finds the files that this collection deletes.
         self._waiting()
+        if self.table.instance.background is not None:
+            # A clone whose deletion is final needs no files any more. Failures, which may be those
+            # of other tables, are logged.
+            with suppress(SleeperError):
+                finish_deletions(self.table.instance)
         run_garbage_collection(self.table.instance, self.table.ref)
         kept = [self._describe_unneeded(each) for each in self._waiting()]
         with self.table.state.reading() as state:
@@ -217,11 +234,12 @@ class _Purge:
     def _describe_unneeded(self, each: UnneededFile) -> PurgedObject:
         delay_ms = self.table.properties().get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
         reason, until_ms = find_claim(self.table, each.unreferenced)
+        clones, clones_until_ms = find_clones(self.table, each.file.path)
         due_ms = each.unreferenced_time_ms + delay_ms
         if each.is_collecting:
             reason, until_ms = _COLLECTING, None
-        elif clones := name_clones(self.table, each.file.path):
-            reason, until_ms = f"needed by {clones}", None
+        elif clones is not None:
+            reason, until_ms = clones, clones_until_ms
         elif reason is None:
             is_due = now_ms(self.table) >= due_ms
             reason = "its next collection" if is_due else COLLECTION_DELAY_MINUTES.name

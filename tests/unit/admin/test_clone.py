@@ -26,7 +26,7 @@ from sleeper.garbage_collection.service import (
     sweep_abandoned,
 )
 from sleeper.local.instance import open_local_instance
-from sleeper.purging.report import ObjectState
+from sleeper.purging.report import ObjectState, PurgedObject
 from sleeper.purging.service import purge_table
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.holds import ReleaseHold
@@ -282,6 +282,39 @@ def test_a_lost_row_of_a_clone_keeps_its_pins(tables: Tables) -> None:
     tables.compact("a")
     collect_table(tables.instance, "a")
     assert set(tables.pins("a")) == {clone}
+
+
+def test_a_purge_waits_for_a_deleted_clone_until_its_deletion_is_final(tables: Tables) -> None:
+    tables.api.clone_table("a", "b")
+    tables.api.delete_table("b")
+    deleted_ms = tables.clock()
+    tables.clock.now_ms += 3_600_000
+    seen: list[PurgedObject] = []
+    seconds: list[float] = []
+
+    def listen(first: PurgedObject, _: int) -> None:
+        seen.append(first)
+        if len(seen) == 3:
+            delete_table(tables.instance, "b", now=True)
+
+    report = purge_table(
+        tables.instance, "a", (), True, listen, seconds.append, timeout_seconds=600
+    )
+    assert report.is_complete
+    assert len(seen) == len(seconds) == 3
+    assert seen[0].reason == (
+        "needed by clone b, which is deleted and can be brought back "
+        "(sleeper table delete b --now ends that)"
+    )
+    assert seen[0].until_ms == deleted_ms + 24 * 3_600_000
+
+
+def test_a_purge_waits_no_longer_than_its_timeout(tables: Tables) -> None:
+    tables.api.clone_table("a", "b")
+    tables.clock.now_ms += 3_600_000
+    report = tables.api.table("a").purge(wait=True, timeout_seconds=0.2)
+    assert not report.is_complete
+    assert "needed by clone b" in {each.reason for each in report.objects}
 
 
 def test_a_purge_names_what_clones_keep(tables: Tables) -> None:
