@@ -3,6 +3,9 @@
 import json
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.stash.reader import Stash
     from sleeper.stash.record import StashRecord
+    from sleeper.stash.run import OnStage, StashResult
 
 stash = typer.Typer(
     help="Copy tables as gzipped JSON lines or Parquet to a folder or bucket, and read the copies.",
@@ -100,18 +104,20 @@ def run(
       sleeper stash run --destination /data/stash --format parquet
     """
     from sleeper.stash.record import StashRequest
+    from sleeper.stash.run import make_locked_stash
     from sleeper.stash.start import start_stash
 
     tables = tuple(table or ())
     request = StashRequest(destination, tables, atomic, format=file_format, submitted=submit)
-    if submit:
-        from sleeper.stash.message import check_workers
-
-        check_workers(instance, destination)
-    record = start_stash(instance, request)
     if not submit:
-        _make(instance, record)
+        with ExitStack() as locked:
+            record = start_stash(instance, request, locked=locked)
+            _make(record, partial(make_locked_stash, instance, record))
         return
+    from sleeper.stash.message import check_workers
+
+    check_workers(instance, destination)
+    record = start_stash(instance, request)
     note("submitted: workers make it (`sleeper stash status` shows how far it is)")
     typer.echo(record.name)
 
@@ -195,8 +201,10 @@ def recover(
 
     record = _find(instance, destination, name)
     if not submit:
+        from sleeper.stash.run import make_stash
+
         check_recoverable(record)
-        _make(instance, record)
+        _make(record, partial(make_stash, instance, record))
         return
     from sleeper.stash.message import check_workers
 
@@ -205,14 +213,13 @@ def recover(
     note(f"sent {pluralize(sent, 'task')} of stash {record.name} to workers")
 
 
-def _make(instance: "Instance", record: "StashRecord") -> None:
+def _make(record: "StashRecord", make: "Callable[[OnStage], StashResult]") -> None:
     from sleeper.reports.output import pluralize
-    from sleeper.stash.run import make_stash
 
     start = time.monotonic()
     try:
         with show_stages("stash") as on_stage:
-            result = make_stash(instance, record, on_stage)
+            result = make(on_stage)
     except BaseException:
         if record.decision() is None:
             note(f"stash {record.name} can be continued: sleeper stash recover {record.name}")

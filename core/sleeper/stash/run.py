@@ -11,19 +11,15 @@ from functools import partial
 from sleeper.errors import ConflictError, SleeperError
 from sleeper.instance import Instance
 from sleeper.renewal import Renewal
-from sleeper.retries import Backoff, retry
-from sleeper.runs.lock import lock_root
 from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import complete_stash, describe_decision, fail_stash, hold_owner, stash_id
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.planning import plan_stash
 from sleeper.stash.record import Outcome, StashRecord, StashRequest
-from sleeper.stash.start import start_stash
+from sleeper.stash.start import lock_stash, start_stash
 from sleeper.stash.task import TaskWriter
 
 logger = logging.getLogger(__name__)
-
-_LOCK_ATTEMPTS = Backoff(20, seconds_first=0.05, seconds_max=0.2)
 
 OnStage = Callable[[str], None]
 """Receives the table that is being copied."""
@@ -56,7 +52,9 @@ def run_stash(
     destination is being made.
     """
     request = StashRequest(destination, tuple(tables), atomic, piece_bytes, format)
-    return make_stash(instance, start_stash(instance, request), on_stage)
+    with ExitStack() as locked:
+        record = start_stash(instance, request, locked=locked)
+        return make_locked_stash(instance, record, on_stage)
 
 
 def make_stash(
@@ -68,20 +66,25 @@ def make_stash(
     it was cancelled or failed.
     """
     with ExitStack() as locked:
-        lock = partial(lock_root, record.own, record.lock_path, "a stash", instance.clock)
-        # A process that looks whether this one lives has the lock for a moment.
-        retry(lambda: locked.enter_context(lock()), on=ConflictError, backoff=_LOCK_ATTEMPTS)
-        decision = record.decision()
-        if decision is not None and decision.outcome is not Outcome.COMPLETE:
-            raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
-        try:
-            if decision is None:
-                _copy(instance, record, on_stage)
-        except SleeperError as error:
-            if isinstance(error, LostTableError) or record.cuts() is None:
-                fail_stash(instance, record, str(error))
-            raise
-        tables = complete_stash(instance, record)
+        lock_stash(locked, record, instance.clock)
+        return make_locked_stash(instance, record, on_stage)
+
+
+def make_locked_stash(
+    instance: Instance, record: StashRecord, on_stage: OnStage = lambda _: None
+) -> StashResult:
+    """As `make_stash`, in a process that has the lock of the stash."""
+    decision = record.decision()
+    if decision is not None and decision.outcome is not Outcome.COMPLETE:
+        raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
+    try:
+        if decision is None:
+            _copy(instance, record, on_stage)
+    except SleeperError as error:
+        if isinstance(error, LostTableError) or record.cuts() is None:
+            fail_stash(instance, record, str(error))
+        raise
+    tables = complete_stash(instance, record)
     return StashResult(stash_id(instance, record), record.request.destination, record.name, tables)
 
 

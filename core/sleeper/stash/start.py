@@ -2,11 +2,13 @@
 
 import logging
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 from sleeper.clock import Clock, iso_time
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.instance import Instance
+from sleeper.retries import Backoff, retry
 from sleeper.runs.lock import is_locked, lock_root
 from sleeper.stash.layout import check_directories, root_name
 from sleeper.stash.place import StashPlace, open_place_to_write, parse_place
@@ -17,20 +19,29 @@ from sleeper.stash.record import (
     StashRequest,
     destination_digest,
 )
+from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 
 # Names are whole seconds, so the next name is at most a second away.
 _CLAIMS = 50
 _SECONDS_BETWEEN_CLAIMS = 0.05
+_LOCK_ATTEMPTS = Backoff(20, seconds_first=0.05, seconds_max=0.2)
 
 
-def start_stash(instance: Instance, request: StashRequest, name: str | None = None) -> StashRecord:
+def start_stash(
+    instance: Instance,
+    request: StashRequest,
+    name: str | None = None,
+    locked: ExitStack | None = None,
+) -> StashRecord:
     """Records a stash and returns its record, from which a process or workers make it.
 
-    A scheduled stash has the `name` of its due time, so it starts once. InvalidRequestError for an
-    unusable destination or two tables that would share a directory, NotFoundError for an unknown
-    table, ConflictError if the name is taken or another stash of the destination is being made.
+    A scheduled stash has the `name` of its due time, so it starts once. `locked` gets the lock of
+    the process that makes the stash, so that no other process takes it for an interrupted one.
+    InvalidRequestError for an unusable destination or two tables that would share a directory,
+    NotFoundError for an unknown table, ConflictError if the name is taken or another stash of the
+    destination is being made.
     """
     request, place = check_request(instance, request)
     request = replace(request, started_ms=instance.clock())
@@ -38,16 +49,31 @@ def start_stash(instance: Instance, request: StashRequest, name: str | None = No
     records = StashRecords(own)
     digest = destination_digest(request.destination)
     starting = f"{STASHES_FOLDER}/{digest}.lock"
-    with lock_root(own, starting, "a stash that starts", instance.clock):
+    with ExitStack() as start:
+        _enter_lock(start, own, starting, "a stash that starts", instance.clock)
         _check_none_runs(records, place, digest, instance.clock)
         if name is None:
-            record = _claim_second(instance, records, place, request)
-        elif is_taken(place, name) or not (found := records.create(name, request)):
+            record = _claim_second(instance, place, request, locked)
+        elif (found := _claim(instance, place, request, name, locked)) is None:
             raise ConflictError(f"{place.name} already has the stash {name}")
         else:
             record = found
     logger.info("started stash", extra={"job_id": record.name})
     return record
+
+
+def lock_stash(locked: ExitStack, record: StashRecord, clock: Clock) -> None:
+    """Enters the lock of the process that makes a stash. ConflictError if another makes it."""
+    _enter_lock(locked, record.own, record.lock_path, "a stash", clock)
+
+
+def _enter_lock(locked: ExitStack, own: DataRoot, path: str, work: str, clock: Clock) -> None:
+    # A process that starts, or looks whether this one lives, has the lock for a moment.
+    retry(
+        lambda: locked.enter_context(lock_root(own, path, work, clock)),
+        on=ConflictError,
+        backoff=_LOCK_ATTEMPTS,
+    )
 
 
 def check_request(instance: Instance, request: StashRequest) -> tuple[StashRequest, StashPlace]:
@@ -94,17 +120,36 @@ def is_taken(place: StashPlace, name: str) -> bool:
 
 
 def _claim_second(
-    instance: Instance, records: StashRecords, place: StashPlace, request: StashRequest
+    instance: Instance, place: StashPlace, request: StashRequest, locked: ExitStack | None
 ) -> StashRecord:
     """Claims the name of this second, or of the next."""
     for _ in range(_CLAIMS):
         name = root_name(instance.clock())
-        if not is_taken(place, name):
-            record = records.create(name, request)
-            if record is not None:
-                return record
+        record = _claim(instance, place, request, name, locked)
+        if record is not None:
+            return record
         time.sleep(_SECONDS_BETWEEN_CLAIMS)
     raise ConflictError(f"{place.name} already has a stash that started in the same second: {name}")
+
+
+def _claim(
+    instance: Instance,
+    place: StashPlace,
+    request: StashRequest,
+    name: str,
+    locked: ExitStack | None,
+) -> StashRecord | None:
+    """Claims a name, after its lock if one is wanted. Returns None if it is taken."""
+    if is_taken(place, name):
+        return None
+    records = StashRecords(instance.storage.root)
+    with ExitStack() as attempt:
+        if locked is not None:
+            lock_stash(attempt, records.of(request.destination, name), instance.clock)
+        record = records.create(name, request)
+        if record is not None and locked is not None:
+            locked.push(attempt.pop_all())
+    return record
 
 
 def _check_outside(place: StashPlace, instance: Instance) -> None:

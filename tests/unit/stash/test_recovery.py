@@ -18,7 +18,7 @@ from sleeper.errors import (
 from sleeper.garbage_collection.service import collect_table, finish_deletions
 from sleeper.jobs.queue import QueueName
 from sleeper.runs.lock import lock_root
-from sleeper.stash import Stash
+from sleeper.stash import Stash, run
 from sleeper.stash.control import (
     ControlReport,
     check_recoverable,
@@ -166,6 +166,24 @@ def test_a_stash_of_a_due_time_starts_once(stasher: Stasher) -> None:
     cancel_stash(stasher.ports(), cancelled)
     with pytest.raises(ConflictError, match="already has the stash 2026-01-02-00-00-00"):
         start_stash(stasher.ports(), request, "2026-01-02-00-00-00")
+
+
+def test_a_stash_that_starts_right_after_another_is_refused(
+    stasher: Stasher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stasher.instance.create_table("a", SCHEMA).ingest(rows(1))
+
+    def start_both(*arguments: Any, **options: Any) -> StashRecord:
+        first = start_stash(*arguments, **options)
+        monkeypatch.undo()
+        with pytest.raises(ConflictError, match=f"stash {first.name} of .* is being made since"):
+            stasher.run()
+        return first
+
+    monkeypatch.setattr(run, "start_stash", start_both)
+    assert stasher.run().tables[0].rows == 1
+    assert "interrupted" not in caplog.text
+    assert stasher.run().tables[0].rows == 1
 
 
 def test_an_interrupted_stash_does_not_stop_the_next(
