@@ -115,21 +115,25 @@ class StashStack(cdk.NestedStack):
 
 
 def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) -> None:
-    """Adds an alarm on stashes that failed, and if chosen one on hours without a stash."""
-    name = deployment.name("stashes-failed")
-    failed = cloudwatch.Alarm(
-        scope,
-        "Failed",
-        alarm_name=name,
-        alarm_description="a stash failed: `sleeper stash status` shows the reason",
-        metric=_metric(deployment, Metric.STASHES_FAILED, cdk.Duration.minutes(5)),
-        threshold=1,
-        evaluation_periods=1,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-    )
-    failed.add_alarm_action(actions.SnsAction(alarms))
-    deployment.alarms.append(name)
+    """Adds alarms on stashes that failed or did not start, and if chosen on hours without one."""
+    for name, metric, text in (
+        ("Failed", Metric.STASHES_FAILED, "a stash failed, or left out a table"),
+        ("Missed", Metric.STASHES_MISSED, "a scheduled stash has not started"),
+    ):
+        alarm_name = deployment.name(f"stashes-{name.lower()}")
+        alarm = cloudwatch.Alarm(
+            scope,
+            name,
+            alarm_name=alarm_name,
+            alarm_description=f"{text}: `sleeper stash status` shows the reason",
+            metric=_metric(deployment, metric, cdk.Duration.minutes(5)),
+            threshold=1,
+            evaluation_periods=1,
+            comparison_operator=(cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD),
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(alarms))
+        deployment.alarms.append(alarm_name)
     hours = deployment.get(STASH_ALARM_HOURS)
     if not hours:
         return

@@ -18,6 +18,7 @@ from sleeper.errors import InvalidRequestError
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
+_LATE_MS = 5 * _MINUTE_MS
 _PERIOD_MS_MAX = 366 * _DAY_MS
 _RATE = re.compile(r"rate\(([0-9]{1,9}) (minute|hour|day)s?\)")
 _CRON = re.compile(r"cron\((.*)\)")
@@ -79,6 +80,11 @@ def due_run_ms(schedule: Schedule, last_ms: int | None, now_ms: int) -> int | No
         last_ms = None
     due_ms = latest_due_ms(schedule, now_ms)
     return None if due_ms is None or (last_ms is not None and due_ms <= last_ms) else due_ms
+
+
+def missed_due_ms(schedule: Schedule, last_ms: int | None, now_ms: int) -> int | None:
+    """Returns the due time that passed without a run, long enough ago for any worker; else None."""
+    return due_run_ms(schedule, last_ms, now_ms - _LATE_MS)
 
 
 def due_run_id(due_ms: int) -> str:

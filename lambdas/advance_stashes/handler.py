@@ -5,6 +5,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.reports.metric import Metric
 from sleeper.stash.control import control_stashes
 from sleeper.stash.due import start_due_stashes
+from sleeper.stash.schedules import ScheduleStore
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
 
 
@@ -16,9 +17,11 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
     """
     due = start_due_stashes(instance)
     report = control_stashes(instance)
+    missed = ScheduleStore(instance.storage.root).list_missed(instance.clock())
     counts = {
         Metric.STASHES_COMPLETED: len(report.completed),
-        Metric.STASHES_FAILED: len(report.failed),
+        Metric.STASHES_FAILED: len(report.failed) + len(report.partial),
+        Metric.STASHES_MISSED: len(missed),
     }
     put_task_metrics(instance, JobKind.STASH, {name: n for name, n in counts.items() if n})
     return {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.admin.tables import delete_table
 from sleeper.jobs.queue import QueueName
 from sleeper.stash.message import run_stash_message
 from sleeper.stash.reader import Stash
@@ -62,6 +63,27 @@ def test_a_due_stash_is_started_and_planned(
     started = {"started": 1, "planned": 1, "waiting": 1}
     assert aws.call(functions.advance_stashes) == NOTHING | started
     assert aws.call(functions.advance_stashes) == NOTHING | {"waiting": 1}
+
+
+def test_schedules_that_missed_their_time_and_tables_that_are_left_out_are_counted(
+    aws: Lambda,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("a", "b"):
+        make_table(aws.instance, name)
+    schedule_stash(aws.instance, str(tmp_path / "stash"), "1h", ("a",))
+    delete_table(aws.instance, "a")
+    schedule_stash(aws.instance, str(tmp_path / "other"), "1h")
+    make_table(aws.instance, "_LATEST")
+    ten_minutes_ms = 600_000
+    later = replace(aws.instance, clock=lambda: aws.instance.clock() + HOUR_MS + ten_minutes_ms)
+    monkeypatch.setattr(lambda_function, "_opened", lambda _: later)
+    found = {"started": 1, "planned": 1, "problems": 2}
+    assert aws.call(functions.advance_stashes) == NOTHING | found
+    (metric,) = metrics_in(capsys.readouterr().out)
+    assert (metric["StashesMissed"], metric["StashesFailed"]) == ([1.0], [1.0])
 
 
 def test_a_stash_that_hangs_fails_and_is_counted_once(

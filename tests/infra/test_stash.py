@@ -151,6 +151,12 @@ def test_a_failed_stash_raises_an_alarm(platforms: Synthesis) -> None:
     assert "sleeper-example-stashes-late" not in names
 
 
+def test_a_schedule_that_missed_its_time_raises_an_alarm(platforms: Synthesis) -> None:
+    alarm = platforms.find_named(ALARM, "AlarmName", "sleeper-example-stashes-missed")
+    assert alarm["MetricName"] == Metric.STASHES_MISSED.value
+    assert alarm["AlarmActions"]
+
+
 def test_hours_without_a_stash_raise_an_alarm_if_chosen(with_dashboard: Synthesis) -> None:
     alarm = with_dashboard.find_named(ALARM, "AlarmName", "sleeper-example-stashes-late")
     assert (alarm["MetricName"], alarm["Statistic"]) == (Metric.STASHES_COMPLETED.value, "Sum")

@@ -18,7 +18,7 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
-from sleeper.schedule import due_run_id, due_run_ms, make_schedule
+from sleeper.schedule import due_run_id, due_run_ms, make_schedule, missed_due_ms
 from sleeper.statestore.fold import DAY_MS
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,13 @@ def send_due_runs(instance: Instance, now_ms: int | None = None) -> DueReport:
     for problem in problems:
         logger.warning("could not start %s", problem)
     return DueReport(tuple(sent), tuple(waiting), tuple(problems))
+
+
+def find_missed(store: AdapterStore, adapter: Adapter, now_ms: int) -> int | None:
+    """Returns the due time that passed minutes ago without a run; None if there is none."""
+    if adapter.schedule is None:
+        return None
+    return missed_due_ms(adapter.schedule, store.last_due_ms(adapter.name), now_ms)
 
 
 def _due_ms(store: AdapterStore, adapter: Adapter, now_ms: int) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import ADAPTERS, Adapter
+from sleeper.adapters.due import find_missed
 from sleeper.adapters.store import AdapterStore
 from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
@@ -41,6 +42,7 @@ class _Listed:
     adapter: Adapter
     job: _Job | None
     next_due_ms: int | None
+    missed_ms: int | None
 
     @property
     def run(self) -> JobRun:
@@ -57,6 +59,7 @@ _ADAPTER_COLUMNS = (
         value=lambda each: each.adapter.schedule.expression if each.adapter.schedule else None,
     ),
     Column("next", "Next run", ColumnKind.TIME, lambda each: each.next_due_ms),
+    Column("missed", "Missed", ColumnKind.TIME, lambda each: each.missed_ms),
     Column("state", "Last run", value=lambda each: each.job.state if each.job else None),
     Column("ended", "Ended", ColumnKind.TIME, lambda each: each.run.ended_ms),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.run.rows_written),
@@ -78,18 +81,22 @@ _DEFINITION = ("name", "source", "sink", "schedule")
 
 def list_adapters(instance: Instance) -> Listing:
     """Lists all adapters by name, each with its last run."""
-    adapters = AdapterStore(instance.storage.root).list()
+    store, now_ms = AdapterStore(instance.storage.root), instance.clock()
+    adapters = store.list()
     jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, limit=_RECENT_JOBS) if adapters else ()
     lasts = [_find_last(instance, adapter, jobs) for adapter in adapters]
     listed = [
         _Listed(
             adapter,
             None if last is None else _look_at(instance, last),
-            next_due_ms(adapter.schedule, instance.clock()) if adapter.schedule else None,
+            next_due_ms(adapter.schedule, now_ms) if adapter.schedule else None,
+            find_missed(store, adapter, now_ms),
         )
         for adapter, last in zip(adapters, lasts, strict=True)
     ]
     summary = pluralize(len(adapters), "adapter")
+    if late := sum(each.missed_ms is not None for each in listed):
+        summary += f", {late} late"
     return Listing.describe("adapters", summary, _ADAPTER_COLUMNS, listed)
 
 

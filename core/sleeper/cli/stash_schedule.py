@@ -106,8 +106,11 @@ def schedule(
         if expression or table or atomic or only_if_requested or keep or not is_default:
             raise typer.BadParameter("a schedule needs --destination")
         from sleeper.stash.schedule_report import list_schedules
+        from sleeper.stash.schedules import ScheduleStore
 
         print_listings([list_schedules(instance)], output)
+        missed = ScheduleStore(instance.storage.root).list_missed(instance.clock())
+        warn(each.describe() for each in missed)
         return
     if expression == "none":
         from sleeper.stash.requests import remove_schedule

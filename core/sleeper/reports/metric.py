@@ -36,6 +36,7 @@ class Metric(Enum):
     TASKS_STARTED = "TasksStarted"
     STASHES_COMPLETED = "StashesCompleted"
     STASHES_FAILED = "StashesFailed"
+    STASHES_MISSED = "StashesMissed"
     EXPORTS_PENDING = "ExportsPending"
     EXPORTS_DEAD = "ExportsDead"
     OLDEST_EXPORT_SECONDS = "OldestExportSeconds"
@@ -47,8 +48,8 @@ class Metric(Enum):
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
 """Metrics per task kind."""
-STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED)
-"""Metrics of the kind `stash`."""
+STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED, Metric.STASHES_MISSED)
+"""Metrics of the kind `stash`. MISSED is the number of schedules that are late, each minute."""
 EXPORT_QUEUE_KIND = "export-queue"
 EXPORT_METRICS = (
     Metric.EXPORTS_PENDING,

@@ -20,6 +20,7 @@ from sleeper.stash.finish import (
     fail_stash,
     hold_owner,
 )
+from sleeper.stash.left_out import describe_left_out, read_left_out
 from sleeper.stash.message import make_sender
 from sleeper.stash.progress import Progress, TableProgress
 from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
@@ -32,9 +33,13 @@ _HOUR_MS = 60 * _MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class ControlReport:
-    """The names of stashes that were planned or have ended, and errors as text."""
+    """The names of stashes that were planned or have ended, and errors as text.
+
+    `partial` are those planned ones that leave out tables.
+    """
 
     planned: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
     completed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
@@ -77,7 +82,9 @@ def _control_or_fail(
         return _with_problem(_fail(instance, record, str(error), report), record, error)
 
 
-def _with_problem(report: ControlReport, record: StashRecord, error: Exception) -> ControlReport:
+def _with_problem(
+    report: ControlReport, record: StashRecord, error: Exception | str
+) -> ControlReport:
     problem = f"stash {record.name} of {record.request.destination}: {error}"
     logger.warning("%s", problem)
     return replace(report, problems=(*report.problems, problem))
@@ -138,7 +145,11 @@ def _plan(
         send = make_sender(instance, record)
         cuts = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
         _keep(instance, record, cuts, progress)
-    return replace(report, planned=(*report.planned, record.name))
+    report = replace(report, planned=(*report.planned, record.name))
+    if (left_out := describe_left_out(read_left_out(record))) is not None:
+        report = replace(report, partial=(*report.partial, record.name))
+        report = _with_problem(report, record, left_out)
+    return report
 
 
 def _fail(

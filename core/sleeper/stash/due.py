@@ -5,7 +5,8 @@ A function does it on AWS every minute, and `sleeper run` locally every few seco
 The due time is the name of the stash, so all processes that find it due start the same one. A due
 stash waits until another one of its destination has ended, and if more times pass meanwhile, only
 the latest is made. The due time is recorded when the stash was started, or left out because nobody
-had requested it.
+had requested it. Until then, the reason is recorded beside the schedule. Old stashes are deleted
+also if none can be started.
 """
 
 import logging
@@ -49,17 +50,13 @@ def start_due_stashes(instance: Instance, now_ms: int | None = None) -> StartRep
     store = ScheduleStore(instance.storage.root)
     report = StartReport()
     for digest in store.digests():
-        what = f"schedule {digest}"
         try:
             schedule = store.get(digest)
-            if schedule is None:
-                continue  # removed meanwhile
-            what = f"stash of {schedule.destination}"
-            step = _Step(instance, store, schedule, report)
-            step.start(now_ms)
-            step.prune()
         except SleeperError as error:
-            report.problems.append(f"{what}: {error}")
+            report.problems.append(f"schedule {digest}: {error}")
+            continue
+        if schedule is not None:  # else removed meanwhile
+            _Step(instance, store, schedule, report).run(now_ms)
     for problem in report.problems:
         logger.warning("could not start or prune %s", problem)
     return report
@@ -72,15 +69,35 @@ class _Step:
     schedule: StashSchedule
     report: StartReport
 
-    def start(self, now_ms: int) -> None:
-        """Starts the stash that is due, if there is one, and records its due time."""
+    def run(self, now_ms: int) -> None:
+        """Starts the stash that is due and deletes old ones, each also if the other fails."""
+        has_failed = False
+        try:
+            reason = self._start(now_ms)
+        except SleeperError as error:
+            reason, has_failed = str(error), True
+            self._add_problem(error)
+        try:
+            self.store.record_reason(self.schedule.digest, reason)
+            self._prune(now_ms, has_failed)
+        except SleeperError as error:
+            self._add_problem(error)
+
+    def _add_problem(self, error: SleeperError) -> None:
+        self.report.problems.append(f"stash of {self.schedule.destination}: {error}")
+
+    def _start(self, now_ms: int) -> str | None:
+        """Starts the stash that is due, if there is one, and records its due time.
+
+        Returns why it waits.
+        """
         schedule, digest = self.schedule, self.schedule.digest
         due_ms = due_run_ms(schedule.schedule, self.store.last_due_ms(digest), now_ms)
         if due_ms is None:
-            return
+            return None
         name = root_name(due_ms)
-        if not (self._has_record(name) or self._decide(name)):
-            return
+        if not self._has_record(name) and (reason := self._decide(name)) is not None:
+            return reason
         if self._has_record(name):
             # The record tells which requests count, also if another process started the stash.
             record = StashRecord(self.store.root, digest, name)
@@ -88,15 +105,16 @@ class _Step:
             self.report.started.append(f"{schedule.destination}/{name}")
         delete_fulfilled(self.store.root, digest)
         self.store.record_due(digest, due_ms)
+        return None
 
-    def _decide(self, name: str) -> bool:
-        """Starts a stash, or leaves it out. Returns False if it waits."""
+    def _decide(self, name: str) -> str | None:
+        """Starts a stash, or leaves it out. Returns why it waits."""
         schedule = self.schedule
         requests = pending_requests(self.store.root, schedule.digest)
         if schedule.only_if_requested and not requests:
             logger.info("nobody requested stash %s of %s", name, schedule.destination)
             self.report.unrequested.append(schedule.destination)
-            return True
+            return None
         request = schedule.make_request(tuple(each.id for each in requests))
         try:
             start_stash(self.instance, request, name)
@@ -105,17 +123,17 @@ class _Step:
             # In this order: a stash of this instance has a record before it has a root.
             is_another = is_taken(place, name)
             if self._has_record(name):
-                return True
+                return None
             if is_another:
                 self.report.problems.append(
                     f"stash {name} of {schedule.destination}: another instance made one of that "
                     "name (expected a schedule with other times)"
                 )
-                return True
+                return None
             logger.info("stash %s of %s waits: %s", name, schedule.destination, error)
             self.report.waiting.append(schedule.destination)
-            return False
-        return True
+            return f"it waits: {error}"
+        return None
 
     def _has_record(self, name: str) -> bool:
         try:
@@ -124,10 +142,12 @@ class _Step:
         except NotFoundError:
             return False
 
-    def prune(self) -> None:
-        """Deletes old stashes, once after each due time, when its stash has ended."""
+    def _prune(self, now_ms: int, has_failed: bool) -> None:
+        """Deletes old stashes, once after each due time, when its stash has ended or failed."""
         schedule, digest = self.schedule, self.schedule.digest
         due_ms = self.store.last_due_ms(digest)
+        if has_failed:
+            due_ms = due_run_ms(schedule.schedule, due_ms, now_ms) or due_ms
         if schedule.keep_ms is None or due_ms in (None, self.store.pruned_ms(digest)):
             return
         if StashRecord(self.store.root, digest, root_name(due_ms)).is_running():

@@ -75,22 +75,21 @@ def table_directory(table: str) -> str:
     return table.replace(":", "~")
 
 
-def check_directories(tables: Iterable[str]) -> None:
-    """Raises InvalidRequestError if two tables would share a directory, or one has a file's."""
-    owners: dict[str, str] = {}
-    for table in tables:
-        directory = table_directory(table)
-        if directory in (LATEST, SUCCESS, TABLES):
-            raise InvalidRequestError(
-                f"table {table!r} would have the directory {directory!r}, which is the name of a "
-                "file of the stash: rename the table, or name the tables with --table"
-            )
-        other = owners.setdefault(directory, table)
-        if other != table:
-            raise InvalidRequestError(
-                f"tables {other!r} and {table!r} would share the directory {directory!r}: rename "
-                "one, or name the tables with --table"
-            )
+def claim_directory(table: str, owners: dict[str, str]) -> str | None:
+    """Makes a table the owner of its directory, or returns why it cannot be.
+
+    `owners` has the table of each directory.
+    """
+    directory = table_directory(table)
+    if directory in (LATEST, SUCCESS, TABLES):
+        return (
+            f"table {table!r} would have the directory {directory!r}, which is the name of a file "
+            "of the stash: rename the table"
+        )
+    owner = owners.setdefault(directory, table)
+    if owner == table:
+        return None
+    return f"tables {owner!r} and {table!r} would share the directory {directory!r}: rename one"
 
 
 def piece_name(table: str, shard: int, table_id: TableId, number: int, format: StashFormat) -> str:

@@ -32,7 +32,8 @@ from sleeper.stash.cut import (
     find_table,
     release_cuts,
 )
-from sleeper.stash.layout import check_directories, piece_name
+from sleeper.stash.layout import piece_name
+from sleeper.stash.left_out import choose_for_planning, needs_all_tables, record_left_out
 from sleeper.stash.owner import claim_root
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import Cut, StashRecord, StashRequest
@@ -70,7 +71,8 @@ def plan_stash(
     """Cuts the tables, records and sends all tasks, and returns the cuts. Can be repeated.
 
     Spark writes tables of at least `spark_bytes`; 0 is none.
-    A table that is deleted meanwhile is left out, unless it was asked for by name: LostTableError.
+    A table that is deleted meanwhile is left out. LostTableError if it was asked for by name, and
+    not by a schedule.
     LostTableError also if another instance writes the root.
     """
     cuts = record.cuts() or _cut_tables(instance, record, owner)
@@ -105,24 +107,22 @@ def read_task(record: StashRecord, schema: Schema, table_id: TableId, number: in
 
 def drop_table(record: StashRecord, cut: Cut) -> None:
     """Leaves out a table that was deleted. LostTableError if it was asked for by name."""
-    if cut.table in record.request.tables:
+    if needs_all_tables(record.request):
         raise LostTableError(f"table {cut.table!r} was deleted while stash {record.name} was made")
     record.record_dropped(cut.id)
 
 
 def _cut_tables(instance: Instance, record: StashRecord, owner: str) -> tuple[Cut, ...]:
-    names = record.request.tables
-    index = instance.tables.index
     try:
-        refs = [index.find(name) for name in names] if names else list(index.list())
-        check_directories(ref.name for ref in refs)
+        chosen = choose_for_planning(instance, record.request)
     except (InvalidRequestError, NotFoundError) as error:
         raise LostTableError(f"since stash {record.name} was started: {error}") from error
-    tables = [OpenTable(instance, ref) for ref in refs]
+    record_left_out(record, chosen.left_out)
+    tables = [OpenTable(instance, ref) for ref in chosen.tables]
     if record.request.atomic:
         cuts = cut_at_one_moment(tables, owner)
     else:
-        cuts = cut_each(tables, owner, may_vanish=not names)
+        cuts = cut_each(tables, owner, may_vanish=not needs_all_tables(record.request))
     if (piece_bytes := record.request.piece_bytes) is not None:
         cuts = [replace(cut, piece_bytes=piece_bytes) for cut in cuts]
     if record.record_cuts(cuts):

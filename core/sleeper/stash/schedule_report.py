@@ -9,8 +9,8 @@ from sleeper.schedule import next_due_ms
 from sleeper.stash.prune import PruneReport
 from sleeper.stash.record import StashRecords, Trigger
 from sleeper.stash.requests import StartRequest, pending_requests
-from sleeper.stash.schedules import ScheduleStore, StashSchedule
-from sleeper.stash.status import StashStatus, get_status
+from sleeper.stash.schedules import MissedStart, ScheduleStore, StashSchedule
+from sleeper.stash.status import MISSED, StashStatus, get_status
 
 _PRUNED_COLUMNS = (
     Column("stash", "Stash", value=lambda each: each.name),
@@ -36,6 +36,14 @@ class _Listed:
     next_due_ms: int | None
     last: StashStatus | None
     requests: tuple[StartRequest, ...]
+    missed: MissedStart | None
+
+    @property
+    def state(self) -> str | None:
+        """The state of the last stash, or that the schedule has missed a start since."""
+        if self.missed is not None:
+            return MISSED
+        return None if self.last is None else self.last.state
 
 
 _SCHEDULE_COLUMNS = (
@@ -43,7 +51,7 @@ _SCHEDULE_COLUMNS = (
     Column("schedule", "Schedule", value=lambda each: each.schedule.schedule.expression),
     Column("next", "Next start", ColumnKind.TIME, lambda each: each.next_due_ms),
     Column("last", "Last stash", value=lambda each: each.last and each.last.record.name),
-    Column("state", "State", value=lambda each: each.last and each.last.state),
+    Column("state", "State", value=lambda each: each.state),
     Column("onlyIfRequested", "If requested", value=lambda each: each.schedule.only_if_requested),
     Column("requestedBy", "Requested by", value=lambda each: [r.by for r in each.requests]),
     Column("tables", "Tables", value=lambda each: list(each.schedule.tables) or None),
@@ -58,18 +66,21 @@ def list_schedules(instance: Instance) -> Listing:
     listed = [_look(instance, each) for each in ScheduleStore(instance.storage.root).list()]
     listed.sort(key=lambda each: each.schedule.destination)
     summary = pluralize(len(listed), "schedule")
+    if late := sum(each.missed is not None for each in listed):
+        summary += f", {late} late"
     return Listing.describe("stash-schedules", summary, _SCHEDULE_COLUMNS, listed)
 
 
 def _look(instance: Instance, schedule: StashSchedule) -> _Listed:
-    own, digest = instance.storage.root, schedule.digest
+    own, digest, now_ms = instance.storage.root, schedule.digest, instance.clock()
     records = StashRecords(own).at(digest)
     scheduled = [each for each in records if each.request.trigger is Trigger.SCHEDULE]
     return _Listed(
         schedule,
-        next_due_ms(schedule.schedule, instance.clock()),
+        next_due_ms(schedule.schedule, now_ms),
         get_status(instance, scheduled[-1]) if scheduled else None,
         pending_requests(own, digest),
+        ScheduleStore(own).find_missed(schedule, now_ms),
     )
 
 

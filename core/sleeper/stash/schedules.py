@@ -2,7 +2,8 @@
 
 A schedule is `stashes/schedules/<digest of the destination>.json` in the instance's storage.
 Beside it, `<digest>.due` has the last due time that was decided, in milliseconds since the epoch,
-and `<digest>.pruned` the due time after which old stashes were deleted last.
+`<digest>.pruned` the due time after which old stashes were deleted last, and `<digest>.reason` why
+the stash that is due has not started.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from typing import Annotated
 from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.json_codec import JsonCodec, Member, camel_case
-from sleeper.schedule import Schedule, make_schedule
-from sleeper.stash.layout import StashFormat
+from sleeper.schedule import Schedule, make_schedule, missed_due_ms
+from sleeper.stash.layout import StashFormat, root_name
 from sleeper.stash.message import check_workers
 from sleeper.stash.place import parse_place
 from sleeper.stash.prune import parse_age
@@ -25,7 +26,7 @@ DAILY = "cron(0 0 * * ? *)"
 """Midnight in UTC."""
 
 _FOLDER = f"{STASHES_FOLDER}/schedules"
-_ENDING, _DUE, _PRUNED = ".json", ".due", ".pruned"
+_ENDING, _DUE, _PRUNED, _REASON = ".json", ".due", ".pruned", ".reason"
 _OPTIONAL = Member(optional=True)
 
 
@@ -63,6 +64,22 @@ class StashSchedule:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MissedStart:
+    """A due time of a schedule that passed minutes ago without a start, and the reason."""
+
+    schedule: StashSchedule
+    due_ms: int
+    reason: str
+
+    def describe(self) -> str:
+        return (
+            f"stash {root_name(self.due_ms)} of {self.schedule.destination} has not started: "
+            f"{self.reason}"
+        )
+
+
+_NO_WORKER = "nothing has started it (does `sleeper run`, or on AWS the function of stashes, run?)"
 _CODEC = JsonCodec(StashSchedule, camel_case)
 
 
@@ -110,7 +127,8 @@ class ScheduleStore:
 
     def delete(self, digest: str) -> None:
         """Removes a schedule and what is stored with it. Idempotent."""
-        self.root.delete([_path(digest, ending) for ending in (_ENDING, _DUE, _PRUNED)])
+        endings = (_ENDING, _DUE, _PRUNED, _REASON)
+        self.root.delete([_path(digest, ending) for ending in endings])
 
     def last_due_ms(self, digest: str) -> int | None:
         """Returns the last due time that was decided; None before the first."""
@@ -127,6 +145,35 @@ class ScheduleStore:
     def record_pruned(self, digest: str, due_ms: int) -> None:
         """Records that old stashes were deleted after the stash of a due time."""
         self.root.put(_path(digest, _PRUNED), str(due_ms).encode())
+
+    def record_reason(self, digest: str, reason: str | None) -> None:
+        """Records why the stash that is due has not started, or that nothing prevents it."""
+        if reason == self.reason(digest):
+            return
+        path = _path(digest, _REASON)
+        if reason is None:
+            self.root.delete([path])
+        else:
+            self.root.put(path, reason.encode(errors="replace"))
+
+    def reason(self, digest: str) -> str | None:
+        """Returns why the stash that is due has not started, as far as that was recorded."""
+        try:
+            return self.root.read(_path(digest, _REASON)).decode(errors="replace")
+        except NotFoundError:
+            return None
+
+    def find_missed(self, schedule: StashSchedule, now_ms: int) -> MissedStart | None:
+        """Returns the start that a schedule has missed, None if it has missed none."""
+        last_ms = self.last_due_ms(schedule.digest)
+        due_ms = missed_due_ms(schedule.schedule, last_ms, now_ms)
+        if due_ms is None:
+            return None
+        return MissedStart(schedule, due_ms, self.reason(schedule.digest) or _NO_WORKER)
+
+    def list_missed(self, now_ms: int) -> tuple[MissedStart, ...]:
+        """Returns the starts that schedules have missed."""
+        return tuple(filter(None, (self.find_missed(each, now_ms) for each in self.list())))
 
     def _read_time(self, path: str) -> int | None:
         try:

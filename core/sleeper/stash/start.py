@@ -10,7 +10,8 @@ from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.retries import Backoff, retry
 from sleeper.runs.lock import is_locked, lock_root
-from sleeper.stash.layout import check_directories, root_name
+from sleeper.stash.layout import root_name
+from sleeper.stash.left_out import choose_tables
 from sleeper.stash.place import StashPlace, open_place_to_write, parse_place
 from sleeper.stash.record import (
     STASHES_FOLDER,
@@ -39,9 +40,8 @@ def start_stash(
 
     A scheduled stash has the `name` of its due time, so it starts once. `locked` gets the lock of
     the process that makes the stash, so that no other process takes it for an interrupted one.
-    InvalidRequestError for an unusable destination or two tables that would share a directory,
-    NotFoundError for an unknown table, ConflictError if the name is taken or another stash of the
-    destination is being made.
+    InvalidRequestError for an unusable destination, ConflictError if the name is taken or another
+    stash of the destination is being made, and the errors of `choose_tables`.
     """
     request, place = check_request(instance, request)
     request = replace(request, started_ms=instance.clock())
@@ -81,11 +81,10 @@ def check_request(instance: Instance, request: StashRequest) -> tuple[StashReque
 
     InvalidRequestError and NotFoundError as `start_stash`.
     """
-    index = instance.tables.index
-    tables = tuple(index.find(each).name for each in dict.fromkeys(request.tables))
+    choose_tables(instance, request)
+    tables = tuple(dict.fromkeys(request.tables))
     # Workers have other working directories.
     request = replace(request, tables=tables, destination=parse_place(request.destination))
-    check_directories(tables or (ref.name for ref in index.list()))
     place = open_place_to_write(request.destination, instance.storage.root)
     _check_outside(place, instance)
     return request, place

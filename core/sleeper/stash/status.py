@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.stash.layout import root_name
+from sleeper.stash.left_out import LeftOut, describe_left_out, read_left_out
 from sleeper.stash.progress import TableProgress, TaskResult, add_results
-from sleeper.stash.record import (
-    Cut,
-    Decision,
-    StashRecord,
-    StashRecords,
-)
+from sleeper.stash.record import Cut, Decision, StashRecord, StashRecords, StashRequest
+from sleeper.stash.schedules import ScheduleStore
 from sleeper.stash.start import is_dead
 
 _WAITING, _RUNNING, _INTERRUPTED, _FINISHING = "waiting", "running", "interrupted", "finishing"
+MISSED = "missed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +32,14 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class StashStatus:
-    """A stash of this instance: how far it is, and its last errors."""
+    """A stash of this instance: how far it is, what it leaves out, and its last errors."""
 
     record: StashRecord
     state: str
     decision: Decision | None
     tables: tuple[TableStatus, ...]
     problems: tuple[str, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def tables_done(self) -> int:
@@ -60,10 +60,13 @@ class StashStatus:
 
     @property
     def reason(self) -> str | None:
-        """Why the stash failed, or the last error of a task that is not done."""
-        if self.decision is not None:
-            return self.decision.reason
-        return "; ".join(self.problems) or None
+        """Why the stash failed, or the last errors of tasks that are not done.
+
+        And the tables that it leaves out.
+        """
+        decided = self.decision.reason if self.decision is not None else None
+        texts = (decided, *self.problems, describe_left_out(self.left_out))
+        return "; ".join(filter(None, texts)) or None
 
 
 def get_status(instance: Instance, record: StashRecord) -> StashStatus:
@@ -74,7 +77,7 @@ def get_status(instance: Instance, record: StashRecord) -> StashStatus:
     decision = record.decision()
     problems = () if decision else tuple(record.problems(progress))
     state = _state(instance, record, decision, cuts is not None)
-    return StashStatus(record, state, decision, tables, problems)
+    return StashStatus(record, state, decision, tables, problems, read_left_out(record))
 
 
 def _state(instance: Instance, record: StashRecord, decision: Decision | None, is_cut: bool) -> str:
@@ -85,17 +88,30 @@ def _state(instance: Instance, record: StashRecord, decision: Decision | None, i
     return _RUNNING if is_cut else _WAITING
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A stash, or the start of one that a schedule has missed."""
+
+    name: str
+    state: str
+    reason: str | None
+    request: StashRequest
+    status: StashStatus | None = None
+
+
 _COLUMNS = (
-    Column("stash", "Stash", value=lambda each: each.record.name),
-    Column("destination", "Destination", value=lambda each: each.record.request.destination),
-    Column("state", "State", value=lambda each: each.state),
-    Column("trigger", "Started by", value=lambda each: each.record.request.trigger.value),
-    Column("format", "Format", value=lambda each: each.record.request.format.value),
-    Column("tables", "Tables", value=lambda each: f"{each.tables_done}/{len(each.tables)}"),
-    Column("tasks", "Tasks", value=lambda each: f"{each.tasks_done}/{each.tasks}"),
-    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.written.rows),
-    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.written.bytes),
-    Column("reason", "Reason", value=lambda each: each.reason),
+    Column("stash", "Stash", value=lambda each: each.name),
+    Column("destination", "Destination", value=lambda each: each.request.destination),
+    Column("state", "State"),
+    Column("trigger", "Started by", value=lambda each: each.request.trigger.value),
+    Column("format", "Format", value=lambda each: each.request.format.value),
+    Column("tables", "Tables", value=lambda each: each.status and _tables(each.status)),
+    Column("tasks", "Tasks", value=lambda each: each.status and _tasks(each.status)),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.status and each.status.written.rows),
+    Column(
+        "bytes", "Bytes", ColumnKind.BYTES, lambda each: each.status and each.status.written.bytes
+    ),
+    Column("reason", "Reason"),
 )
 _TABLE_COLUMNS = (
     Column("table", "Table", value=lambda each: each.cut.table),
@@ -113,18 +129,36 @@ _TABLE_COLUMNS = (
 def list_statuses(instance: Instance, digest: str | None) -> Listing:
     """Returns a row for each stash that the instance made or makes, newest first.
 
-    `digest` is that of a destination, to leave out the others.
+    Also for each start that a schedule has missed. `digest` is that of a destination, to leave out
+    the others.
     """
+    own = instance.storage.root
     found = []
-    for record in StashRecords(instance.storage.root).all():
+    for record in StashRecords(own).all():
         try:
             if digest in (None, record.digest):
-                found.append(get_status(instance, record))
+                each = get_status(instance, record)
+                found.append(_Listed(record.name, each.state, each.reason, record.request, each))
         except NotFoundError:
             continue  # deleted meanwhile
+    missed = [
+        _Listed(root_name(each.due_ms), MISSED, each.reason, each.schedule.make_request())
+        for each in ScheduleStore(own).list_missed(instance.clock())
+        if digest in (None, each.schedule.digest)
+    ]
     running = sum(each.state not in ("complete", "cancelled", "failed") for each in found)
     summary = f"{pluralize(len(found), 'stash', 'stashes')}, {running} not ended"
-    return Listing.describe("stash-runs", summary, _COLUMNS, found)
+    if missed:
+        summary += f", {pluralize(len(missed), 'schedule')} late"
+    return Listing.describe("stash-runs", summary, _COLUMNS, [*missed, *found])
+
+
+def _tables(status: StashStatus) -> str:
+    return f"{status.tables_done}/{len(status.tables)}"
+
+
+def _tasks(status: StashStatus) -> str:
+    return f"{status.tasks_done}/{status.tasks}"
 
 
 def list_table_statuses(status: StashStatus) -> Listing:

@@ -17,6 +17,7 @@ from sleeper.adapters.message import (
     parse_adapter_message,
     send_run,
 )
+from sleeper.adapters.report import list_adapters
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.aws.sources import AwsSources
@@ -26,6 +27,7 @@ from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployment import ADAPTER_SECRETS
+from sleeper.reports.output import json_rows
 from sleeper.schedule import make_schedule
 from tests.clock import DAY_MS, START_MS, FakeClock
 from tests.ports import with_ports
@@ -341,3 +343,15 @@ def test_due_runs_are_sent_without_arrow(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert send_due_runs(instance) == DueReport(sent=(job_id("orders", FIRST),))
     assert send_due_runs(instance) == DueReport()
+
+
+def test_an_adapter_that_has_missed_its_time_is_late(instance: Instance, clock: FakeClock) -> None:
+    add_adapter(instance, "copy", "1h")
+    clock.pass_minutes(64)
+    assert list_adapters(instance).summary == "1 adapter"
+    clock.pass_minutes(2)
+    (row,) = json_rows(list_adapters(instance))
+    assert row["missed"] == "2026-01-01T01:00:00.000Z"
+    assert list_adapters(instance).summary == "1 adapter, 1 late"
+    send_due_runs(instance)
+    assert list_adapters(instance).summary == "1 adapter"
