@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
@@ -39,6 +40,50 @@ def test_written_objects_are_read(root: DataRoot) -> None:
     put_object(root, "a/empty", b"")
     assert root.read("a/b c#1.filter") == b"content"
     assert root.read("a/empty") == b""
+
+
+WRITES: dict[str, Callable[[DataRoot, str], object]] = {
+    "sink": lambda root, path: put_object(root, path, b"x"),
+    "place_of": lambda root, path: root.place_of(path, Path("/unused")).__enter__(),
+    "replacing": lambda root, path: root.replacing(path).__enter__(),
+    "create": lambda root, path: root.create(path, b"x"),
+    "put": lambda root, path: root.put(path, b"x"),
+    "delete": lambda root, path: root.delete([path]),
+    "sync": lambda root, path: root.sync([path]),
+    "remove_empty_folders": lambda root, path: root.remove_empty_folders(path),
+}
+READS: dict[str, Callable[[DataRoot, str], object]] = {
+    "url_of": lambda root, path: root.url_of(path),
+    "read": lambda root, path: root.read(path),
+    "map": lambda root, path: root.map(path),
+    "open_ranges": lambda root, path: root.open_ranges(path),
+    "stream": lambda root, path: list(root.stream(path)),
+    "open": lambda root, path: root.open(path),
+    "list_objects": lambda root, path: list(root.list_objects(path)),
+    "list_folders": lambda root, path: root.list_folders(path),
+}
+
+
+@pytest.mark.parametrize("method", [*WRITES, *READS])
+def test_a_path_that_leaves_the_root_is_refused(
+    root: DataRoot, tmp_path: Path, method: str
+) -> None:
+    if root.buckets and method in ("sync", "remove_empty_folders"):
+        pytest.skip("does nothing in a bucket")
+    inner = DataRoot(tmp_path / "inner") if not root.buckets else root
+    (tmp_path / "x.json").write_text("outside")
+    for path in ("../x.json", "a/../../x.json", "..", f"{tmp_path}/x.json", "a\nb", "a\0b"):
+        with pytest.raises(InvalidRequestError, match="invalid path"):
+            (WRITES | READS)[method](inner, path)
+    assert (tmp_path / "x.json").read_text() == "outside"
+    assert names(inner) == []
+
+
+def test_names_with_dots_and_other_letters_are_no_way_out(root: DataRoot) -> None:
+    paths = ["..a/b..", "a..b/c", "\u00e9 \u00a0/...", "a b"]
+    for path in paths:
+        root.put(path, b"content")
+    assert names(root) == sorted(paths)
 
 
 @pytest.mark.parametrize("size", [0, 10, MIB + 1])

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
-from sleeper.errors import DataError
+from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member
-from sleeper.tables import TableId, TableRef
+from sleeper.storage.paths import check_path
+from sleeper.tables import TableId, TableRef, check_table_name, is_table_id
 
 MANIFEST_FORMAT_VERSION = 1
 _NAME = re.compile(r"(\d{8}T\d{9}Z)-([0-9a-f]{16})")
 _DIGITS = 16
+_WHEEL = re.compile(r"code/[0-9a-f]+/[^/]+\.whl")
+_ADAPTER = re.compile(r"adapters/[^/]+\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,6 @@ class Manifest:
 DEFINITIONS = "adapters/"
 """The folder of the definitions of adapters in an instance's root."""
 
-
 _CODEC = JsonCodec(Manifest)
 
 
@@ -84,17 +86,45 @@ def encode_manifest(manifest: Manifest) -> tuple[str, bytes]:
 
 
 def decode_manifest(backup_id: str, content: bytes) -> Manifest:
-    """Returns the manifest. DataError if it is damaged or of a newer version."""
+    """Returns the manifest, checked as a whole. DataError if it is damaged or newer than this."""
     match = _NAME.fullmatch(backup_id)
     if match is None or match[2] != _checksum(content):
         raise DataError(f"the manifest of backup {backup_id} is damaged: its checksum differs")
-    manifest = _CODEC.parse(content.decode(), f"the manifest of backup {backup_id}", DataError)
+    name = f"the manifest of backup {backup_id}"
+    manifest = _CODEC.parse(content.decode(), name, DataError)
     if manifest.format > MANIFEST_FORMAT_VERSION:
         raise DataError(
             f"backup {backup_id} has format {manifest.format}, this version reads up to "
             f"{MANIFEST_FORMAT_VERSION}"
         )
+    try:
+        _check(manifest)
+    except InvalidRequestError as error:
+        raise DataError(f"{name} is damaged: {error}") from error
     return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Checks everything that becomes a name in the instance. Whoever wrote it may be hostile."""
+    for wheel in manifest.wheels:
+        _check_form(_WHEEL, wheel.path)
+    for path, _ in manifest.adapters:
+        _check_form(_ADAPTER, path)
+    for table in manifest.tables:
+        if not is_table_id(table.id):
+            raise InvalidRequestError(f"invalid table id {table.id[:200]!r}")
+        check_table_name(table.name)
+        for record in (table.state, table.objects):
+            _check_form(re.compile(f"{table.id}/.+"), record.path)
+    for what in ("id", "name"):
+        values = [getattr(table, what) for table in manifest.tables]
+        if len(set(values)) < len(values):
+            raise InvalidRequestError(f"two tables have the same {what}")
+
+
+def _check_form(pattern: re.Pattern[str], path: str) -> None:
+    if pattern.fullmatch(check_path(path)) is None:
+        raise InvalidRequestError(f"invalid path {path[:200]!r}")
 
 
 def time_of_id(backup_id: str) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.admin.instance_folder import remove_deployed
-from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup
+from sleeper.backup.manifest import Manifest, ObjectRecord, TableBackup
 from sleeper.backup.objects import (
     FileRecord,
     copy_object,
@@ -25,6 +25,7 @@ from sleeper.datafiles.verification import FileFault
 from sleeper.errors import (
     ConflictError,
     DataError,
+    InvalidRequestError,
     NotFoundError,
 )
 from sleeper.instance import Instance, OpenTable
@@ -38,6 +39,7 @@ from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
 from sleeper.storage.location import DataRoot
+from sleeper.storage.paths import check_path
 from sleeper.tables import TableId, TableRef, TableState
 
 MARKER = "restore.json"
@@ -106,6 +108,8 @@ def restore(
     """
     manifest = place.read(backup_id)
     tables = _choose(manifest, backup_id, table_names)
+    for table in tables:
+        table_properties_from_text(table.properties, instance.properties())
     root = instance.storage.root
     work = f"a restore of backup {backup_id}"
     with lock_root(root, LOCK, work, instance.clock) as lock:
@@ -132,8 +136,7 @@ def restore(
 def _restore_adapters(root: DataRoot, manifest: Manifest) -> None:
     """Restores the definitions of adapters that the instance does not have."""
     for path, definition in manifest.adapters:
-        if path.startswith(DEFINITIONS):
-            root.create(path, definition.encode())
+        root.create(path, definition.encode())
 
 
 def _restore_queues(instance: Instance, table: TableBackup) -> None:
@@ -259,13 +262,17 @@ class _Run:
         return state
 
     def _check_list(self, table: TableBackup, state: StateFile, listed: Path) -> None:
-        """Checks that the list has the objects of the state, in the same order."""
+        """Checks that the list has the objects of the state, in the same order, and their paths."""
         records = read_records(listed, table.objects.path)
         for file in state.objects():
             record = next(records, None)
             paths = [file.path, *(file.path + suffix for suffix in file.sidecars)]
             if record is None or [o.path for o in record.objects] != paths:
                 raise DataError(f"table {table.name!r}: the list of objects lacks {file.path}")
+            try:
+                list(map(check_path, paths))
+            except InvalidRequestError as error:
+                raise DataError(f"table {table.name!r}: {error}") from error
 
     def _restore_file(self, table: TableBackup, record: FileRecord) -> None:
         for each in reversed(record.objects):

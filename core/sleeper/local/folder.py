@@ -29,6 +29,7 @@ from sleeper.storage.disk import (
     make_folder,
     replacing_file,
 )
+from sleeper.storage.paths import check_path
 from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 
@@ -146,7 +147,7 @@ class InstanceFolder:
 
     def table_folder(self, table_id: TableId) -> Path:
         """Returns the folder of the table's state and data."""
-        return self.folder / table_id
+        return self.folder / check_path(table_id)
 
     def state_path(self, table_id: TableId) -> Path:
         """Returns the path of the table's log and state."""
@@ -207,7 +208,7 @@ class InstanceFolder:
 
     def table_properties_path(self, table_id: TableId) -> Path:
         """Returns the path of the table's property file."""
-        return self.folder / _TABLES_FOLDER / f"table-{table_id}.properties"
+        return self.folder / _TABLES_FOLDER / check_path(f"table-{table_id}.properties")
 
 
 @dataclass(frozen=True, slots=True)

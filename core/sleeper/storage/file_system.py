@@ -18,6 +18,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, Una
 from sleeper.files import StoredObject
 from sleeper.retries import Backoff, retry
 from sleeper.storage.location import UNFINISHED_SUFFIX
+from sleeper.storage.paths import check_path
 
 R = TypeVar("R")
 
@@ -173,7 +174,7 @@ class FileSystemRoot:
             yield str(info["name"]).rstrip("/").rpartition("/")[2], info
 
     def _path_of(self, path: str) -> str:
-        return f"{self._folder}/{path}" if path else self._folder or "/"
+        return f"{self._folder}/{check_path(path)}" if path else self._folder or "/"
 
     def _open_file_system(self) -> Any:
         """Returns the file system. fsspec keeps one for each thread."""

@@ -32,6 +32,7 @@ from sleeper.storage.disk import (
     sync_files,
     sync_folder,
 )
+from sleeper.storage.paths import check_path
 
 _CHUNK_BYTES = 8 * 1024**2
 # Of smaller files a process may have more than the system maps.
@@ -43,9 +44,10 @@ UNFINISHED_SUFFIX = ".unfinished"
 class DataRoot:
     """The folder or bucket of an instance's objects.
 
-    Paths are relative to it, like those in the state store. A local file is visible while it is
-    written, an object when it is complete. Data files take effect by their commit. Written
-    content is durable when `sink` ends, or after `sync`.
+    Paths are relative to it, like those in the state store. A path that would leave it is refused
+    by every method: InvalidRequestError. A local file is visible while it is written, an object
+    when it is complete. Data files take effect by their commit. Written content is durable when
+    `sink` ends, or after `sync`.
     """
 
     def __init__(self, place: Path | Bucket) -> None:
@@ -72,7 +74,7 @@ class DataRoot:
 
     def url_of(self, path: str) -> str:
         """Returns a file's path or an object's URL for the engine."""
-        place = self._place
+        place, path = self._place, check_path(path)
         if isinstance(place, Bucket):
             return place.url_of(path)
         # Lookups call this for each file, and pathlib takes ten times as long.
@@ -85,7 +87,7 @@ class DataRoot:
         fail, or if the name is taken.
         """
         if isinstance(self.store, S3Store):
-            return upload(self.store, path)
+            return upload(self.store, check_path(path))
         return self._file_sink(path, syncs, syncs_folder=syncs)
 
     def sync(self, paths: Sequence[str]) -> None:
@@ -113,6 +115,7 @@ class DataRoot:
                 raise UnavailableError(f"cannot write {target}: {error}") from error
             yield target
             return
+        check_path(path)
         file = folder / f"upload-{uuid.uuid4().hex}"
         try:
             yield file
@@ -147,7 +150,7 @@ class DataRoot:
         never replaced.
         """
         if isinstance(self.store, S3Store):
-            with upload(self.store, path, replaces=True) as sink:
+            with upload(self.store, check_path(path), replaces=True) as sink:
                 yield sink
             return
         with self._unfinished(path) as (unfinished, target):
@@ -159,7 +162,7 @@ class DataRoot:
     def create(self, path: str, content: bytes) -> bool:
         """Creates a small object. Returns False if the name is taken. Loads no Arrow."""
         if isinstance(self.store, S3Store):
-            return create_object(self.store, path, content)
+            return create_object(self.store, check_path(path), content)
         with self._unfinished(path) as (unfinished, target):
             create_file(Path(self.url_of(unfinished)), content)
             try:
@@ -171,7 +174,7 @@ class DataRoot:
     def put(self, path: str, content: bytes) -> None:
         """Atomically creates or replaces a small object. Loads no Arrow, which functions lack."""
         if isinstance(self.store, S3Store):
-            put_object(self.store, path, content)
+            put_object(self.store, check_path(path), content)
             return
         with self._unfinished(path) as (unfinished, target):
             create_file(Path(self.url_of(unfinished)), content)
@@ -218,7 +221,7 @@ class DataRoot:
         FileNotFoundError, now or at a read, if it does not exist.
         """
         if isinstance(self.store, S3Store):
-            return ObjectFile(self.store, path)
+            return ObjectFile(self.store, check_path(path))
         try:
             return open(self.url_of(path), "rb", buffering=0)
         except FileNotFoundError:
@@ -254,7 +257,7 @@ class DataRoot:
         import pyarrow as pa
 
         if isinstance(self.store, S3Store):
-            return pa.PythonFile(ObjectFile(self.store, path, size), mode="r")
+            return pa.PythonFile(ObjectFile(self.store, check_path(path), size), mode="r")
         return pa.OSFile(self.url_of(path))
 
     def list_objects(self, folder: str) -> Iterator[StoredObject]:
@@ -284,7 +287,7 @@ class DataRoot:
 
     def _list_files(self, folder: str) -> Iterator[StoredObject]:
         root = Path(self.url_of(""))
-        for path in (root / folder).rglob("*"):
+        for path in Path(self.url_of(folder)).rglob("*"):
             try:
                 status = path.stat()
             except FileNotFoundError:
@@ -301,7 +304,7 @@ class DataRoot:
         torn writes.
         """
         if isinstance(self.store, S3Store):
-            delete_objects(self.store, paths)
+            delete_objects(self.store, list(map(check_path, paths)))
             return
         with self._delete_errors():
             delete_durably(Path(self.url_of(path)) for path in paths)
