@@ -102,8 +102,8 @@ def test_sql_reads_an_old_version_as_a_query_does(table: DataTable):
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     openers = {"t": lambda: QueryTable("t", table.store, table.root)}
     for version in (early, table.number()):
-        result = run_sql("SELECT * FROM t ORDER BY 1", openers, engine, as_of=AsOf(version))
-        assert list_rows(result.read_all()) == read(table, version)
+        result = run_sql("SELECT * FROM t", openers, engine, as_of=AsOf(version))
+        assert sorted(list_rows(result.read_all())) == sorted(read(table, version))
     assert run_sql("SELECT * FROM t", openers, engine).read_all().num_rows == 0
 
 

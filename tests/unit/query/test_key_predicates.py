@@ -4,7 +4,7 @@ from itertools import product
 
 import pyarrow as pa
 import pytest
-from datafusion import SessionContext
+from datafusion import DataFrame, SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, whole_region
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.sql.explain import explain_sql
-from sleeper.query.sql.key_predicates import find_needed_regions
+from sleeper.query.sql.key_predicates import Regions, needed_regions
+from sleeper.query.sql.scans import find_scans
 from sleeper.query.sql.statement import StatementRun, run_sql
 from sleeper.schema.model import DecimalType, Field, PrimitiveType, Schema
 from tests.examples import examples
@@ -170,6 +171,11 @@ def keys() -> SessionContext:
     return session
 
 
+def find_regions(schema: Schema, frame: DataFrame) -> Regions:
+    scans = find_scans(frame)
+    return None if scans is None else needed_regions(schema, scans)
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(condition=conditions("x"))
 def test_regions_contain_every_row_that_satisfies_the_predicate(
@@ -180,7 +186,7 @@ def test_regions_contain_every_row_that_satisfies_the_predicate(
         rows = list_rows(frame.to_arrow_table())
     except Exception:
         return  # such as a text that is no number
-    regions = find_needed_regions(frame, {"t": SCHEMA})["t"]
+    regions = find_regions(SCHEMA, frame)
     if regions is None:
         return
     for key in rows:
@@ -237,7 +243,7 @@ def needed(condition: str) -> list[Range] | None:
     rows = pa.RecordBatch.from_pylist([], arrow_schema(OTHERS))
     session.register_record_batches("t", [[rows]])
     frame = session.sql(f"SELECT v FROM t WHERE {condition}")
-    regions = find_needed_regions(frame, {"t": OTHERS})["t"]
+    regions = find_regions(OTHERS, frame)
     if regions is None:
         return None
     (region,) = regions

@@ -13,6 +13,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.service import make_query_table
 from sleeper.query.sql import statement as statement_module
+from sleeper.query.sql.needs import TableNeeds
 from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.statement import StatementRun
 from tests.tables.data_table import list_rows
@@ -167,7 +168,8 @@ def test_hidden_columns_are_not_written(instance: sleeper.Instance) -> None:
 def test_columns_that_the_analysis_missed_are_written(
     instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statement_module, "find_needed_columns", lambda _: {"t": {"w"}})
+    needs = {"t": TableNeeds(columns={"w"})}
+    monkeypatch.setattr(statement_module, "find_needs", lambda *_: needs)
     text = "SELECT s, w FROM {t} t WHERE v LIKE '%1'"
     assert columns_written(instance, text) == [["Name", "k", "s", "at", "v", "w", "label"]]
     expected = answer(instance, "plain", text, None)

@@ -20,6 +20,7 @@ from datafusion import DataFrame, lit, udf
 from datafusion.expr import Expr, SortExpr
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.expression import (
     SortKey,
     column,
@@ -32,10 +33,6 @@ from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.datafiles.merge.stored import NUMBER_FIELD, Stored, with_hidden
 from sleeper.processing.model import Aggregation, AggregationOp, Processing
 from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN, Schema
-
-# DataFusion moves filters below sorts and merges, and joins neighbouring filters, but never across
-# a limit. This one has no other effect.
-NO_LIMIT = 2**62
 
 
 def rank_sort_keys(schema: Schema, has_number: bool = True) -> tuple[SortKey, ...]:
@@ -61,7 +58,7 @@ def keep_latest(
     find, of_rows = (first.find, []) if with_tombstones else (first.find_rows, [DELETED_COLUMN])
     kept = udf(find, [pa.bool_()] * len(of_rows) + types, pa.bool_(), "volatile", "first_of_key")
     columns = [column(name) for name in (*of_rows, *names)]
-    return frame.limit(NO_LIMIT).filter(kept(*columns))
+    return add_barrier(frame).filter(kept(*columns))
 
 
 def drop_tombstones(frame: DataFrame) -> DataFrame:
@@ -89,7 +86,7 @@ def select_stored(
 
         kept = udf(is_kept, [pa.bool_(), pa.int64()], pa.bool_(), "volatile", "keep_tombstones")
         columns = column(DELETED_COLUMN), column(NUMBER_COLUMN)
-        frame = frame.limit(NO_LIMIT).filter(kept(*columns))
+        frame = add_barrier(frame).filter(kept(*columns))
     fields = with_hidden(schema, stored.has_numbers, stored.has_tombstones).fields
     return frame.select(*(column(field.name) for field in fields))
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, key_order, regions_predicate
 from sleeper.datafiles.engine.scan import stream_batches
@@ -28,7 +29,6 @@ from sleeper.datafiles.merge.fields import map_fields
 from sleeper.datafiles.merge.first_of_key import FirstOfKey
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
 from sleeper.datafiles.merge.latest import (
-    NO_LIMIT,
     add_number,
     drop_tombstones,
     keep_latest,
@@ -283,7 +283,7 @@ def _latest_frame(whole: DataFrame, request: MergeRequest, on_dropped: OnDropped
         whole = drop_tombstones(whole)
     if stored is not None:
         return select_stored(whole, schema, stored, on_dropped)
-    return whole.limit(NO_LIMIT) if request.steps and len(request.inputs) > 1 else whole
+    return add_barrier(whole) if request.steps and len(request.inputs) > 1 else whole
 
 
 def _groups(

@@ -23,13 +23,13 @@ from datafusion import DataFrame, udf
 from datafusion.dataframe import ParquetWriterOptions
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_values import key_value
 from sleeper.datafiles.merge.deletes import OnDropped
-from sleeper.datafiles.merge.latest import NO_LIMIT
 from sleeper.datafiles.merge.plan import MergePlan, merge_plan
 from sleeper.datafiles.merge.request import MergeRequest
 from sleeper.datafiles.sidecars.key_filter import Hashes
@@ -105,7 +105,7 @@ class KeyTap:
         types = [frame.schema().field(name).type for name in self._names]
         tap = udf(self.take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
         columns = [column(name) for name in self._names]
-        return frame.limit(NO_LIMIT).filter(tap(*columns, hash_expression(columns)))
+        return add_barrier(frame).filter(tap(*columns, hash_expression(columns)))
 
     def take(self, *columns: pa.Array) -> pa.Array:
         """Takes a batch's keys and hashes. Returns true for each row."""

@@ -136,7 +136,7 @@ def _number(text: str) -> int:
 
 def _reads(run: StatementRun, name: str, scanned: _ScanMetrics) -> TableReads:
     plan, table = run.plans[name], run.tables[name]
-    regions = run.needed.get(name)
+    regions = run.needs[name].regions
     with table.store.reading(plan.version) as state:
         extent = state.files.extent()
         overlapping = [] if regions is None else state.partitions.leaves_overlapping(regions)

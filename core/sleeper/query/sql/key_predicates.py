@@ -1,23 +1,21 @@
-"""What a statement needs of its tables: key regions, from its predicates, and columns.
+"""The key regions that a statement needs of its tables, from its predicates.
 
 Every row that satisfies a predicate is in its regions.
 Unknown expressions do not narrow the regions, so these may be too large but never too small.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
 import pyarrow as pa
-from datafusion import DataFrame, LogicalPlan
-from datafusion.expr import BinaryExpr, Column, Expr, Filter, InList, Like, Literal, Not, TableScan
+from datafusion.expr import BinaryExpr, Column, Expr, InList, Like, Literal, Not
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.key_values import key_value
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.query.sql.scans import Scan, expression_node
 from sleeper.schema.key_values import check_sorted_value
 from sleeper.schema.model import (
     PLAIN_KEY_TYPES,
@@ -34,9 +32,23 @@ Regions = list[Region] | None
 """The rows in any of the regions; `None` for all rows."""
 
 
+def needed_regions(schema: Schema, scans: Iterable[Scan]) -> Regions:
+    """Returns the regions of the rows that the scans of a table need.
+
+    A table without scans has no regions.
+    """
+    needed: Regions = []
+    for scan in scans:
+        regions: Regions = None
+        for predicate in scan.predicates:
+            regions = intersect_regions(regions, key_regions(schema, predicate))
+        needed = unite_regions(needed, regions)
+    return needed
+
+
 def key_regions(schema: Schema, predicate: Expr) -> Regions:
     """Returns regions of all rows for which the predicate is true."""
-    each = _node(predicate)
+    each = expression_node(predicate)
     if isinstance(each, BinaryExpr):
         op = each.op()
         if op in {"AND", "OR"}:
@@ -164,7 +176,7 @@ def _regions_within(schema: Schema, field: Field, within: Range | None) -> list[
 
 
 def _find_key_field(schema: Schema, expression: Any) -> Field | None:
-    each = _node(expression)
+    each = expression_node(expression)
     if not isinstance(each, Column):
         return None
     return next((f for f in schema.row_keys if f.name == each.name()), None)
@@ -176,7 +188,7 @@ def _key_value(field: Field, expression: Expr) -> KeyValue | None:
     The engine casts the literal to the column's type if it can. Otherwise it casts the column,
     which is then not a plain key field.
     """
-    if not isinstance(_node(expression), Literal):
+    if not isinstance(expression_node(expression), Literal):
         return None
     value = expression.python_value()
     if isinstance(value, pa.Scalar):
@@ -191,94 +203,3 @@ def _key_value(field: Field, expression: Expr) -> KeyValue | None:
         return None
     found: KeyValue = value
     return found
-
-
-def _node(expression: Any) -> Any:
-    if isinstance(expression, Column | Not):
-        return expression
-    try:
-        return expression.to_variant()
-    except Exception:
-        # Functions and other kinds of expressions have no Python class.
-        return None
-
-
-logger = logging.getLogger(__name__)
-_SCAN = "TableScan: "
-
-
-def find_needed_regions(frame: DataFrame, schemas: Mapping[str, Schema]) -> dict[str, Regions]:
-    """Returns, by table, the regions whose rows the statement needs; `None` for all rows.
-
-    A table that the plan does not scan has no regions.
-    """
-    needed: dict[str, Regions] = {name: [] for name in schemas}
-    try:
-        for scan in _find_scans(frame):
-            if scan.table in schemas:
-                schema = schemas[scan.table]
-                regions: Regions = None
-                for predicate in scan.predicates:
-                    regions = intersect_regions(regions, key_regions(schema, predicate))
-                needed[scan.table] = unite_regions(needed[scan.table], regions)
-    except Exception as error:
-        # Running the statement reports its errors.
-        logger.debug("could not find key regions of a statement: %s", error)
-        return dict.fromkeys(schemas)
-    return needed
-
-
-def find_needed_columns(frame: DataFrame) -> dict[str, set[str]]:
-    """Returns, by table, the columns that the statement reads.
-
-    A table that is absent needs all columns, because its scans are not known.
-    """
-    needed: dict[str, set[str]] = {}
-    try:
-        for scan in _find_scans(frame):
-            needed.setdefault(scan.table, set()).update(scan.columns)
-    except Exception as error:
-        # Running the statement reports its errors.
-        logger.debug("could not find columns of a statement: %s", error)
-        return {}
-    return needed
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """A scan of a plan, with the predicates that all rows needed from it satisfy."""
-
-    table: str
-    columns: tuple[str, ...]
-    predicates: tuple[Expr, ...]
-
-
-def _find_scans(frame: DataFrame) -> list[_Scan]:
-    """Returns the scans of the optimized plan. ValueError if it has others."""
-    plan = frame.optimized_logical_plan()
-    scans = list(_scans_below(plan, ()))
-    # Subqueries in expressions are not inputs of a plan, but they are in its text.
-    lines = [line.strip() for line in plan.display_indent().splitlines()]
-    expected = sum(line.startswith(_SCAN) for line in lines)
-    if expected != len(scans):
-        raise ValueError(f"{len(scans)} scans are inputs (expected {expected})")
-    return scans
-
-
-def _scans_below(plan: LogicalPlan, filters: tuple[Expr, ...]) -> Iterator[_Scan]:
-    node = _plan_node(plan)
-    if isinstance(node, TableScan):
-        columns = tuple(name for _, name in node.projection())
-        yield _Scan(node.fqn()[2], columns, (*filters, *node.filters()))
-        return
-    above = (*filters, node.predicate()) if isinstance(node, Filter) else ()
-    for each in plan.inputs():
-        yield from _scans_below(each, above)
-
-
-def _plan_node(plan: LogicalPlan) -> Any:
-    try:
-        return plan.to_variant()
-    except Exception:
-        # Some kinds of plans have no Python class.
-        return None

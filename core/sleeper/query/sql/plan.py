@@ -35,7 +35,8 @@ class TablePlan:
     """The scans that read every row of a table, or of some regions, once, at one version.
 
     `processing` is the table's, `time_ms` the time of the version's log entry, `bytes` the size
-    of the files.
+    of the files. `hides_rows` tells whether the files may have rows that no statement may see, in
+    the regions or elsewhere: the engine reads whole pages of rows.
     """
 
     schema: Schema
@@ -44,6 +45,7 @@ class TablePlan:
     processing: Processing = NO_PROCESSING
     time_ms: int = 0
     bytes: int = 0
+    hides_rows: bool = False
 
     @property
     def paths(self) -> list[str]:
@@ -88,8 +90,16 @@ def plan_table(
         )
         for (ids, applied, schema_version), paths in groups.items()
     ]
+    processing = state.processing
+    is_cut = any(scan.regions is not None for scan in scans)
     return TablePlan(
-        schema, state.version, tuple(scans), state.processing, state.version_time_ms, size
+        schema,
+        state.version,
+        tuple(scans),
+        processing,
+        state.version_time_ms,
+        size,
+        is_cut or bool(processing.filters) or state.deletes.count() > 0,
     )
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from datafusion import SessionConfig, SessionContext
 
 from sleeper.datafiles.engine.session import create_session
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.query.sql.needs import TableNeeds
 from sleeper.query.sql.plan import TablePlan
 from sleeper.schema.model import PrimitiveType
 
@@ -17,20 +18,33 @@ _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
 _EXTREME = re.compile(r"\b(min|max)\b", re.IGNORECASE)
 
 
-def open_sql_session(
-    settings: EngineSettings, is_narrow: bool = False, uses_statistics: bool = False
-) -> SessionContext:
-    """Returns a session for one statement, with its own memory pool.
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """The means by which the engine skips rows of files.
 
-    A narrow statement has predicates on row keys. Their columns are decoded first, and the others
-    for few rows. For predicates on other fields, this would take longer than it saves.
+    A statement `by_keys` has predicates on row keys. Their columns are decoded first, and the
+    others for few rows. For predicates on other fields, this would take longer than it saves.
+    `by_joins` tells whether values that a join or a sort has found exclude rows of other scans.
+    `with_statistics` the planner reads those of all files, to order the joins.
     """
+
+    by_keys: bool = False
+    by_joins: bool = False
+    with_statistics: bool = False
+
+
+_NO_PRUNING = Pruning()
+
+
+def open_sql_session(settings: EngineSettings, pruning: Pruning = _NO_PRUNING) -> SessionContext:
+    """Returns a session for one statement, with its own memory pool."""
     config = (
         SessionConfig()
         .with_target_partitions(settings.threads)
         .with_information_schema(False)
-        .set("datafusion.execution.parquet.pushdown_filters", _flag(is_narrow))
-        .set("datafusion.execution.collect_statistics", _flag(uses_statistics))
+        .set("datafusion.execution.parquet.pushdown_filters", _flag(pruning.by_keys))
+        .set("datafusion.execution.collect_statistics", _flag(pruning.with_statistics))
+        .set("datafusion.optimizer.enable_dynamic_filter_pushdown", _flag(pruning.by_joins))
     )
     session = create_session(config, settings)
     # The paths of files are internal.
@@ -42,21 +56,29 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def needs_statistics(
-    statement: str, plans: Mapping[str, TablePlan], columns: Mapping[str, AbstractSet[str]]
-) -> bool:
-    """Returns whether the planner reads the statistics of all files, to order the joins.
+def find_pruning(
+    statement: str, plans: Mapping[str, TablePlan], needs: Mapping[str, TableNeeds]
+) -> Pruning:
+    """Returns the pruning of a statement, of which `needs` has the part of each table.
 
-    `columns` are those that the statement reads, by table; all columns of a table without an entry.
-    The planner answers MIN and MAX from statistics too, and those of floats omit NaN.
+    Joins and sorts must not exclude rows by expressions that may fail on a hidden row, or by
+    statistics that are not exact, such as those of floats, which omit NaN. The planner answers MIN
+    and MAX from statistics too.
     """
-    files = sum(len(plan.paths) for plan in plans.values())
-    if len(plans) < 2 or files > _STATISTICS_FILES_MAX:
-        return False
+    skips_no_rows = all(each.prunes_exactly for each in needs.values())
     reads_floats = any(
-        field.type in _FLOATS
+        field.type in _FLOATS and needs[name].reads(field.name)
         for name, plan in plans.items()
         for field in plan.schema.values
-        if name not in columns or field.name in columns[name]
     )
-    return not (reads_floats and _EXTREME.search(statement))
+    files = sum(len(plan.paths) for plan in plans.values())
+    return Pruning(
+        by_keys=any(each.regions is not None for each in needs.values()),
+        by_joins=skips_no_rows
+        and not reads_floats
+        and not any(plan.hides_rows for plan in plans.values()),
+        with_statistics=skips_no_rows
+        and len(plans) > 1
+        and files <= _STATISTICS_FILES_MAX
+        and not (reads_floats and _EXTREME.search(statement)),
+    )

@@ -24,14 +24,10 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.query.run import RESTARTS
-from sleeper.query.sql.key_predicates import (
-    Regions,
-    find_needed_columns,
-    find_needed_regions,
-)
+from sleeper.query.sql.needs import TableNeeds, find_needs
 from sleeper.query.sql.parameters import Parameters, bind_parameters
 from sleeper.query.sql.plan import TablePlan, plan_table
-from sleeper.query.sql.session import needs_statistics, open_sql_session
+from sleeper.query.sql.session import find_pruning, open_sql_session
 from sleeper.query.sql.stream import read_stream
 from sleeper.query.sql.tables import (
     NEWEST,
@@ -105,7 +101,7 @@ def run_sql(
 class StatementRun:
     """An attempt to run a statement: its session, its files, its holds.
 
-    `frame` sets the session and, by table, the plan and the needed regions (`None` for all rows).
+    `frame` sets the session and, by table, the plan and the rows and columns that are needed.
     `local_files`
     contain the rows of tables of latest rows or with an iterator, until
     `release`.
@@ -131,7 +127,7 @@ class StatementRun:
         self.session: SessionContext
         self.tables: dict[str, QueryTable] = {}
         self.plans: dict[str, TablePlan] = {}
-        self.needed: dict[str, Regions] = {}
+        self.needs: dict[str, TableNeeds] = {}
         self.local_files: dict[Path, str] = {}
 
     def release(self) -> None:
@@ -186,17 +182,15 @@ class StatementRun:
         opened = [table for table in candidates if table is not None]
         versions = self._find_versions(opened, tables)
         pinned = [self._pin_version(table, versions.get(table.name)) for table in opened]
-        columns: dict[str, set[str]] = {}
+        self.needs = {each.table.name: TableNeeds() for each in pinned}
         if narrow:
-            self.needed, columns = self._find_needed(pinned, tables)
+            self.needs |= self._find_needs(pinned, tables)
         for each in pinned:
             self.plans[each.table.name] = self._plan(each)
         size = sum(plan.bytes for plan in self.plans.values())
         check_size(size, self._engine.settings.bytes_max)
         self.session = open_sql_session(
-            self._engine.settings.engine,
-            is_narrow=any(regions is not None for regions in self.needed.values()),
-            uses_statistics=needs_statistics(self._statement, self.plans, columns),
+            self._engine.settings.engine, find_pruning(self._statement, self.plans, self.needs)
         )
         merged = []
         for each in pinned:
@@ -207,17 +201,21 @@ class StatementRun:
             if iterators == (None, None) and plan.schema.latest is None:
                 self._verify(each.table, plan)
                 self._files += register_table(
-                    self.session, each.table, plan, each.now_ms, self._engine.key_files
+                    self.session,
+                    each.table,
+                    plan,
+                    each.now_ms,
+                    self._engine.key_files,
+                    self.needs[name],
                 )
             else:
-                regions, read = self.needed.get(name), columns.get(name)
-                merged.append(MergedRows(each.table, plan, regions, read, each.now_ms))
+                merged.append(MergedRows(each.table, plan, self.needs[name], each.now_ms))
             self.tables[name] = each.table
         frame = self._plan_merged(merged, tables)
         if merged and reads_missing_column(frame):
             # The plan over empty tables read fewer columns than this plan.
             self._delete_local_files()
-            frame = self._plan_merged([replace(each, columns=None) for each in merged], tables)
+            frame = self._plan_merged([each.with_all_columns() for each in merged], tables)
         if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
             check_not_explain(frame)
         return frame
@@ -240,7 +238,7 @@ class StatementRun:
 
     def _plan(self, pinned: "_Pinned") -> TablePlan:
         with pinned.table.store.reading(pinned.version) as state:
-            return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
+            return plan_table(pinned.schema, state, self.needs[pinned.table.name].regions)
 
     def _find_versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, Version]:
         """Returns the versions of the tables that are not read at their newest."""
@@ -261,13 +259,9 @@ class StatementRun:
             return True
         return False
 
-    def _find_needed(
-        self, pinned: list["_Pinned"], tables: TableOpeners
-    ) -> tuple[dict[str, Regions], dict[str, set[str]]]:
-        """Returns the regions and the columns that the statement reads, by table."""
+    def _find_needs(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, TableNeeds]:
         frame = self._plan_empty([(each.table, each.schema) for each in pinned], tables)
-        regions = find_needed_regions(frame, {each.table.name: each.schema for each in pinned})
-        return regions, find_needed_columns(frame)
+        return find_needs(frame, {each.table.name: each.schema for each in pinned})
 
     def _plan_empty(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
         session = open_sql_session(self._engine.settings.engine)

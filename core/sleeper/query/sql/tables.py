@@ -6,8 +6,7 @@ for rows from Python. So is a table of latest rows, which are known only in the 
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from datafusion import DataFrame, SessionContext, udf
 from datafusion.expr import Expr
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
@@ -33,10 +33,12 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
-from sleeper.query.sql.key_predicates import Regions
+from sleeper.query.sql.needs import TableNeeds
 from sleeper.query.sql.plan import ScanGroup, TablePlan
 from sleeper.schema.model import PrimitiveType, Schema
 from sleeper.statestore.version import PointInTime, Version, parse_version, parse_version_text
+
+_ALL = TableNeeds()
 
 
 def register_table(
@@ -45,11 +47,14 @@ def register_table(
     plan: TablePlan,
     now_ms: int,
     key_files: KeyFileCache,
+    needs: TableNeeds = _ALL,
 ) -> list[str]:
     """Registers the rows of the plan, after the table's filters and aggregations.
 
-    Returns the files. The view has only the fields that the caller may see. The engine moves
-    a statement's predicates on key fields below an aggregation, and no others.
+    Returns the files. The view has only the fields that the caller may see, and only rows that
+    satisfy the condition of the needs. If the plan hides rows, the engine evaluates no other
+    condition of the statement on them. It moves predicates on key fields below an aggregation, and
+    no others.
     """
     visible = visible_schema(table.restriction, plan.schema)
     frames = [_group_frame(session, table, plan, group, key_files) for group in plan.groups]
@@ -58,6 +63,9 @@ def register_table(
         rows = apply_steps(_union(frames), plan.schema, (step,))
         if visible != plan.schema:
             rows = rows.select(*(column(each.name) for each in visible.fields))
+        if plan.hides_rows or not needs.prunes_exactly:
+            rows = rows if needs.condition is None else rows.filter(needs.condition)
+            rows = add_barrier(rows)
         session.register_view(quote_identifier(table.name), rows)
     else:
         session.register_record_batches(quote_identifier(table.name), [[_no_rows(visible)]])
@@ -104,22 +112,24 @@ def _no_rows(schema: Schema) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class MergedRows:
-    """The rows of some regions of a table, `None` for all, after its merge and iterators.
+    """The needed rows and columns of a table, after its merge and iterators.
 
-    `columns` are those that the statement reads, `None` for all. The rows have no column that is
-    hidden from the table's caller.
+    The rows have no column that is hidden from the table's caller.
     """
 
     table: QueryTable
     plan: TablePlan
-    regions: Regions
-    columns: AbstractSet[str] | None
+    needs: TableNeeds
     now_ms: int
+
+    def with_all_columns(self) -> "MergedRows":
+        """Returns the same rows with every visible column."""
+        return replace(self, needs=replace(self.needs, columns=None))
 
     def write(self, engine: QueryEngine, limit: TimeLimit) -> Path:
         """Writes the rows to a new file in the spill folder, leaf after leaf."""
         plan, table = self.plan, self.table
-        regions = None if self.regions is None else tuple(self.regions)
+        regions = None if self.needs.regions is None else tuple(self.needs.regions)
         written = self._written()
         # A read of all columns verifies the files.
         columns = written if len(written) < len(plan.schema.fields) else None
@@ -172,8 +182,8 @@ class MergedRows:
         """Returns the columns of the file: at least one, by which rows are counted."""
         visible = visible_schema(self.table.restriction, self.plan.schema)
         names = [field.name for field in visible.fields]
-        if self.columns is not None:
-            names = [name for name in names if name in self.columns]
+        if self.needs.columns is not None:
+            names = [name for name in names if name in self.needs.columns]
         # The merge reads the keys anyway. Numbers are the smallest.
         smallest = min(visible.keys, key=lambda each: each.type in _LARGE_KEY_TYPES)
         return tuple(names or [smallest.name])
