@@ -6,7 +6,8 @@ from typing import Self
 from sleeper.api.rows import Rows, list_paths, read_batches
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
-from sleeper.ingest.row_writer import RowWriter, WriteResult
+from sleeper.ingest.request_results import WriteResult
+from sleeper.ingest.row_writer import RowWriter
 from sleeper.ingest.service import find_source_schema
 from sleeper.ingest.small_rows import encode_stream
 from sleeper.instance import Instance as Ports

@@ -3,16 +3,16 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
+from sleeper.datafiles.sources.arrow_stream import read_stream
+from sleeper.datafiles.sources.budget import RowBudget, RowLimits, row_bytes_min
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.ingest.row_writer import (
+from sleeper.ingest.request_results import (
     WriteResult,
-    check_not_snapshot,
     find_request,
     pack_content,
     repeat_result,
 )
+from sleeper.ingest.row_writer import check_not_snapshot
 from sleeper.ingest.run import (
     IN_MEMORY_NAME,
     IngestResult,
@@ -21,7 +21,7 @@ from sleeper.ingest.run import (
     ingest_files,
 )
 from sleeper.ingest.service import describe_rows_job, describe_run, ingest_table, trace_ingest
-from sleeper.ingest.small_rows import REQUEST_OPTIONS, ROWS_NAME, ContentType, read_stream
+from sleeper.ingest.small_rows import REQUEST_OPTIONS, ROWS_NAME, ContentType
 from sleeper.instance import OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.ingest_job import new_job_id
@@ -40,7 +40,12 @@ SUFFIXES = {
 
 
 def write_large(
-    table: OpenTable, file: Path, kind: ContentType, digest: bytes, request_id: str | None
+    table: OpenTable,
+    file: Path,
+    kind: ContentType,
+    digest: bytes,
+    request_id: str | None,
+    limits: RowLimits,
 ) -> WriteResult:
     """Adds the rows of a file, in bounded memory. Results and errors are as of a `RowWriter`."""
     target = ingest_table(table)
@@ -51,7 +56,7 @@ def write_large(
             return repeat_result(request_id, digest, earlier)
     commit = _Commit(target, request_id, digest)
     try:
-        result = _ingest(table, replace(target, commit=commit), file, kind)
+        result = _ingest(table, replace(target, commit=commit), file, kind, RowBudget(limits))
     except StateMovedOnError:
         # Another request of the id may have been committed meanwhile.
         earlier = None if request_id is None else find_request(target.state, request_id)
@@ -60,7 +65,7 @@ def write_large(
         return repeat_result(request_id, digest, earlier)
     except InvalidRequestError as error:
         text = str(error).replace(str(file), ROWS_NAME).replace(IN_MEMORY_NAME, ROWS_NAME)
-        raise InvalidRequestError(text) from error
+        raise type(error)(text) from error
     assert result.number is not None
     # Those of the result are none if the answer of the commit was lost.
     return WriteResult(request_id, commit.rows, result.number)
@@ -84,15 +89,19 @@ class _Commit:
         return state.commit_together(RecordRequests((request,)), files)[-1]
 
 
-def _ingest(table: OpenTable, target: IngestTable, file: Path, kind: ContentType) -> IngestResult:
+def _ingest(
+    table: OpenTable, target: IngestTable, file: Path, kind: ContentType, budget: RowBudget
+) -> IngestResult:
     job_id = new_job_id()
     request = describe_rows_job(job_id)
 
     def run() -> IngestResult:
         if kind is not ContentType.ARROW_STREAM:
-            return ingest_files(target, job_id, [file], request, options=REQUEST_OPTIONS)
-        with pa.OSFile(str(file)) as source:
-            return ingest_batches(target, job_id, read_stream(source), request)
+            return ingest_files(
+                target, job_id, [file], request, options=REQUEST_OPTIONS, budget=budget
+            )
+        batches = read_stream(file, ROWS_NAME, row_bytes_min(target.schema), budget)
+        return ingest_batches(target, job_id, batches, request, budget=budget)
 
     with record_task(table.instance, JobKind.INGEST) as task, trace_ingest(table, job_id):
         tracker = track_run(table.instance, JobKind.INGEST, table.ref.id, job_id, task.id)

@@ -16,12 +16,19 @@ from threading import Condition
 
 import pyarrow as pa
 
+from sleeper.datafiles.sources.budget import RowLimits
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
     SleeperError,
     StateMovedOnError,
     UnavailableError,
+)
+from sleeper.ingest.request_results import (
+    WriteResult,
+    check_request_id,
+    pack_content,
+    repeat_result,
 )
 from sleeper.ingest.run import IngestTable
 from sleeper.ingest.service import ingest_table
@@ -36,33 +43,18 @@ from sleeper.statestore.transactions.transaction import Outcome, new_transaction
 from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
-_ID_CHARACTERS_MAX = 200
-_ROWS_BYTES = 8
 _NEXT_SECONDS_MAX = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
-    """The limits of one group, and of all requests that wait."""
+    """The limits of one group, of all requests that wait, and of the rows of one from outside."""
 
     group_requests_max: int = 1_000
     group_bytes_max: int = 8 * 1024**2
     waiting_bytes_max: int = 32 * 1024**2
     waiting_requests_max: int = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """The result of a write: its rows, and the number of the transaction that added them.
-
-    `id` is None if the request had none. `already_done` is true if an earlier request with the
-    id added the rows.
-    """
-
-    id: str | None
-    rows: int
-    number: int
-    already_done: bool = False
+    rows: RowLimits | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -88,10 +80,12 @@ class _Request:
         return len(self.content.data)
 
     def fail(self, error: Exception) -> None:
+        self.batches = ()
         if not self.result.done():
             self.result.set_exception(error)
 
     def settle(self, number: int) -> None:
+        self.batches = ()
         self.result.set_result(WriteResult(self.id, self.rows, number))
 
     def settle_earlier(self, earlier: AppliedId) -> None:
@@ -204,7 +198,7 @@ class RowWriter:
     def _write_traced(self, group: Sequence[_Request]) -> list[_Request]:
         table = self._open_table()
         with span("write", table.ref.name, requests=len(group)):
-            return _write_group(table, group)
+            return _write_group(table, group, self._limits.rows)
 
     def _await_next(self, answered: int, seconds: float) -> None:
         """Waits shortly for the next requests of the callers that were just answered.
@@ -234,16 +228,6 @@ class RowWriter:
             return group
 
 
-def check_request_id(request_id: str) -> None:
-    """Raises InvalidRequestError unless the text can be the id of a request."""
-    is_printable = request_id.isascii() and request_id.isprintable()
-    if not request_id or len(request_id) > _ID_CHARACTERS_MAX or not is_printable:
-        raise InvalidRequestError(
-            f"invalid id of a request: {request_id!r:.250} (expected 1 to {_ID_CHARACTERS_MAX} "
-            "printable ASCII characters)"
-        )
-
-
 def check_not_snapshot(table: OpenTable) -> None:
     """Raises InvalidRequestError for a snapshot table."""
     with table.state.reading(stale=True) as state:
@@ -254,37 +238,28 @@ def check_not_snapshot(table: OpenTable) -> None:
             )
 
 
-def pack_content(digest: bytes, rows: int) -> bytes:
-    """Returns what the state remembers of a request: a fingerprint, then the number of rows."""
-    return digest + rows.to_bytes(_ROWS_BYTES)
-
-
-def repeat_result(request_id: str, digest: bytes, earlier: AppliedId) -> WriteResult:
-    """Returns the result of an earlier request. ConflictError if its content was another one."""
-    content = earlier.fingerprint
-    if content[:-_ROWS_BYTES] != digest:
-        raise ConflictError(
-            f"request id {request_id!r} was used by transaction {earlier.number} for other rows "
-            "(expected a new id)"
-        )
-    rows = int.from_bytes(content[-_ROWS_BYTES:])
-    return WriteResult(request_id, rows, earlier.number, already_done=True)
-
-
-def find_request(state: StateStore, request_id: str) -> AppliedId | None:
-    """Returns the commit of the request, None if there was none in 30 days."""
-    with state.reading() as now:
-        return now.jobs.requests([request_id]).get(request_id)
-
-
-def _write_group(table: OpenTable, group: Sequence[_Request]) -> list[_Request]:
+def _write_group(
+    table: OpenTable, group: Sequence[_Request], limits: RowLimits | None
+) -> list[_Request]:
     """Writes the rows of the requests and sets their results. Raises the error of the others.
 
     Returns the requests whose rows were added.
     """
     target = ingest_table(table)
     check_not_snapshot(table)
-    left = _decode(target, _settle_known(target.state, group))
+    waiting = _settle_known(target.state, group)
+    written: list[_Request] = []
+    while waiting:
+        decoded, waiting = _decode(target, waiting, limits)
+        written += _write_decoded(table, target, decoded)
+        waiting = _settle_known(target.state, waiting)
+    return written
+
+
+def _write_decoded(
+    table: OpenTable, target: IngestTable, left: Sequence[_Request]
+) -> list[_Request]:
+    """Commits the decoded requests together. Returns those whose rows were added."""
     while left:
         distinct, repeated = _divide(left)
         outcome, files = _commit(table, target, distinct)
@@ -319,23 +294,28 @@ def _settle_known(state: StateStore, requests: Sequence[_Request]) -> list[_Requ
     return left
 
 
-def _decode(table: IngestTable, requests: Sequence[_Request]) -> list[_Request]:
-    """Decodes the rows of the requests. Refuses those with invalid rows, and returns the others."""
-    left: list[_Request] = []
-    if not requests:
-        return left
-    decoded = ContentDecoder(table).decode([request.content for request in requests])
-    for request, rows in zip(requests, decoded, strict=True):
+def _decode(
+    table: IngestTable, requests: Sequence[_Request], limits: RowLimits | None
+) -> tuple[list[_Request], list[_Request]]:
+    """Decodes the rows of the first requests, as many as fit into memory together.
+
+    Refuses those with invalid rows. Returns the decoded ones, and the requests that wait.
+    """
+    valid: list[_Request] = []
+    count = 0
+    decoded = ContentDecoder(table, limits).decode([request.content for request in requests])
+    for request, rows in zip(requests, decoded, strict=False):
+        count += 1
         if isinstance(rows, Exception):
             request.fail(rows)
             continue
         request.batches = rows
         request.rows = sum(batch.num_rows for batch in rows)
         if request.rows:
-            left.append(request)
+            valid.append(request)
         else:
             request.fail(InvalidRequestError("the request has no rows (expected at least one)"))
-    return left
+    return valid, list(requests[count:])
 
 
 def _divide(requests: Sequence[_Request]) -> tuple[list[_Request], list[_Request]]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sleeper.clock import Clock
 from sleeper.datafiles.engine.settings import EngineSettings, spill_folder
+from sleeper.datafiles.sources.budget import RowBudget
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.files import (
     RowChecker,
@@ -143,6 +144,7 @@ def ingest_files(
     progress: IngestProgress | None = None,
     op_column: str | None = None,
     options: SourceOptions = DEFAULT_OPTIONS,
+    budget: RowBudget | None = None,
 ) -> IngestResult:
     """Ingests files, and every file of a known format below directories.
 
@@ -151,7 +153,7 @@ def ingest_files(
     Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job, as
     it does if no row fits.
     `op_column` is the column of the rows' operations, for a table of latest rows. `options` say how
-    the files are read.
+    the files are read. `budget` limits rows from outside.
     """
     operations = make_operations(table.schema, op_column)
     files: list[SourceFile] = []
@@ -172,6 +174,7 @@ def ingest_files(
                 enrichment=enrichment,
                 threads=table.engine.threads,
                 options=options,
+                budget=budget,
             )
             _add_source(rows, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
@@ -195,8 +198,9 @@ def ingest_batches(
     progress: IngestProgress | None = None,
     op_column: str | None = None,
     options: SourceOptions = DEFAULT_OPTIONS,
+    budget: RowBudget | None = None,
 ) -> IngestResult:
-    """Ingests Arrow batches, which may exceed memory."""
+    """Ingests Arrow batches, which may exceed memory. `budget` limits those from outside."""
     operations = make_operations(table.schema, op_column)
 
     def gather(rows: GatheredRows) -> None:
@@ -207,6 +211,7 @@ def ingest_batches(
             operations=operations,
             enrichment=table.open_enrichment(),
             options=options,
+            budget=budget,
         )
         _stage(rows, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 

@@ -21,6 +21,13 @@ from sleeper.datafiles.conversions import integer_array
 from sleeper.datafiles.engine.settings import make_spill_folder
 from sleeper.datafiles.merge.latest import LastRows
 from sleeper.datafiles.merge.sort import sort_batches
+from sleeper.datafiles.sources.arrow_stream import read_stream
+from sleeper.datafiles.sources.budget import (
+    RowBudget,
+    RowLimits,
+    TooLargeError,
+    row_bytes_min,
+)
 from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.sources.json_rows import BlockParser
@@ -76,24 +83,67 @@ def begin_digest(kind: ContentType) -> "hashlib.blake2b":
 Decoded = list[pa.RecordBatch] | Exception
 """The rows of one request in the types of the table, or what is wrong with them."""
 
+# Of the rows of all requests that are written together.
+_TOGETHER_BYTES_MAX = 32 * 1024**2
+
 
 class ContentDecoder:
-    """Decodes the contents of requests for one table."""
+    """Decodes the contents of requests for one table.
 
-    def __init__(self, table: IngestTable) -> None:
+    `limits` are those of each content; None if it is from this process.
+    """
+
+    def __init__(self, table: IngestTable, limits: RowLimits | None = None) -> None:
         self._table = table
+        self._limits = limits
+        self._row_bytes_min = row_bytes_min(table.schema)
+        self._together_bytes_max = _TOGETHER_BYTES_MAX
+        if limits is not None:
+            self._together_bytes_max = min(_TOGETHER_BYTES_MAX, limits.memory_bytes_max)
         self._enrichment: RowEnrichment | None = table.open_enrichment()
         schema = table.source_schema
         self._lines = BlockParser(schema, ignores_extra=False)
         self._text_fields = frozenset(f.name for f in schema.fields if f.type in TEXT_IN_JSON)
 
     def decode(self, contents: Sequence[Content]) -> Iterator[Decoded]:
-        """Yields the rows of each content, in order."""
-        for kind, group in itertools.groupby(contents, key=lambda content: content.type):
+        """Yields the rows of each content, in order.
+
+        It ends before a content whose rows would take too much memory together with the earlier
+        ones. The first is always decoded.
+        """
+        fitting, used = contents[: self._count_fitting(contents)], 0
+        try:
+            self._check_text(contents[0])
+        except TooLargeError as error:
+            yield error
+            return
+        for kind, group in itertools.groupby(fitting, key=lambda content: content.type):
             if kind is ContentType.JSON_LINES:
-                yield from self._decode_lines([content.data for content in group])
+                decoded = self._decode_lines([content.data for content in group])
             else:
-                yield from map(self._decode_alone, group)
+                decoded = map(self._decode_alone, group)
+            for rows in decoded:
+                size = 0 if isinstance(rows, Exception) else sum(each.nbytes for each in rows)
+                if used and used + size > self._together_bytes_max:
+                    return
+                used += size
+                yield rows
+
+    def _count_fitting(self, contents: Sequence[Content]) -> int:
+        """Returns how many contents fit into memory together, as far as their texts tell."""
+        sizes = itertools.accumulate(self._text_bytes(each) for each in contents)
+        return max(1, sum(size <= self._together_bytes_max for size in sizes))
+
+    def _check_text(self, content: Content) -> None:
+        if self._limits is not None:
+            RowBudget(self._limits).check_memory(self._text_bytes(content), "the text of the rows")
+
+    def _text_bytes(self, content: Content) -> int:
+        """Returns the approximate size of the rows of a text, of which each line is a row."""
+        if content.type is ContentType.ARROW_STREAM:
+            return 0  # Only its decoded batches tell.
+        lines = content.data.count(b"\n") + 1
+        return lines * self._row_bytes_min + len(content.data)
 
     def _decode_lines(self, bodies: Sequence[bytes]) -> Iterator[Decoded]:
         ended = [body if body.endswith(b"\n") else body + b"\n" for body in bodies]
@@ -131,11 +181,19 @@ class ContentDecoder:
                 case ContentType.CSV:
                     return list(read_csv(file, self._checker()))
                 case ContentType.ARROW_STREAM:
-                    return list(read_batches(read_stream(content.data), self._checker()))
+                    checker = self._checker()
+                    batches = read_stream(
+                        content.data, ROWS_NAME, self._row_bytes_min, checker.budget
+                    )
+                    return list(read_batches(batches, checker))
         except Exception as error:  # also unexpected ones, which must not fail other requests
             return error
 
     def _checker(self) -> RowChecker:
+        budget = None
+        if self._limits is not None:
+            in_memory = self._limits.memory_bytes_max
+            budget = RowBudget(replace(self._limits, bytes_max=in_memory))
         return RowChecker(
             self._table.schema,
             ROWS_NAME,
@@ -143,16 +201,8 @@ class ContentDecoder:
             line_bytes_max=self._table.engine.line_bytes_max,
             enrichment=self._enrichment,
             options=REQUEST_OPTIONS,
+            budget=budget,
         )
-
-
-def read_stream(data: object) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of an Arrow stream in memory or in a file of Arrow. They are unchecked."""
-    try:
-        with pa.ipc.open_stream(data) as stream:
-            yield from stream
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise InvalidRequestError(f"{ROWS_NAME}: not an Arrow stream: {error}") from error
 
 
 def encode_stream(batches: Sequence[pa.RecordBatch]) -> Content:

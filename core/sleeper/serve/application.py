@@ -56,7 +56,7 @@ def make_application(
         limits,
         slots,
         open_statement or open_here,
-        writers or RowWriters(instance),
+        writers or RowWriters(instance, row_limits=limits.rows),
         read_only_reason,
     )
 
@@ -92,7 +92,7 @@ def make_server_application(
 
     A function of API Gateway answers one request at a time.
     """
-    writers = writers or RowWriters(instance)
+    writers = writers or RowWriters(instance, row_limits=limits.rows)
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
     application = make_application(
         instance,

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from sleeper.datafiles.sources.budget import TooLargeError
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -34,10 +35,6 @@ _STATUS: dict[type[SleeperError], HTTPStatus] = {
     UserCodeError: HTTPStatus.UNPROCESSABLE_ENTITY,
     DataError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-
-
-class TooLargeError(InvalidRequestError):
-    """A request or response is larger than the server's limits allow."""
 
 
 class ForbiddenError(InvalidRequestError):

@@ -17,9 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.datafiles.json_text import json_lines
+from sleeper.datafiles.sources.budget import TooLargeError
 from sleeper.query.lookups import SharedRows, Span
 from sleeper.query.rows.batch_writers import BatchWriter, CsvWriter, open_arrow, open_parquet
-from sleeper.serve.bodies import TooLargeError, describe_problem, problem_response
+from sleeper.serve.bodies import describe_problem, problem_response
 from sleeper.serve.service import OpenRows, RowFetcher, RowStream, Service
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,10 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from sleeper.datafiles.sources.budget import RowLimits
 from sleeper.errors import InvalidRequestError
-from sleeper.ingest.row_writer import OnGroup, RowWriter, WriteResult, ignore_group
+from sleeper.ingest.request_results import WriteResult
+from sleeper.ingest.row_writer import OnGroup, RowWriter, WriterLimits, ignore_group
 from sleeper.ingest.small_rows import Content
 from sleeper.instance import Instance, OpenTable
 from sleeper.reports.access import check_write_access
@@ -19,8 +21,14 @@ _WRITERS_MAX = 1_000
 class RowWriters:
     """Writes rows, those of many requests together. An object belongs to one event loop."""
 
-    def __init__(self, instance: Instance, on_group: OnGroup = ignore_group) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        on_group: OnGroup = ignore_group,
+        row_limits: RowLimits | None = None,
+    ) -> None:
         self._instance = instance
+        self._limits = WriterLimits(rows=row_limits or RowLimits())
         self.on_group = on_group
         self._executor = ThreadPoolExecutor(_THREADS, "row-writer")
         self._writers: dict[TableAccess, RowWriter] = {}
@@ -39,7 +47,8 @@ class RowWriters:
             writer = RowWriter(
                 partial(open_for_writes, self._instance, access),
                 self._executor,
-                on_group=self.on_group,
+                self._limits,
+                self.on_group,
             )
             self._writers[access] = writer
         return writer.submit(content, request_id)

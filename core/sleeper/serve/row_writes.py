@@ -19,12 +19,12 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from sleeper.datafiles.engine.settings import make_spill_folder
+from sleeper.datafiles.sources.budget import TooLargeError
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.large_rows import SUFFIXES, write_large
-from sleeper.ingest.row_writer import WriteResult, check_request_id
+from sleeper.ingest.request_results import WriteResult, check_request_id
 from sleeper.ingest.small_rows import Content, ContentType, begin_digest
 from sleeper.serve.access import TableAccess, identify_caller, read_header
-from sleeper.serve.bodies import TooLargeError
 from sleeper.serve.endpoint import COUNT, POSITIVE, Model, object_schema
 from sleeper.serve.row_writers import open_for_writes
 from sleeper.serve.service import Service, check_writable
@@ -70,7 +70,7 @@ async def write_rows(service: Service, request: Request) -> Response:
 
         def work() -> WriteResult:
             table, start = open_for_writes(service.instance, access), time.monotonic()
-            result = write_large(table, file, kind, digest, request_id)
+            result = write_large(table, file, kind, digest, request_id, service.limits.rows)
             if not result.already_done:
                 service.writers.on_group(1, result.rows, time.monotonic() - start)
             return result

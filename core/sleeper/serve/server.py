@@ -80,7 +80,7 @@ def make_server(
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes, instance.read_only)
     metrics = ServerMetrics(instance)
-    writers = RowWriters(instance, metrics.count_group)
+    writers = RowWriters(instance, metrics.count_group, limits.rows)
     metrics.watch_waiting(lambda: writers.waiting)
     application = make_server_application(
         instance,

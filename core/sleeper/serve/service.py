@@ -18,6 +18,7 @@ import pyarrow as pa
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 
+from sleeper.datafiles.sources.budget import RowLimits
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.properties.instance import (
@@ -28,6 +29,8 @@ from sleeper.properties.instance import (
     SERVE_QUERIES_MAX,
     SERVE_READ_SECONDS_MAX,
     SERVE_ROWS_BYTES_MAX,
+    SERVE_ROWS_DECODED_BYTES_MAX,
+    SERVE_ROWS_MEMORY_BYTES_MAX,
     SERVE_SECONDS_MAX,
     SERVE_WAITING_MAX,
 )
@@ -47,7 +50,8 @@ class ServerLimits:
     `None` for a server that streams responses; otherwise larger responses are refused. A
     WebSocket sends a frame for each query at least every `keep_alive_seconds`. A client must
     read each piece of a response within `read_seconds_max`, and send the headers of a request
-    within `header_seconds_max`. A body of rows has at most `rows_bytes_max`.
+    within `header_seconds_max`. A body of rows has at most `rows_bytes_max`, and its rows in
+    memory are limited by `rows`.
     """
 
     queries_max: int = 16
@@ -61,6 +65,7 @@ class ServerLimits:
     connections_max: int = 500
     header_seconds_max: float = 10.0
     rows_bytes_max: int = 1024**3
+    rows: RowLimits = field(default_factory=RowLimits)
 
 
 def read_limits(instance: Instance) -> ServerLimits:
@@ -78,6 +83,10 @@ def read_limits(instance: Instance) -> ServerLimits:
         connections_max=properties.get(SERVE_CONNECTIONS_MAX),
         header_seconds_max=properties.get(SERVE_HEADER_SECONDS_MAX),
         rows_bytes_max=properties.get(SERVE_ROWS_BYTES_MAX),
+        rows=RowLimits(
+            properties.get(SERVE_ROWS_MEMORY_BYTES_MAX),
+            properties.get(SERVE_ROWS_DECODED_BYTES_MAX),
+        ),
     )
 
 

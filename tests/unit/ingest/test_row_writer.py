@@ -6,9 +6,11 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.datafiles.sources.budget import RowLimits, TooLargeError
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -18,8 +20,9 @@ from sleeper.errors import (
 )
 from sleeper.ingest import row_writer, small_rows
 from sleeper.ingest.large_rows import write_large
-from sleeper.ingest.row_writer import RowWriter, WriteResult, WriterLimits
-from sleeper.ingest.small_rows import Content, ContentType
+from sleeper.ingest.request_results import WriteResult
+from sleeper.ingest.row_writer import RowWriter, WriterLimits
+from sleeper.ingest.small_rows import Content, ContentType, encode_stream
 from sleeper.instance import Instance, OpenTable
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
@@ -199,7 +202,7 @@ def test_a_large_request_that_another_commits_meanwhile_adds_no_row(
     file = tmp_path / "rows.ndjson"
     file.write_bytes(line(1).data)
     table, digest = instance.table("t"), line(1).digest()
-    result = write_large(table, file, ContentType.JSON_LINES, digest, "same")
+    result = write_large(table, file, ContentType.JSON_LINES, digest, "same", RowLimits())
     assert result == WriteResult("same", 1, 3, already_done=True)
     assert read(instance) == [(1, "a")]
 
@@ -228,7 +231,7 @@ def test_a_large_request_counts_its_rows_if_the_answer_of_the_commit_is_lost(
     file = tmp_path / "rows.ndjson"
     file.write_bytes(line(1).data + b"\n" + line(2).data)
     table, digest = instance.table("t"), line(1).digest()
-    result = write_large(table, file, ContentType.JSON_LINES, digest, request_id)
+    result = write_large(table, file, ContentType.JSON_LINES, digest, request_id, RowLimits())
     assert (result.rows, len(lost)) == (2, 1)
     assert read(instance) == [(1, "a"), (2, "a")]
 
@@ -337,3 +340,41 @@ def test_errors_of_the_table_fail_all_requests(
 def test_invalid_ids_are_refused(writer: RowWriter, request_id: str) -> None:
     with pytest.raises(InvalidRequestError, match="invalid id of a request"):
         writer.submit(line(1), request_id)
+
+
+def arrow(*keys: int) -> Content:
+    rows = pa.record_batch({"k": pa.array(keys, pa.int64()), "v": ["x"] * len(keys)})
+    return encode_stream([rows])
+
+
+def test_requests_that_take_too_much_memory_together_are_committed_one_after_another(
+    instance: Instance,
+    executor: HeldExecutor,
+    writer: RowWriter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_rows, "_TOGETHER_BYTES_MAX", 100)
+    contents = [arrow(1), arrow(2), arrow(*range(10, 30)), line(3), line(4), line(5)]
+    futures = [writer.submit(content, f"id-{n // 2}") for n, content in enumerate(contents[:2])]
+    futures += [writer.submit(content) for content in contents[2:]]
+    futures.append(writer.submit(contents[0], "id-0"))
+    executor.run()
+    assert [each.exception(0) for each in futures if each is not futures[1]] == [None] * 6
+    assert "was used by" in str(error(futures[1]))
+    assert len({each.result(0).number for each in futures if each is not futures[1]}) > 2
+    assert futures[-1].result(0).already_done
+    assert [k for k, _ in read(instance)] == [1, 3, 4, 5, *range(10, 30)]
+
+
+def test_a_request_beyond_its_limits_is_refused_alone(
+    instance: Instance, executor: HeldExecutor
+) -> None:
+    limits = WriterLimits(rows=RowLimits(memory_bytes_max=1_000))
+    writer = RowWriter(lambda: instance.table("t"), executor, limits)
+    many = Content(ContentType.JSON_LINES, line(1).data + b"\n" * 100)
+    first, text, rows, last = map(writer.submit, (line(2), many, arrow(*range(100)), line(3)))
+    executor.run()
+    assert first.result(0).rows == last.result(0).rows == 1
+    assert isinstance(error(text), TooLargeError)
+    assert isinstance(error(rows), TooLargeError)
+    assert [k for k, _ in read(instance)] == [2, 3]

@@ -22,6 +22,7 @@ from sleeper.datafiles.casts import (
     is_key_castable,
 )
 from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
+from sleeper.datafiles.sources.budget import RowBudget, slice_batch
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.nested import OPTION_HINT, find_text_fields, nested_text
 from sleeper.datafiles.sources.operations import Operations
@@ -165,7 +166,8 @@ class RowChecker:
     is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
     batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
-    `threads` parse a text file. `options` say how the file is read.
+    `threads` parse a text file. `options` say how the file is read. `budget` limits the memory of
+    rows from outside.
     """
 
     schema: Schema
@@ -180,6 +182,7 @@ class RowChecker:
     enrichment: RowEnrichment | None = None
     threads: int = 1
     options: SourceOptions = DEFAULT_OPTIONS
+    budget: RowBudget | None = None
     _checked: Schema = field(init=False)
     _target: pa.Schema = field(init=False)
     _nullable: set[str] = field(init=False)
@@ -243,6 +246,15 @@ class RowChecker:
         Damaged columns refuse the job, also those that are not in the schema.
         """
         self._check_undamaged(columns)
+        return self._cast(columns)
+
+    def cast_in_slices(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Casts a batch as `cast`, and yields its rows in slices that take few megabytes."""
+        self._check_undamaged(batch_columns(batch))
+        for part in slice_batch(batch, self.schema, self.budget):
+            yield self._cast(batch_columns(part))
+
+    def _cast(self, columns: Columns) -> pa.RecordBatch:
         how = self._casts()
         for name in find_text_fields(self.schema) & columns.keys():
             if pa.types.is_nested(columns[name].type):  # as `check_types` allowed
@@ -316,6 +328,8 @@ class RowChecker:
         self.row += count
         arrays = [_without_null_flags(a, f.type) for a, f in zip(arrays, self._target, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        if self.budget is not None:
+            self.budget.spend(batch.nbytes)
         return batch if self.operations is None else self.operations.apply(batch)
 
     def _enrich(self, enrichment: RowEnrichment, columns: Columns, bad: dict[int, str]) -> None:
@@ -369,4 +383,4 @@ def read_batches(
             checker.check_types(batch.schema)
             checked = batch.schema
         if batch.num_rows:
-            yield checker.cast(batch_columns(batch))
+            yield from checker.cast_in_slices(batch)

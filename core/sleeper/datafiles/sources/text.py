@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,9 +22,16 @@ import pyarrow.csv as csv
 from isal import igzip, isal_zlib
 
 from sleeper.datafiles.casts import cast_or_find, cast_values
+from sleeper.datafiles.sources.budget import slice_rows_max
 from sleeper.datafiles.sources.dialect import SAMPLE_BYTES, Dialect, find_dialect
 from sleeper.datafiles.sources.encodings import Utf8Stream
-from sleeper.datafiles.sources.files import GZIP_SUFFIX, ZSTD_SUFFIX, Columns, RowChecker, combined
+from sleeper.datafiles.sources.files import (
+    GZIP_SUFFIX,
+    ZSTD_SUFFIX,
+    Columns,
+    RowChecker,
+    batch_columns,
+)
 from sleeper.datafiles.sources.invalid_lines import SeparatedLines, separate_lines
 from sleeper.datafiles.sources.json_form import count_lines
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines
@@ -57,7 +65,9 @@ def read_csv(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     schema = checker.schema
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
+    parsers = {f.name: _parse_json_column for f in nested}
     short_rows: list[tuple[int, str, str]] = []
+    rows_max = slice_rows_max(schema)
     texts = [f.name for f in schema.fields]
     with (
         open_csv(path, checker.options, texts) as (stream, dialect),
@@ -76,9 +86,8 @@ def read_csv(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
         for batch, rejected in batches:
             for each in rejected:
                 checker.reject_row(*each)
-            columns = {n: combined(pa.chunked_array([batch.column(n)])) for n in batch.schema.names}
-            if batch.num_rows:
-                yield checker.parse(columns, plain, {f.name: _parse_json_column for f in nested})
+            for start in range(0, batch.num_rows, rows_max):
+                yield checker.parse(batch_columns(batch.slice(start, rows_max)), plain, parsers)
     for each in short_rows:
         checker.reject_row(*each)
 
@@ -99,7 +108,8 @@ def read_json_lines(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBa
         return len(lines), separate_lines(lines, schema, ignores_extra)
 
     with open_json_lines(path, checker.options) as stream, contextlib.ExitStack() as stack:
-        blocks = read_ahead(_line_blocks(stream, path, checker.line_bytes_max), checker.threads)
+        lines = _line_blocks(stream, path, checker.line_bytes_max)
+        blocks = read_ahead(_divide_blocks(lines, slice_rows_max(schema)), checker.threads)
         stack.enter_context(contextlib.closing(blocks))
         parsed = map_ahead(parse, blocks, checker.threads)
         stack.enter_context(contextlib.closing(parsed))
@@ -366,6 +376,19 @@ def _line_blocks(stream: Utf8Stream, path: TextFile, line_bytes_max: int) -> Ite
             if unfinished:
                 yield unfinished
             return
+
+
+def _divide_blocks(blocks: Iterator[bytes], lines_max: int) -> Iterator[bytes]:
+    """Yields the blocks in parts of so many lines, because a short line may have many fields."""
+    for block in blocks:
+        if len(block) <= lines_max or count_lines(block) <= lines_max:
+            yield block
+            continue
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_FEED)[
+            lines_max - 1 :: lines_max
+        ]
+        places = [0, *(ends + 1).tolist(), len(block)]
+        yield from (block[start:stop] for start, stop in pairwise(places) if start < stop)
 
 
 def _check_lengths(lines: Sequence[bytes], path: TextFile, first: int, line_bytes_max: int) -> None:
