@@ -160,4 +160,4 @@ def create(
         replace,
     )
     done = "changed" if is_known else "created"
-    note(f"{done} export queue {name}: {table} on {queue.source.value} -> {exporter}")
+    note(f"{done} export queue {name}: {table} on {queue.source.value} -> {queue.exporter.shown}")

@@ -48,6 +48,7 @@ class FailingBucket:
 class QueueStatus:
     """The state of an export queue.
 
+    `exporter` is without the parts of a URL that may be secret, and says if it may be `(insecure)`.
     `lag` is the number of transactions that are not taken up. `pending` exports of
     `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
     are taken up while the queue `is_full`: its pending exports have too many bytes.
@@ -102,7 +103,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
         name=name,
         table=found.table.ref.name,
         on=queue.source.value,
-        exporter=queue.exporter.text,
+        exporter=queue.exporter.shown,
         buckets=queue.buckets,
         state=find_state(found.registered, found.generation, statuses),
         lag=found.lag,

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated
 
 from sleeper.errors import DataError, InvalidRequestError
+from sleeper.jobs.exporter_text import describe_exporter
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.runs.secrets import parse_secret
 from sleeper.schema.model import Field, Schema, describe_key_types, is_key_type, type_name
@@ -58,6 +59,11 @@ class ExporterSettings:
     def __post_init__(self) -> None:
         if self.password is not None:
             parse_secret(self.password)
+
+    @property
+    def shown(self) -> str:
+        """The text for people, which shows no secret."""
+        return describe_exporter(self.text, self.options)
 
     @property
     def kind(self) -> str:

@@ -94,10 +94,8 @@ def _describe_failing(buckets: Sequence[FailingBucket]) -> str:
     return f"{what} with {exports}{refused}, next call {due}"
 
 
-_EXPORTER = Column("exporter", "Exporter")
 _STATUS_COLUMNS = (
     *QUEUE_COLUMNS,
-    _EXPORTER,
     Column("buckets", "Buckets"),
     Column("is_full", "Full"),
     Column("failing", "Failing", value=_failing),

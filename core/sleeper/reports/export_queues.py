@@ -1,5 +1,6 @@
 """The report on export queues: what each has not taken up, and its pending exports."""
 
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.export_state import QueueState, find_state
 from sleeper.jobs.export_store import ExportStore, RegisteredQueue
+from sleeper.jobs.exporter_text import describe_exporter
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.tables import TableId, find_table
@@ -25,6 +27,7 @@ QUEUE_COLUMNS = (
     Column("pending_bytes", "Bytes", ColumnKind.BYTES),
     Column("dead", "Dead", ColumnKind.COUNT),
     Column("oldest", "Oldest", ColumnKind.TIME, lambda each: each.oldest_ms),
+    Column("exporter", "Exporter"),
 )
 """Columns of objects with these attributes, and `oldest_ms`. `lag` is in transactions."""
 
@@ -42,6 +45,7 @@ class ReportedQueue:
     pending_bytes: int
     dead: int
     oldest_ms: int | None
+    exporter: str | None
 
 
 def list_export_queues(
@@ -91,7 +95,13 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
         counts.bytes,
         counts.dead,
         min((each.oldest_ms for each in buckets), default=None),
+        None if stored is None else _describe_exporter(stored),
     )
+
+
+def _describe_exporter(stored: StoredQueue) -> str:
+    settings = json.loads(stored.definition)["exporter"]
+    return describe_exporter(settings["text"], settings.get("options", {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,13 +116,19 @@ def test_a_queue_gets_another_exporter(sleeper: Sleeper, here: Path) -> None:
     assert again.startswith("export queue 'out' already exists (replace it with --replace")
     changed = sleeper(
         *("export-queue", "create", "out", "--table", "cities", "--replace"),
-        *("--exporter", "webhook:https://example.org/x", "--timeout-seconds", "5"),
+        *("--exporter", "webhook:https://example.org/x?token=abc", "--timeout-seconds", "5"),
     )
     assert (changed.status, changed.stderr) == (
         0,
-        "changed export queue out: cities on ingest -> webhook:https://example.org/x\n",
+        "changed export queue out: cities on ingest -> webhook:https://example.org/...\n",
     )
-    assert status_of(sleeper)["exporter"] == "webhook:https://example.org/x"
+    # The path or query of a webhook may be a credential.
+    listed = sleeper("export-queue", "list", "--output", "json").rows
+    reported = sleeper("report", "export-queues", "--output", "json").rows
+    for each in (status_of(sleeper), *listed, *reported):
+        assert each["exporter"] == "webhook:https://example.org/..."
+    with api.open_instance(here / "here") as instance:
+        assert instance.export_queues()[0].exporter == "webhook:https://example.org/..."
     for arguments, expected in (
         (("--on", "compaction"), "with --on ingest (expected this, not compaction"),
         (("--key", "city,year"), "with --key city (expected this, not city,year"),
