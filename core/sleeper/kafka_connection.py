@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sleeper import DISTRIBUTION
 from sleeper.errors import InvalidRequestError
+from sleeper.runs.transport import (
+    INSECURE,
+    host_of,
+    insecure_connection,
+    must_verify,
+    read_insecure,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -13,6 +20,7 @@ Client = TypeVar("Client")
 
 CONNECTION_OPTIONS = frozenset(
     {
+        INSECURE,
         "client.id",
         "sasl.mechanism",
         "sasl.username",
@@ -25,6 +33,11 @@ CONNECTION_OPTIONS = frozenset(
 TARGET = r"//[A-Za-z0-9._:\[\]-]+(,[A-Za-z0-9._:\[\]-]+)*/[A-Za-z0-9._-]{1,249}"
 """The form of brokers and a topic, as `//BROKER:PORT,BROKER:PORT/TOPIC`."""
 
+_TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+_VERIFYING = {
+    "enable.ssl.certificate.verification": True,
+    "ssl.endpoint.identification.algorithm": "https",
+}
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LOG_CRITICAL = 2
 
@@ -42,6 +55,7 @@ def check_connection(
             f"(expected option sasl.username, and {password_option} env:NAME, file:PATH or "
             "secret:NAME-OR-ARN)"
         )
+    _choose_protocol(where, split_target(target)[0], options)
     if ("sasl.username" in options) != has_password:
         raise InvalidRequestError(
             f"{where}: only one of option sasl.username and a password is given "
@@ -65,8 +79,11 @@ def make_client(
     """Returns a client, which connects later. InvalidRequestError without secrets."""
     from confluent_kafka import KafkaException
 
+    protocol = _choose_protocol(where, settings["bootstrap.servers"], settings)
     settings = {
-        **settings,
+        **{name: value for name, value in settings.items() if name != INSECURE},
+        "security.protocol": protocol,
+        **_VERIFYING,
         "error_cb": on_error,
         "log_level": _LOG_CRITICAL,  # it would log each attempt to connect to standard error
     }
@@ -82,6 +99,25 @@ def make_client(
     # Outside of the handlers, whose errors might show the settings.
     shown = problem.replace(password, "***") if password else problem
     raise InvalidRequestError(f"{where}: {shown}")
+
+
+def _choose_protocol(where: str, brokers: str, options: Mapping[str, str]) -> str:
+    """Returns the given protocol, by default that with TLS, and that of this machine without.
+
+    InvalidRequestError if it has no TLS. The client verifies certificates and names of hosts.
+    """
+    secure, plain = ("SSL", "PLAINTEXT")
+    if "sasl.username" in options:
+        secure, plain = f"SASL_{secure}", f"SASL_{plain}"
+    hosts = [host_of(each) for each in brokers.split(",")]
+    is_insecure = read_insecure(where, options)
+    given = options.get("security.protocol")
+    if not must_verify(hosts, is_insecure):
+        return given or plain
+    if given is not None and given.upper() not in _TLS_PROTOCOLS:
+        setting = f"security.protocol={given[:40]}"
+        raise insecure_connection(where, hosts, setting, f"security.protocol={secure}")
+    return given or secure
 
 
 def check_installed(where: str) -> None:

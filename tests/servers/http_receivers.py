@@ -1,8 +1,6 @@
 """Receivers of exports over HTTP: a webhook, and the bulk requests of OpenSearch."""
 
 import contextlib
-import datetime
-import ipaddress
 import json
 import ssl
 import threading
@@ -13,10 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 LARGE_CHARACTERS = 1_048_576
 """The receivers refuse exports with longer texts."""
@@ -111,29 +105,6 @@ def http_server(
         for each in sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(2)
-
-
-def make_certificate(path: Path) -> Path:
-    """Writes a certificate of 127.0.0.1, signed by itself, and its key into a file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
-    return path
 
 
 @dataclass(slots=True)

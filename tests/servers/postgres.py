@@ -1,14 +1,21 @@
 """A PostgreSQL server with logical decoding, for tests that read or follow a database."""
 
 import contextlib
+import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.servers.certificates import make_certificate
 from tests.servers.process import answers, find_program, free_ports, running, server_folder
 
+TLS_NAME = "db.test"
+"""A name of the server that no resolver knows."""
+
+_CERTIFICATE = "certificate.pem"
 # Debian's package does not put the server on the path.
 _FOLDERS = (*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), Path("/usr/bin"))
 
@@ -22,7 +29,8 @@ def find_postgres(name: str) -> str | None:
 class Postgres:
     """A database of a server, which listens on a socket in the folder and on a port.
 
-    Connections to the port need the password.
+    Connections to the port need the password. The server has a certificate, signed by itself, of
+    127.0.0.1 and of `TLS_NAME`.
     """
 
     folder: Path
@@ -30,6 +38,11 @@ class Postgres:
     name: str = "postgres"
     user: str = "test"
     password: str = "test-password"
+
+    @property
+    def certificate(self) -> Path:
+        """A file with the certificate of the server."""
+        return self.folder / _CERTIFICATE
 
     @property
     def url(self) -> str:
@@ -68,7 +81,8 @@ def postgres() -> Iterator[Postgres]:
         options += ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={password}"]
         subprocess.run([*prefix, programs["initdb"], *options], check=True, capture_output=True)
         settings = ["listen_addresses=127.0.0.1", f"port={port}", "wal_level=logical"]
-        settings += ["fsync=off", "timezone=UTC"]
+        settings += ["fsync=off", "timezone=UTC", "ssl=on", f"ssl_cert_file={server.certificate}"]
+        settings += [f"ssl_key_file={_make_key(server)}"]
         command = [*prefix, programs["postgres"], "-D", data, "-k", str(folder)]
         for setting in settings:
             command += ["-c", setting]
@@ -76,3 +90,15 @@ def postgres() -> Iterator[Postgres]:
             yield server
             stop = [*prefix, programs["pg_ctl"], "stop", "-D", data, "-m", "immediate"]
             subprocess.run(stop, check=True, capture_output=True)
+
+
+def _make_key(server: Postgres) -> Path:
+    """Writes the certificate, and returns a file of its key that the server accepts."""
+    private = make_certificate(server.folder / "private.pem", TLS_NAME)
+    certificate = private.read_text().partition("-----BEGIN PRIVATE KEY-----")[0]
+    server.certificate.write_text(certificate)
+    server.certificate.chmod(0o644)
+    private.chmod(0o600)
+    if os.geteuid() == 0:
+        shutil.chown(private, server.folder.owner(), server.folder.group())
+    return private

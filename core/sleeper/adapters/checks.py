@@ -5,6 +5,8 @@ from sleeper.adapters.postgresql import check_database
 from sleeper.adapters.run import OpenSpark
 from sleeper.adapters.source_files import find_files
 from sleeper.adapters.table_rows import check_table
+from sleeper.databases.tls import check_tls
+from sleeper.databases.url import parse_database_url
 from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,
@@ -40,6 +42,7 @@ def check_adapter(
     if isinstance(source, DatabaseSource):
         if source.chosen_engine is Engine.SPARK:
             refuse_enrichment(table, "a load by Spark")
+        check_tls(parse_database_url(source.url), source.describe())
         password = None if source.password is None else read_secret(instance, source.password)
         if reads_source:
             _check_database(source, password, schema, spark)

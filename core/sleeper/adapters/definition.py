@@ -116,7 +116,8 @@ class DatabaseSource:
 
     def describe(self) -> str:
         """Returns a short text for people, such as `postgresql://host/db public.orders`."""
-        return f"{parse_database_url(self.url).shown} {self.table or '(query)'}"
+        url = parse_database_url(self.url)
+        return f"{url.shown} {self.table or '(query)'}" + (" (insecure)" if url.is_insecure else "")
 
 
 @dataclass(frozen=True, slots=True)

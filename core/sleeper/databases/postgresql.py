@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sleeper import DISTRIBUTION
 from sleeper.databases.columns import ColumnKind, DatabaseColumn
+from sleeper.databases.tls import libpq_tls
 from sleeper.databases.url import parse_database_url
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.runs.secrets import SECRET_FORMS
@@ -68,6 +69,17 @@ _REFUSED = (
     "invalid connection option",
     "invalid URI",
     "is not permitted to log in",
+)
+# Reasons of libpq for which it does not trust a server.
+_UNVERIFIED = (
+    "certificate verify failed",
+    "does not match host name",
+    "root certificate file",
+    "server does not support SSL",
+)
+_VERIFIED = (
+    "expected TLS and a certificate of a known authority, or of one in the file of parameter "
+    "sslrootcert; insecure=true connects without"
 )
 
 
@@ -230,7 +242,8 @@ def _connection_text(login: DatabaseLogin) -> str:
         "password": login.password,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    chosen.update(url.parameters)
+    chosen |= libpq_tls(url, url.shown)
+    chosen.update(url.driver_parameters)
     return " ".join(f"{name}={_quote(value)}" for name, value in chosen.items())
 
 
@@ -261,7 +274,10 @@ def _connection_error(url: str, text: str) -> SleeperError:
     message = f"{where}: cannot connect: {_shorten(text)}"
     if "no password supplied" in text:
         message += f" (expected a password: {SECRET_FORMS})"
-    is_refused = any(reason in text for reason in _REFUSED)
+    is_unverified = any(reason in text for reason in _UNVERIFIED)
+    if is_unverified:
+        message += f" ({_VERIFIED})"
+    is_refused = is_unverified or any(reason in text for reason in _REFUSED)
     return InvalidRequestError(message) if is_refused else UnavailableError(message)
 
 

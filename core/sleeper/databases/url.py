@@ -1,6 +1,7 @@
 """URLs of SQL databases: `postgresql://[user@]host[:port]/database[?parameter=value]`.
 
-A host may be a parameter, as `host=/var/run/postgresql` for a Unix socket of PostgreSQL.
+A host may be a parameter, as `host=/var/run/postgresql` for a Unix socket of PostgreSQL. The
+parameter `insecure=true` is not the driver's: it allows a connection without verified TLS.
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from enum import Enum
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from sleeper.errors import InvalidRequestError, did_you_mean
+from sleeper.runs.transport import INSECURE, read_insecure
 
 _EXPECTED = "postgresql://[USER@]HOST[:PORT]/DATABASE"
 
@@ -59,12 +61,42 @@ class DatabaseUrl:
         return f"{self.kind.value}://{host}{port}/{self.database}"
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts that are named, without Unix sockets."""
+        return tuple(each for each in self._named_hosts if not is_socket(each))
+
+    @property
+    def has_socket(self) -> bool:
+        """Whether a Unix socket is named."""
+        return any(map(is_socket, self._named_hosts))
+
+    @property
+    def _named_hosts(self) -> tuple[str, ...]:
+        names = [value for name, value in self.parameters if name in ("host", "hostaddr")]
+        return tuple(each for name in (self.host, *names) for each in name.split(",") if each)
+
+    @property
+    def is_insecure(self) -> bool:
+        """Whether the connection may be without TLS that verifies the server."""
+        return read_insecure("the database URL", dict(self.parameters))
+
+    @property
+    def driver_parameters(self) -> tuple[tuple[str, str], ...]:
+        """The parameters for the driver."""
+        return tuple(each for each in self.parameters if each[0] != INSECURE)
+
+    @property
     def text(self) -> str:
         """The whole URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else f":{self.port}"
         query = f"?{urlencode(self.parameters)}" if self.parameters else ""
         return f"{self.kind.value}://{host}{port}/{self.database}{query}"
+
+
+def is_socket(host: str) -> bool:
+    """Returns whether a host of PostgreSQL is a Unix socket."""
+    return host.startswith(("/", "@"))
 
 
 def is_database_url(text: str) -> bool:
@@ -139,6 +171,7 @@ def _parse(parts: SplitResult) -> DatabaseUrl:
                 f"the database URL has the parameter {name!r}, which is not allowed (expected "
                 "parameters of the connection such as sslmode)"
             )
+    read_insecure("the database URL", dict(parameters))
     if parts.fragment:
         raise InvalidRequestError("the database URL has a fragment after '#' (expected none)")
     database = parts.path.removeprefix("/")

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
-from sleeper.runs.hosts import is_loopback
+from sleeper.runs.transport import is_loopback
 from sleeper.serve.console import FOLDER
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from sleeper.databases.columns import ColumnKind, DatabaseColumn
 from sleeper.databases.errors import database_error
+from sleeper.databases.tls import jdbc_tls
 from sleeper.databases.url import DatabaseKind, DatabaseUrl
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.spark.session import raise_task_errors
@@ -134,7 +135,7 @@ class JdbcDatabase:
 
     def properties(self) -> dict[str, str]:
         """Returns the properties of a connection, with the password."""
-        given = dict(self.url.parameters)
+        given = dict(self.url.driver_parameters)
         if "host" in given:
             raise InvalidRequestError(
                 f"{self.where}: Spark cannot connect to the socket {given['host']!r} (expected a "
@@ -146,7 +147,7 @@ class JdbcDatabase:
             # The database ends the query earlier, unless the network has lost the connection.
             seconds = self.timeout_seconds + _CONNECT_SECONDS
             found["socketTimeout"] = str(seconds * driver.units_per_second)
-        found |= given
+        found |= jdbc_tls(self.url, self.where) | given
         if self.user is not None:
             found["user"] = self.user
         if self.password is not None:

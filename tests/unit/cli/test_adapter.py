@@ -67,3 +67,27 @@ def test_a_password_is_never_printed(sleeper: Sleeper, here: Path) -> None:
     assert made.status == 1
     assert "name the secret with --password env:NAME" in made.stderr
     assert "hunter2" not in made.stderr + made.stdout
+
+
+def test_a_database_without_verified_tls_is_refused_unless_that_is_said(
+    sleeper: Sleeper, here: Path
+) -> None:
+    url = "postgresql://me@db.example/shop?sslmode=require"
+    create = ("adapter", "create", "away", "--table", "orders", "--sink", "cities", "--no-check")
+    refused = sleeper(*create, "--source", url)
+    assert (refused.status, refused.stderr) == (
+        1,
+        "error: postgresql://db.example/shop orders: parameter sslmode=require connects to "
+        "db.example without TLS that verifies the server (expected sslmode=verify-full, or "
+        "insecure=true)\n",
+    )
+    assert sleeper(*create, "--source", f"{url}&insecure=true").status == 0
+    (listed,) = sleeper("adapter", "list", "--output", "json").rows
+    assert listed["source"] == "postgresql://db.example/shop orders (insecure)"
+    # A definition of an earlier version is refused when it runs.
+    stored = here / "here" / "adapters" / "away.json"
+    stored.write_text(stored.read_text().replace("&insecure=true", ""))
+    ran = sleeper("adapter", "run", "away")
+    assert ran.status == 1
+    assert "parameter sslmode=require connects to db.example without TLS" in ran.stderr
+    assert sleeper("adapter", "list").status == 0

@@ -182,7 +182,7 @@ def test_exports_wait_while_the_server_blocks_the_index(
         ("opensearch:https://h/Counts", {}, None, "index '/Counts' is invalid"),
         ("opensearch:https://h/a/b", {}, None, "index '/a/b' is invalid"),
         ("opensearch:https://h/_all", {}, None, "index '/_all' is invalid"),
-        ("opensearch:http://h/a", {}, None, "without encryption"),
+        ("opensearch:http://h/a", {}, None, "without TLS that verifies the server"),
         ("opensearch:https://h/a", {"user": "me"}, None, "only one of option user and a password"),
         ("opensearch:https://h/a", {}, "env:X", "only one of option user and a password"),
         ("opensearch:https://h/a", {"gone": "x"}, None, "option gone is 'x'"),

@@ -40,8 +40,22 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
 @pytest.mark.parametrize("prefix", ["", "postgres:", "postgresql:"])
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
 def test_a_url_of_either_scheme_is_accepted(instance: Instance, prefix: str, scheme: str) -> None:
-    text = f"{prefix}{scheme}://writer@db.example/shop?table=public.counts&sslmode=require"
+    text = f"{prefix}{scheme}://writer@db.example/shop?table=public.counts&sslmode=verify-full"
     check_exporter(instance, make_queue(text))
+
+
+def test_tls_is_verified_unless_an_option_says_otherwise(instance: Instance) -> None:
+    url = "postgres://writer@db.example/shop?table=counts"
+    weak = make_queue(f"{url}&sslmode=require")
+    for use in (check_exporter, open_exporter):
+        with pytest.raises(InvalidRequestError, match=r"sslmode=require connects to db\.example wi"):
+            use(instance, weak)
+    check_exporter(instance, make_queue(url))
+    insecure = make_queue(f"{url}&sslmode=require", options={"insecure": "true"})
+    check_exporter(instance, insecure)
+    assert insecure.exporter.shown == f"{url}&sslmode=require (insecure)"
+    with pytest.raises(InvalidRequestError, match="the parameter insecure, which is an option"):
+        check_exporter(instance, make_queue(f"{url}&insecure=true"))
 
 
 @pytest.mark.parametrize(

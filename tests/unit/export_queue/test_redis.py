@@ -1,5 +1,6 @@
 """The exporter to Redis: its settings, the hashes that it writes, and errors of the server."""
 
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -16,7 +17,8 @@ from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
 from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
 from tests.export_batches import make_batch, make_queue
-from tests.servers.redis import RedisServer
+from tests.servers.certificates import make_certificate
+from tests.servers.redis import RedisServer, redis_server
 
 LONG, STRING = PrimitiveType.LONG, PrimitiveType.STRING
 AMOUNT = {"amount": LONG}
@@ -33,8 +35,8 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
 @pytest.mark.parametrize(
     "text",
     [
-        "redis://cache.example",
-        "redis://writer@cache.example:6380/15?prefix=a%3Ab%3A",
+        "rediss://cache.example",
+        "rediss://writer@cache.example:6380/15?prefix=a%3Ab%3A",
         "rediss://[::1]:6379/0",
     ],
 )
@@ -68,7 +70,7 @@ def test_an_invalid_url_is_refused_without_its_password(
 
 
 def test_an_unknown_option_is_refused(instance: Instance) -> None:
-    queue = make_queue("redis://cache.example", options={"ssl.ca.locaton": "x"})
+    queue = make_queue("rediss://cache.example", options={"ssl.ca.locaton": "x"})
     with pytest.raises(InvalidRequestError, match=r"did you mean ssl\.ca\.location"):
         check_exporter(instance, queue)
 
@@ -78,7 +80,55 @@ def test_a_missing_client_is_named_with_its_installation(
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(InvalidRequestError, match=r"pip install 'sleeper-store\[redis\]'"):
-        check_exporter(instance, make_queue("redis://cache.example"))
+        check_exporter(instance, make_queue("rediss://cache.example"))
+
+
+def test_redis_without_tls_is_for_this_machine_unless_that_is_said(instance: Instance) -> None:
+    for text in ("redis://localhost/0", "redis://127.0.0.1:1/0"):
+        check_exporter(instance, make_queue(text))
+    queue = make_queue("redis://cache.example/0")
+    with pytest.raises(InvalidRequestError, match=r"cache\.example without TLS.*insecure=true"):
+        check_exporter(instance, queue)
+    # Nothing is connected: a stored definition waits for its repair.
+    with pytest.raises(InvalidRequestError, match="a URL rediss:"):
+        open_exporter(instance, queue)
+    insecure = make_queue("redis://cache.example/0", options={"insecure": "true"})
+    check_exporter(instance, insecure)
+    assert insecure.exporter.shown == "redis://cache.example/0 (insecure)"
+
+
+@pytest.mark.slow
+def test_tls_of_redis_trusts_named_authorities_and_the_hosts_name_only(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path / "server.pem", "cache.test")
+    resolve = socket.getaddrinfo
+
+    def resolve_test(host: Any, *arguments: Any, **options: Any) -> Any:
+        address = "127.0.0.1" if str(host).endswith(".test") else host
+        return resolve(address, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_test)
+
+    def send(server: RedisServer, host: str, **options: str) -> None:
+        url = f"rediss://{host}:{server.port}/0"
+        queue = make_queue(url, password="env:RECEIVER_PASSWORD", values=AMOUNT, options=options)
+        exporter = open_exporter(instance, queue)
+        try:
+            exporter.export(make_batch(queue, [("k", {"amount": 1}, 1)]))
+        finally:
+            exporter.close()
+
+    with redis_server(tmp_path, certificate) as server:
+        monkeypatch.setenv("RECEIVER_PASSWORD", server.password)
+        with pytest.raises(UnavailableError, match="certificate verify failed"):
+            send(server, "cache.test")
+        authority = {"ssl.ca.location": str(certificate)}
+        with pytest.raises(UnavailableError, match="Hostname mismatch"):
+            send(server, "other.test", **authority)
+        send(server, "cache.test", **authority)
+        with server.client() as client:
+            assert client.hget("counts:k", "amount") == "1"
 
 
 class Cache:

@@ -19,7 +19,8 @@ from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.exporters import http_client, webhook
 from sleeper.instance import Instance
 from tests.export_batches import make_batch, make_queue
-from tests.servers.http_receivers import Answer, HttpServer, Request, http_server, make_certificate
+from tests.servers.certificates import make_certificate
+from tests.servers.http_receivers import Answer, HttpServer, Request, http_server
 
 SECRET = "s3cr3t-value"
 
@@ -283,8 +284,8 @@ def test_only_certificates_of_known_authorities_are_trusted(
         ("https://me:pw@h/x", "user or password"),
         ("https://h/x#y", "fragment"),
         ("https://h/a b", "percent-encoded"),
-        ("http://h/x", "without encryption"),
-        ("http://127.0.0.1.example.org/x", "without encryption"),
+        ("http://h/x", "without TLS that verifies the server"),
+        ("http://127.0.0.1.example.org/x", "without TLS that verifies the server"),
     ],
 )
 def test_a_url_is_refused_without_showing_it(instance: Instance, url: str, problem: str) -> None:

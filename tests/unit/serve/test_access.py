@@ -6,7 +6,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
-from sleeper.runs.hosts import is_loopback
+from sleeper.runs.transport import is_loopback
 from sleeper.serve.access import Access, check_token, read_token
 
 TOKEN = "a-token-of-some-length"

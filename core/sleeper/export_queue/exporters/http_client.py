@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from sleeper import __version__
 from sleeper.errors import InvalidRequestError, UnavailableError, describe_error
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.exporters.options import exporter_name, read_flag, read_path
-from sleeper.runs.hosts import is_loopback
+from sleeper.export_queue.exporters.options import exporter_name, read_path
+from sleeper.runs.transport import INSECURE, insecure_connection, must_verify, read_insecure
 
 _CA_OPTION = "ssl.ca.location"
-HTTP_OPTIONS = frozenset({"insecure", _CA_OPTION})
+HTTP_OPTIONS = frozenset({INSECURE, _CA_OPTION})
 _CONNECT_SECONDS_MAX = 10.0
 _WAIT_SECONDS_MIN = 0.05
 # The drain ends the process of a call that takes longer than the queue's timeout.
@@ -87,11 +87,9 @@ def parse_address(queue: ExportQueue) -> HttpAddress:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not path.isascii() or not path.isprintable() or " " in path:
         raise InvalidRequestError(f"{where}: the URL has characters that are not percent-encoded")
-    if parts.scheme == "http" and not (read_flag(queue, "insecure") or is_loopback(host)):
-        raise InvalidRequestError(
-            f"{where}: exports would be sent to {host} without encryption (expected an https URL, "
-            "or the option insecure=true)"
-        )
+    is_insecure = read_insecure(where, queue.exporter.options)
+    if parts.scheme == "http" and must_verify((host,), is_insecure):
+        raise insecure_connection(where, (host,), "an http URL", "an https URL")
     return HttpAddress(parts.scheme == "https", host, port, path)
 
 

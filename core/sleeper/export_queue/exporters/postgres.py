@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.databases.postgresql import DatabaseLogin, PostgresqlConnection, load_driver
+from sleeper.databases.tls import check_tls
 from sleeper.databases.url import (
     DatabaseKind,
     DatabaseUrl,
@@ -37,6 +38,7 @@ from sleeper.export_queue.exporters.postgres_sql import (
 from sleeper.export_queue.exporters.selection import leave_out, newest_rows
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
+from sleeper.runs.transport import INSECURE, read_insecure
 from sleeper.schema.model import PrimitiveType
 
 _PURPOSE = "exporting to PostgreSQL"
@@ -49,7 +51,7 @@ _REFUSALS = ("21", "22", "23", "44", "P0")
 
 def check(instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError for an invalid URL, option or type of a value, or no driver."""
-    check_options(queue, ())
+    check_options(queue, (INSECURE,))
     PostgresExporter(instance, queue)
     load_driver(_PURPOSE)
 
@@ -66,7 +68,9 @@ class PostgresExporter:
         self._instance = instance
         self._queue = queue
         self._url, self._user, self._table = _parse(queue)
-        self._where = f"{parse_database_url(self._url).shown} {self._table.quoted}"
+        url = parse_database_url(self._url)
+        self._where = f"{url.shown} {self._table.quoted}"
+        check_tls(url, exporter_name(queue))
         self._sql = ReceiverSql(queue, self._table)
         self._connection: PostgresqlConnection | None = None
         self._pruned = float("-inf")
@@ -206,5 +210,9 @@ def _parse(queue: ExportQueue) -> tuple[str, str | None, TableName]:
         table = parse_table_name(tables[0])
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{what}: {error}") from None
-    rest = tuple((name, value) for name, value in url.parameters if name != "table")
+    if url.is_insecure:
+        raise refuse("the URL has the parameter insecure, which is an option")
+    rest = tuple((name, value) for name, value in url.driver_parameters if name != "table")
+    if read_insecure(what, queue.exporter.options):
+        rest = (*rest, (INSECURE, "true"))
     return DatabaseUrl(url.kind, url.host, url.port, url.database, rest).text, user, table

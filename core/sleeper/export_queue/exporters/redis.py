@@ -1,4 +1,4 @@
-"""Exports to Redis: `redis://[USER@]HOST[:PORT][/DATABASE][?prefix=TEXT]`, `rediss:` with TLS.
+"""Exports to Redis: `rediss://[USER@]HOST[:PORT][/DATABASE][?prefix=TEXT]`, `redis:` without TLS.
 
 A key is a hash with the name of the prefix, by default the queue's name and a colon, and the key's
 text. Its fields are `sequence` and the values as text, without nulls. A key that is gone has no
@@ -20,6 +20,7 @@ from sleeper.export_queue.exporters.json_values import key_texts
 from sleeper.export_queue.exporters.options import check_options, exporter_name, read_path
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
+from sleeper.runs.transport import INSECURE, insecure_connection, must_verify, read_insecure
 
 if TYPE_CHECKING:
     import redis
@@ -61,9 +62,13 @@ return 1
 
 def check(_instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the URL or an option is invalid, or the client is missing."""
-    check_options(queue, (_CA_OPTION,))
-    _parse(queue)
+    check_options(queue, (_CA_OPTION, INSECURE))
+    place = _parse(queue)
     _import_client(queue)
+    where, hosts = exporter_name(queue), (place.host,)
+    is_insecure = read_insecure(where, queue.exporter.options)
+    if queue.exporter.kind == "redis" and must_verify(hosts, is_insecure):
+        raise insecure_connection(where, hosts, "a URL redis:", "a URL rediss:")
 
 
 def make(instance: Instance, queue: ExportQueue) -> "RedisExporter":
@@ -162,7 +167,9 @@ class RedisExporter:
             raise UnavailableError(str(error)) from error
         tls: dict[str, Any] = {}
         if self._queue.exporter.kind == "rediss":
-            tls = {"ssl": True, "ssl_ca_certs": read_path(self._queue, _CA_OPTION)}
+            # Older versions of the client do not check the host's name by default.
+            tls = {"ssl": True, "ssl_cert_reqs": "required", "ssl_check_hostname": True}
+            tls["ssl_ca_certs"] = read_path(self._queue, _CA_OPTION)
         return redis.Redis(
             place.host,
             place.port,
