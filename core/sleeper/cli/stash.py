@@ -295,7 +295,7 @@ def tables(
 
     opened = _open(destination, at)
     root = opened.lock() if at is None else at
-    print_listings([list_tables(destination, root, opened.describe_tables())], output)
+    print_listings([list_tables(destination, root, opened.find_tables())], output)
 
 
 @stash.command("splits")

@@ -15,43 +15,28 @@ from datafusion import functions
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.columns import map_column
 from sleeper.datafiles.json_text import json_lines, json_values, plain_text
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, Schema
+from sleeper.stash.document_values import DOCUMENT_FIELDS, document_name
 
-_PREFIX = "~"
 _MILLISECONDS = pa.timestamp("ms", "UTC")
 _TO_QUOTE = r'[",\r\n]'
-_DOCUMENT_FIELDS = (
-    Field("~id", PrimitiveType.STRING),
-    Field("~table", PrimitiveType.STRING),
-    Field("~version", PrimitiveType.LONG),
-    Field("~signature", PrimitiveType.STRING),
-    Field("~deleted", PrimitiveType.BOOLEAN),
-    Field("~firstUpdateAt", PrimitiveType.TIMESTAMP),
-    Field("~lastUpdateAt", PrimitiveType.TIMESTAMP),
-)
-
 TimesOf = Callable[[Sequence[int]], Sequence[int]]
 """Returns the time in milliseconds of each transaction number."""
-
-
-def document_name(field: str) -> str:
-    """Returns the name that a field of a table has in documents."""
-    return _PREFIX + field if field.startswith(_PREFIX) else field
 
 
 def document_fields(schema: Schema) -> Schema:
     """Returns the fields of a table's documents."""
     values = [Field(document_name(f.name), f.type, f.nullable) for f in schema.fields]
     # Documents have no order by key, and no field is a key.
-    return Schema(_DOCUMENT_FIELDS[:1], (), (*values, *_DOCUMENT_FIELDS[1:]))
+    return Schema(DOCUMENT_FIELDS[:1], (), (*values, *DOCUMENT_FIELDS[1:]))
 
 
 def document_lines(documents: pa.RecordBatch) -> pa.Array:
     """Returns a line of JSON, without its end, for each row with the columns of a document."""
-    fields = len(_DOCUMENT_FIELDS) - 1
+    fields = len(DOCUMENT_FIELDS) - 1
     values = documents.select(documents.schema.names[1:-fields])
     ids, table, version, signature, _, first, last = (
-        documents.column(each.name) for each in _DOCUMENT_FIELDS
+        documents.column(each.name) for each in DOCUMENT_FIELDS
     )
     times = (plain_text(time.cast(_MILLISECONDS)) for time in (first, last))
     return _join(json_lines(values), ids, json_values(table), version, signature, *times)

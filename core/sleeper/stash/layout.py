@@ -105,6 +105,17 @@ _STASH_FILE = re.compile(
 )
 
 
+_ORIGINAL_FILE = re.compile(
+    r"(?P<directory>[^/]+)/(?P=directory)-[0-9a-f]{2,}-[0-9a-f]{16}-[0-9]+\.json\.gz"
+)
+
+
+def directory_of_original(path: str) -> str | None:
+    """Returns the directory of a file of EmoDB's Stash, by its path relative to a root."""
+    found = _ORIGINAL_FILE.fullmatch(path)
+    return None if found is None else found["directory"]
+
+
 def is_stash_file(path: str) -> bool:
     """Returns whether a file of that path, relative to a root, is part of a stash."""
     return _STASH_FILE.fullmatch(path) is not None
@@ -167,6 +178,21 @@ class StashedTable:
     def directory(self) -> str:
         """The directory of the table's files, which exists if it has rows."""
         return table_directory(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalTable:
+    """A table of a stash that EmoDB made. It has no list of tables, so the files tell all."""
+
+    table: str
+    directory: str
+    files: int
+    bytes: int
+    format: StashFormat = StashFormat.JSON
+    version: None = None
+    time_ms: None = None
+    rows: None = None
+    table_schema: None = None
 
 
 _TABLE_CODEC = JsonCodec(StashedTable)

@@ -11,8 +11,10 @@ from sleeper.stash.layout import (
     LATEST,
     SUCCESS,
     TABLES,
+    OriginalTable,
     StashedTable,
     Success,
+    directory_of_original,
     is_root_name,
     parse_tables,
 )
@@ -69,6 +71,21 @@ class StashPlace:
         """Returns the tables of a complete root. NotFoundError if it has no `_TABLES`."""
         path = f"{name}/{TABLES}"
         return parse_tables(self.root.read(path), self.root.url_of(path))
+
+    def original_tables(self, name: str) -> tuple[OriginalTable, ...]:
+        """Returns the tables of a complete root that EmoDB made; none if another program did."""
+        sizes: dict[str, list[int]] = {}
+        for path, size in self.files(name):
+            directory = directory_of_original(path[len(name) + 1 :])
+            if directory is None:
+                return ()
+            sizes.setdefault(directory, []).append(size)
+        if self.success(name) is None:
+            return ()
+        return tuple(
+            OriginalTable(each.replace("~", ":"), each, len(found), sum(found))
+            for each, found in sizes.items()
+        )
 
     def files(self, name: str, directory: str = "") -> list[tuple[str, int]]:
         """Returns the paths and bytes of a root's pieces, or of one table's, in order."""

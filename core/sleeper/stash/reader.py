@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.stash.layout import (
     FILE_SUFFIXES,
+    OriginalTable,
     StashedTable,
     StashFormat,
     root_name,
@@ -28,6 +29,8 @@ from sleeper.stash.place import StashPlace, open_place_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sleeper.schema.model import Schema
 
 
 B = TypeVar("B")
@@ -83,15 +86,30 @@ class Stash:
 
     def tables(self) -> list[str]:
         """Returns the names of the tables of the stash, in order, also of those without rows."""
-        return sorted(table.table for table in self.describe_tables())
+        return sorted(table.table for table in self.find_tables())
 
     def describe_tables(self) -> tuple[StashedTable, ...]:
-        """Returns the tables of the stash with their versions, rows and files."""
-        return self._described(self._root())
+        """Returns the tables of the stash with their versions, rows and files.
+
+        InvalidRequestError if EmoDB made the stash, because it does not describe them.
+        """
+        root = self._root()
+        found = self._find_tables(root)
+        described = tuple(each for each in found if isinstance(each, StashedTable))
+        if len(described) < len(found):
+            raise InvalidRequestError(
+                f"stash {root} of {self._place.name} was made by EmoDB, and does not describe its "
+                "tables"
+            )
+        return described
+
+    def find_tables(self) -> Sequence[StashedTable | OriginalTable]:
+        """Returns the tables of the stash. Of one that EmoDB made, names and files are known."""
+        return self._find_tables(self._root())
 
     def exists(self, table: str) -> bool:
         """Returns whether the table is in the stash, with or without rows."""
-        return any(each.table == table for each in self.describe_tables())
+        return any(each.table == table for each in self.find_tables())
 
     def splits(self, table: str) -> list[str]:
         """Returns the splits of a table, which together have each of its rows once.
@@ -117,10 +135,11 @@ class Stash:
         found = self._find(root, table)
         return StashRows(self._place, found, self._pieces(root, found))
 
-    def _pieces(self, root: str, table: StashedTable) -> list[str]:
+    def _pieces(self, root: str, table: StashedTable | OriginalTable) -> list[str]:
         """Returns the table's files, and none that another program has put beside them."""
-        paths = (path for path, _ in self._place.files(root, table.directory))
-        found = [path for path in paths if table_of_piece(path[len(root) + 1 :]) == table.id]
+        found = [path for path, _ in self._place.files(root, table.directory)]
+        if isinstance(table, StashedTable):
+            found = [path for path in found if table_of_piece(path[len(root) + 1 :]) == table.id]
         if len(found) != table.files:
             reason = f"table {table.table} has {len(found)} files of {table.files}"
             raise self._damaged(root, reason)
@@ -129,14 +148,17 @@ class Stash:
     def _root(self) -> str:
         return self._locked or self._place.latest()
 
-    def _described(self, root: str) -> tuple[StashedTable, ...]:
+    def _find_tables(self, root: str) -> Sequence[StashedTable | OriginalTable]:
         try:
             return self._place.tables(root)
         except NotFoundError as error:
-            raise self._damaged(root, "it has no list of tables") from error
+            found = self._place.original_tables(root)
+            if not found:
+                raise self._damaged(root, "it has no list of tables") from error
+            return found
 
-    def _find(self, root: str, table: str) -> StashedTable:
-        tables = self._described(root)
+    def _find(self, root: str, table: str) -> StashedTable | OriginalTable:
+        tables = self._find_tables(root)
         for each in tables:
             if each.table == table:
                 return each
@@ -155,7 +177,9 @@ class StashRows:
     It is a context manager, and must be closed after a partial iteration.
     """
 
-    def __init__(self, place: StashPlace, table: StashedTable, paths: list[str]) -> None:
+    def __init__(
+        self, place: StashPlace, table: StashedTable | OriginalTable, paths: list[str]
+    ) -> None:
         self._place = place
         self._table = table
         self._paths = paths
@@ -165,11 +189,23 @@ class StashRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of `batches`: the fields of documents, with the types of the table."""
+        """The Arrow schema of `batches`: the fields of documents, with the types of the table.
+
+        InvalidRequestError if EmoDB made the stash, which has no types.
+        """
         from sleeper.datafiles.arrow import arrow_schema
+
+        return arrow_schema(self._document_fields())
+
+    def _document_fields(self) -> Schema:
         from sleeper.stash.documents import document_fields
 
-        return arrow_schema(document_fields(self._table.table_schema))
+        if self._table.table_schema is None:
+            raise InvalidRequestError(
+                f"{self._where} was made by EmoDB, and has no schema (expected an iteration over "
+                "its documents)"
+            )
+        return document_fields(self._table.table_schema)
 
     def __iter__(self) -> Self:
         return self
@@ -182,10 +218,9 @@ class StashRows:
     def lines(self) -> Iterator[bytes]:
         """Yields the documents as lines of JSON with their ends, blocks of whole lines at once."""
         if self._table.format is StashFormat.PARQUET:
-            from sleeper.stash.documents import document_fields
             from sleeper.stash.parquet_rows import read_lines
 
-            fields = document_fields(self._table.table_schema)
+            fields = self._document_fields()
             return self._open(lambda path: read_lines(self._place.root, path, fields))
         from sleeper.stash.gzip_lines import read_blocks
 
@@ -194,9 +229,8 @@ class StashRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of exactly `schema`."""
         from sleeper.stash.batches import parse_documents
-        from sleeper.stash.documents import document_fields
 
-        fields = document_fields(self._table.table_schema)
+        fields = self._document_fields()
         if self._table.format is StashFormat.PARQUET:
             from sleeper.stash.parquet_rows import read_batches
 
@@ -234,9 +268,9 @@ class StashRows:
         return self._blocks
 
     def _parse(self) -> Iterator[dict[str, Any]]:
-        import msgspec
+        from sleeper.stash.document_values import document_decoder
 
-        decoder = msgspec.json.Decoder()
+        decoder = document_decoder(self._table.table_schema)
         for block in self.lines():
             try:
                 documents = decoder.decode_lines(block)

@@ -1,15 +1,27 @@
 """Reading of stashes: the latest or a locked one, splits, and damaged or missing files."""
 
 import gzip
+import json
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    schema_to_json,
+)
 from sleeper.stash import Stash, gzip_lines
-from sleeper.stash.layout import Success
+from sleeper.stash.layout import StashFormat, Success
 from sleeper.storage.location import DataRoot
 from tests.unit.stash.conftest import SCHEMA, Stasher
 
@@ -118,6 +130,78 @@ def test_damaged_and_missing_files_are_errors(stasher: Stasher, stash: Stash) ->
     (stasher.root / "_TABLES").unlink()
     with pytest.raises(DataError, match="no list of tables"):
         stash.tables()
+
+
+def write_original(destination: Path) -> None:
+    """Writes a stash as EmoDB does."""
+    root = destination / "2015-02-21-00-00-00"
+    content = (b'{"n":1.5,"~id":"a","~table":"answer:client"}\n', b'{"~id":"b"}\n')
+    for directory, shards in (("answer~client", 2), ("catalog~acme~", 1)):
+        (root / directory).mkdir(parents=True)
+        for shard in range(shards):
+            file = root / directory / f"{directory}-{shard:02x}-bdd29a20d201740e-1294.json.gz"
+            # Files of several members.
+            file.write_bytes(b"".join(map(gzip.compress, content)))
+    times = "2015-02-21T00:00:00.000Z\n2015-02-21T03:00:00.000Z"
+    (root / "_SUCCESS").write_text(f"{times}\n2015-02-21-00-00-00")
+    (destination / "_LATEST").write_text(root.name)
+
+
+def test_a_stash_of_emodb_is_read_without_a_list_of_tables(tmp_path: Path) -> None:
+    write_original(tmp_path)
+    stash = Stash.open(str(tmp_path))
+    assert stash.tables() == ["answer:client", "catalog:acme:"]
+    assert (stash.exists("catalog:acme:"), stash.exists("other")) == (True, False)
+    splits = stash.splits("answer:client")
+    assert len(splits) == 2
+    assert [row["~id"] for row in stash.split("answer:client", splits[0])] == ["a", "b"]
+    with stash.scan("answer:client") as found:
+        documents = list(found)
+    assert [row["~id"] for row in documents] == ["a", "b", "a", "b"]
+    assert documents[0] == {"n": 1.5, "~id": "a", "~table": "answer:client"}
+    for read in (lambda: stash.scan("answer:client").batches(), stash.describe_tables):
+        with pytest.raises(InvalidRequestError, match="was made by EmoDB"):
+            read()
+    with pytest.raises(NotFoundError, match="no table 'answer'"):
+        stash.scan("answer")
+    file = tmp_path / stash.lock() / "answer~client" / "notes.json.gz"
+    file.write_bytes(gzip.compress(b""))
+    with pytest.raises(DataError, match="no list of tables"):
+        stash.tables()
+
+
+@pytest.mark.parametrize("format", StashFormat)
+def test_decimals_keep_their_digits(stasher: Stasher, format: StashFormat) -> None:
+    long, short = DecimalType(38, 10), DecimalType(5, 0)
+    fields: dict[str, FieldType] = {
+        "x": long,
+        "~x": short,
+        "l": ListType(long),
+        "m": MapType(PrimitiveType.STRING, long),
+    }
+    schema = Schema(
+        (Field("k", PrimitiveType.LONG),),
+        (),
+        (
+            *(Field(name, kind, nullable=True) for name, kind in fields.items()),
+            Field("d", PrimitiveType.DOUBLE, nullable=True),
+        ),
+    )
+    table = stasher.instance.create_table("t", json.loads(schema_to_json(schema)))
+    value = Decimal("12345678901234567890.1234567891")
+    row = {"k": 2**62 + 1, "x": value, "~x": Decimal(7), "l": [value, -value], "d": 0.5}
+    empty = dict.fromkeys((*fields, "d"))
+    rows = [{**row, "m": [("a", value)]}, {"k": 2**62 + 2, **empty}]
+    table.ingest(pa.Table.from_pylist(rows, table.arrow_schema))
+    stasher.format = format
+    stasher.run()
+    with Stash.open(stasher.destination).scan("t") as found:
+        first, second = found
+    assert (first["k"], first["x"], first["l"], first["d"]) == (2**62 + 1, value, row["l"], 0.5)
+    assert isinstance(first["~~x"], Decimal)
+    assert first["~~x"] == 7
+    assert (first["m"], first["~table"]) == ({"a": value}, "t")
+    assert (second["x"], second["l"]) == (None, None)
 
 
 def test_a_lost_connection_resumes_where_it_was(

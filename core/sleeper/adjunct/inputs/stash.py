@@ -15,7 +15,7 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.schema.model import Schema
-from sleeper.stash.documents import document_name
+from sleeper.stash.document_values import document_name
 from sleeper.stash.place import open_place_to_read
 from sleeper.stash.reader import Stash, StashRows
 
