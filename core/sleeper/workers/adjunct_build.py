@@ -3,10 +3,13 @@
 `sleeper.adjunct.dataset_process` starts `python -m sleeper.workers.adjunct_build`.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import threading
+from contextlib import suppress
 from functools import cache
 
 from sleeper.adjunct.dataset_process import REQUESTS, describe_failure, write_dataset
@@ -15,10 +18,20 @@ from sleeper.instance import Instance
 from sleeper.opening import open_instance
 
 _ROWS_PER_ANSWER = 100_000
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serves one request."""
+    """Serves one request. Ends without a word if the process that waits for it ends."""
+    _end_with_parent()
+    try:
+        _serve()
+    except BrokenPipeError:
+        # Python would complain about the answers that it cannot write at its end.
+        os._exit(1)
+
+
+def _serve() -> None:
     # Output of other code must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -30,7 +43,7 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    threading.Thread(target=_wait_for_end, name="parent", daemon=True).start()
     request = REQUESTS.parse(line, "request")
     opened: list[Instance] = []
     rows = 0
@@ -60,6 +73,15 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
+    """Makes Linux end this process with the thread that started it, which waits for its end.
+
+    A load of RocksDB has Python's lock for long, so no thread of this process could do it in time.
+    """
+    with suppress(OSError, AttributeError):  # another system
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait_for_end() -> None:
     """Ends the process when that which waits for it ends: another one may build the version."""
     sys.stdin.read()
     os._exit(1)

@@ -176,3 +176,32 @@ def test_a_dataset_that_stays_the_newest_keeps_the_store_valid(
     with open_store(folder, f"files:{file}"):
         pass
     assert not (folder / "names" / "v-1").exists()
+
+
+_PARENT = """
+import signal, subprocess, sys
+command = [sys.executable, "-m", "sleeper.workers.adjunct_build"]
+child = subprocess.Popen(command, stdin=0, stdout=subprocess.PIPE, start_new_session=True)
+assert child.stdout.readline()
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.slow
+def test_the_process_ends_silently_with_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    with errors.open("wb") as stderr:
+        # This process keeps the other end of its input open, as a forked one would.
+        parent = subprocess.Popen(
+            [sys.executable, "-c", _PARENT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+    with parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        child.wait(timeout=20)
+    assert errors.read_text() == ""
