@@ -25,12 +25,19 @@ from typing import Any
 import pyarrow as pa
 
 import sleeper
-from sleeper.query.changes.read import Change
-from sleeper.schema.model import Schema
 from sleeper.stash import Stash
 
 FOLLOWER = "copy"
 SINCE = "2d"
+STASH_FIELDS = {
+    "~id",
+    "~table",
+    "~version",
+    "~signature",
+    "~deleted",
+    "~firstUpdateAt",
+    "~lastUpdateAt",
+}
 
 
 def follow(instance: str, table_name: str, path: str) -> int:
@@ -39,7 +46,7 @@ def follow(instance: str, table_name: str, path: str) -> int:
         table = opened.table(table_name)
         # The table keeps the changes that the follower has not read.
         with table.changes(since=SINCE, follower=FOLLOWER) as changes:
-            copy = Copy(path, table.schema)
+            copy = Copy(path, *key_names(table.schema))
             with copy.database:
                 copy.set_number("start", changes.start, replaces=False)
             for change in changes:
@@ -55,7 +62,7 @@ def follow(instance: str, table_name: str, path: str) -> int:
 def load(destination: str, table_name: str, path: str) -> int:
     """Reads the latest stash unless that is done. Returns the last transaction that is in it."""
     stash, cut, schema = open_stash(destination, table_name)
-    copy = Copy(path, schema)
+    copy = Copy(path, *key_names(schema))
     loaded = copy.number("loaded")
     if loaded is not None:
         return loaded
@@ -81,7 +88,7 @@ def defer(instance: str, table_name: str, destination: str, path: str) -> int:
     with sleeper.open_instance(instance) as opened:
         table = opened.table(table_name)
         with table.changes(since=SINCE, follower=FOLLOWER) as changes:
-            copy = Copy(path, table.schema)
+            copy = Copy(path, *key_names(table.schema))
             cut = copy.number("loaded")
             if cut is None:
                 cut = load_at_once(copy, destination, table_name, changes.start)
@@ -115,7 +122,7 @@ def load_at_once(copy: "Copy", destination: str, table_name: str, start: int) ->
     return cut
 
 
-def open_stash(destination: str, table_name: str) -> tuple[Stash, int, Schema]:
+def open_stash(destination: str, table_name: str) -> tuple[Stash, int, Any]:
     """Returns the latest stash, the number at which it has the table, and the table's schema."""
     stash = Stash.open(destination)
     stash.lock()
@@ -133,17 +140,26 @@ def check_start(start: int | None, cut: int) -> None:
         sys.exit(f"the stash is too old: it ends at {cut}, and the feed begins after {start}")
 
 
+def key_names(schema: Any) -> tuple[list[str], list[str]]:
+    """Returns the names of the row keys and of the sort keys."""
+    return [each.name for each in schema.row_keys], [each.name for each in schema.sort_keys]
+
+
 def fields(documents: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the fields of the table, without those of the stash."""
-    return documents.select([n for n in documents.schema.names if not n.startswith("~")])
+    """Returns the fields of the table, without those of the stash.
+
+    The name of a field of the table that begins with `~` has one more in documents.
+    """
+    found = documents.select([n for n in documents.schema.names if n not in STASH_FIELDS])
+    return found.rename_columns([name.removeprefix("~") for name in found.schema.names])
 
 
 class Copy:
     """Rows with their keys, and with the numbers of the transactions that wrote them."""
 
-    def __init__(self, path: str, schema: Schema) -> None:
-        self.row_keys = [field.name for field in schema.row_keys]
-        self.keys = [*self.row_keys, *(field.name for field in schema.sort_keys)]
+    def __init__(self, path: str, row_keys: list[str], sort_keys: list[str]) -> None:
+        self.row_keys = row_keys
+        self.keys = row_keys + sort_keys
         columns = ", ".join(f"k{i}" for i in range(len(self.keys)))
         self._is_key = " AND ".join(f"k{i} = ?{i + 1}" for i in range(len(self.keys)))
         self._values = ", ".join("?" * (len(self.keys) + 2))
@@ -176,7 +192,7 @@ class Copy:
                 row,
             )
 
-    def deleted(self, change: Change) -> Iterator[tuple[str, list[Any]]]:
+    def deleted(self, change: Any) -> Iterator[tuple[str, list[Any]]]:
         """Yields conditions on the rows of smaller numbers that the change has deleted."""
         if change.operation == "replace":
             yield "TRUE", []

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 SCHEMA = {
     "rowKeyFields": [{"name": "key", "type": "StringType"}],
     "sortKeyFields": [{"name": "sort", "type": "LongType"}],
-    "valueFields": [{"name": "value", "type": "LongType"}],
+    "valueFields": [{"name": "~value", "type": "LongType"}],
 }
 PROPERTIES = {
     "unique": {},
@@ -63,7 +63,7 @@ class Writer:
         if self._kind == "bag":
             keys += keys[:3]
         self._live.update(keys)
-        rows = [{"key": k, "sort": s, "value": next(self._values)} for k, s in keys]
+        rows = [{"key": k, "sort": s, "~value": next(self._values)} for k, s in keys]
         if self._kind == "upserts":
             for row, op in zip(rows, self._random.choices("ud", (5, 1), k=len(rows)), strict=True):
                 row["op"] = op
@@ -130,7 +130,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def rows(*values: tuple[str, int]) -> pa.Table:
     """A row for each key and value."""
     return pa.table(
-        {"key": [k for k, _ in values], "sort": [0] * len(values), "value": [v for _, v in values]}
+        {"key": [k for k, _ in values], "sort": [0] * len(values), "~value": [v for _, v in values]}
     )
 
 
