@@ -19,6 +19,7 @@ from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, __version__
 from sleeper.cli.conversion import convert_directly
 from sleeper.cli.instance_option import accept_instance
 from sleeper.cli.output import Commands
+from sleeper.cli.startup import postpone_pandas
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports create many objects that stay, which the collector would visit again and again.
     gc.set_threshold(_COLLECTED_OBJECTS)
+    postpone_pandas()
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of tables and bars.

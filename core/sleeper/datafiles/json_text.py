@@ -5,15 +5,19 @@ because SQS does not accept them.
 """
 
 import json
+from binascii import b2a_base64
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.conversions import text_scalar
+from sleeper.datafiles.conversions import integer_array, key_array, text_scalar
 from sleeper.datafiles.durations import duration_text, is_duration
 from sleeper.datafiles.times import time_text
 
 _TO_ESCAPE = r'["\\\x00-\x1f\x{FFFE}\x{FFFF}]'
+_FEW_ROWS = 500
+_NO_TEXT = pa.nulls(1, pa.string())[0]
 _ESCAPED_CHARACTERS = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 
 
@@ -24,7 +28,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
         parts += [("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":"]
         parts += [json_values(batch.column(place))]
     if not parts:
-        return pa.array(["{}"] * batch.num_rows)
+        return pa.repeat(text_scalar("{}"), batch.num_rows)
     return _concatenate(*parts, "}")
 
 
@@ -34,7 +38,7 @@ def json_values(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(kind):
         text = _nested_json(column)
     elif pa.types.is_null(kind):
-        return pa.array(["null"] * len(column), pa.string())
+        return pa.repeat(text_scalar("null"), len(column))
     elif pa.types.is_floating(kind):
         text = _float_json(column)
     elif _is_number(kind) or pa.types.is_boolean(kind):
@@ -63,7 +67,7 @@ def plain_text(column: pa.Array) -> pa.Array:
     if is_duration(kind):
         return duration_text(column)
     if pa.types.is_nested(kind):
-        return pc.if_else(column.is_valid(), _nested_json(column), None)
+        return _nested_json(column)
     return column.cast(pa.string())
 
 
@@ -76,15 +80,16 @@ def _nested_json(column: pa.Array) -> pa.Array:
         start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
         keys = plain_text(column.keys.slice(start, stop - start))
         values = json_values(column.items.slice(start, stop - start))
-        pairs = pc.binary_join_element_wise(_json_strings(keys), values, ":")
+        pairs = pc.binary_join_element_wise(_json_strings(keys), values, text_scalar(":"))
         text = _join_elements("{", pairs, column.offsets, "}")
     else:
         # Without the offsets of the column, because those of a list view have another meaning.
-        lengths = pc.fill_null(pc.list_value_length(column), 0)
-        offsets = pc.cumulative_sum(pa.concat_arrays([pa.array([0], lengths.type), lengths]))
+        zero = integer_array(np.zeros(1, np.int64))
+        lengths = pc.fill_null(pc.list_value_length(column).cast(pa.int64()), zero[0])
+        offsets = pc.cumulative_sum(pa.concat_arrays([zero, lengths]))
         elements = json_values(column.flatten())
         text = _join_elements("[", elements, offsets.cast(pa.int32()), "]")
-    return pc.if_else(column.is_valid(), text, None)
+    return pc.if_else(column.is_valid(), text, _NO_TEXT)
 
 
 def _join_elements(before: str, elements: pa.Array, offsets: pa.Array, after: str) -> pa.Array:
@@ -111,7 +116,7 @@ def _concatenate(*parts: pa.Array | str) -> pa.Array:
 def _float_json(column: pa.Array) -> pa.Array:
     text = column.cast(pa.string())
     # Many readers parse -0 as an integer, which has no sign.
-    text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
+    text = pc.if_else(pc.equal(text, text_scalar("-0")), text_scalar("-0.0"), text)
     if pc.all(pc.is_finite(column)).as_py() is not False:
         return text
     text = pc.if_else(pc.is_nan(column), '"NaN"', text)
@@ -124,7 +129,11 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _base64(column: pa.Array) -> pa.Array:
-    # Few results have bytes, and importing DataFusion takes longer than a lookup.
+    # Importing DataFusion takes longer than a lookup.
+    if len(column) <= _FEW_ROWS:
+        values = (b"" if each is None else each for each in column.to_pylist())
+        texts = key_array([b2a_base64(each, newline=False) for each in values], pa.binary())
+        return pc.if_else(column.is_valid(), texts.view(pa.string()), _NO_TEXT)
     from datafusion import functions
 
     from sleeper.datafiles.engine.columns import map_column

@@ -22,10 +22,13 @@ def time_text(column: pa.Array) -> pa.Array:
     per_day = _PER_DAY[_unit(column.type)]
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
     numbers = numbers.cast(pa.int64())
-    low, high = (_in_bounds(day * per_day) for day in (_FIRST_DAY, _END_DAY))
-    is_far = pc.fill_null(pc.or_(pc.less(numbers, low), pc.greater_equal(numbers, high)), False)
-    if not pc.any(is_far).as_py():
+    # A comparison with a number would import pandas (`conversions`).
+    least, greatest = (each.as_py() for each in pc.min_max(numbers).values())
+    first, end = _FIRST_DAY * per_day, _END_DAY * per_day
+    if least is None or (first <= least and greatest < end):
         return column.cast(pa.string())
+    low, high = (_in_bounds(number) for number in (first, end))
+    is_far = pc.fill_null(pc.or_(pc.less(numbers, low), pc.greater_equal(numbers, high)), False)
     near = pc.if_else(is_far, None, column).cast(pa.string())
     far = np.datetime_as_string(column.filter(is_far).to_numpy(zero_copy_only=False))
     return pc.replace_with_mask(near, is_far, pa.array(far, pa.string()))

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from sleeper import __version__
+from sleeper import INSTANCE_VARIABLE, __version__
 from sleeper.cli import output
 from sleeper.cli.docs import generate_page
 from sleeper.cli.main import app
@@ -158,18 +159,76 @@ def test_plain_arguments_do_not_import_pydantic(cities: Sleeper, tmp_path: Path)
 def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from sleeper.cli.main import main\n"
+        "from sleeper.cli.main import app\n"
         "for line in (['table', 'list'], ['table', 'show', 'cities'], ['report', 'all'],\n"
         "             ['table', 'set', 'cities', 'sleeper.table.gc.delay.minutes=2']):\n"
-        "    sys.argv = ['sleeper', *line]\n"
         "    try:\n"
-        "        main()\n"
+        "        app(line)\n"
         "    except SystemExit as exit:\n"
         "        assert exit.code == 0\n"
         "sys.exit(' '.join({'pyarrow', 'datafusion', 'pandas'} & sys.modules.keys()) or 0)\n"
     )
     process = run_program(program, tmp_path / "here")
     assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_commands_that_print_rows_do_not_load_pandas(tmp_path: Path) -> None:
+    """It takes longer to load than a lookup."""
+    primitive = ("Timestamp", "Date", "ByteArray", "String", "Long", "Double", "Boolean")
+    values = [{"name": each.lower(), "type": f"{each}Type"} for each in primitive]
+    values.append({"name": "decimal", "type": {"DecimalType": {"precision": 9, "scale": 2}}})
+    kinds = {"keyType": "StringType", "valueType": "LongType"}
+    values.append({"name": "map", "type": {"MapType": kinds}})
+    values.append({"name": "list", "type": {"ListType": {"elementType": "StringType"}}})
+    key = [{"name": "id", "type": "TimestampType"}]
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"rowKeyFields": key, "valueFields": values}))
+    rows = tmp_path / "rows.jsonl"
+    time = "2026-03-01T06:00:00Z"
+    row = {"timestamp": time, "date": "2026-03-01", "bytearray": "AAA=", "string": "a", "long": 1}
+    row |= {"double": 1.5, "boolean": True, "decimal": "1.25", "list": ["a"], "map": {}}
+    rows.write_text(json.dumps({"id": time, **row}) + "\n")
+    lines = [
+        ["instance", "create"],
+        ["table", "create", "t", "--schema", str(schema)],
+        ["ingest", "t", str(rows)],
+        *(["query", "t", "--key", time, "--format", each] for each in ("table", "csv", "json")),
+        ["query", "t", "--limit", "1"],
+        ["sql", "SELECT * FROM t ORDER BY id"],
+        ["sql", "SELECT id, long + 1 AS n FROM t WHERE long > 0", "--format", "json"],
+        ["changes", "t"],
+        ["delete", "t", "--key", time],
+    ]
+    program = (
+        "import atexit, os, sys\n"
+        "from sleeper.cli.main import main\n"
+        "printing = {'query', 'sql', 'changes', 'delete'}\n"
+        "def check():\n"
+        "    if sys.argv[1] in printing and 'pandas' in sys.modules: print('pandas', sys.argv)\n"
+        "atexit.register(check)\n"
+        f"for line in {lines!r}:\n"
+        "    sys.argv = ['sleeper', *line]\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        main()\n"
+        "    assert os.waitpid(child, 0)[1] == 0, line\n"
+    )
+    environment = {**os.environ, INSTANCE_VARIABLE: str(tmp_path / "i")}
+    environment.pop("PYTHONPATH", None)
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    assert "AAA=" in process.stdout
+    assert "pandas [" not in process.stdout
+
+
+@pytest.mark.slow
+def test_datafusion_still_loads_pandas() -> None:
+    """If this fails, sleeper.cli.startup has nothing left to do."""
+    program = "import sys, datafusion; sys.exit('pandas' in sys.modules)"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == 1
 
 
 def test_a_command_of_the_engine_ends_without_a_finalization(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.conversions import key_array
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import (
     DELETED_COLUMN,
@@ -30,7 +31,7 @@ _EMPTY: dict[PrimitiveType, object] = {
     PrimitiveType.TIMESTAMP: datetime(1970, 1, 1, tzinfo=UTC),
     PrimitiveType.DATE: date(1970, 1, 1),
 }
-_ALL = pa.array([*UPSERTS, *DELETES])
+_ALL = key_array([*UPSERTS, *DELETES], pa.string())
 _EXPECTED = "expected " + ", ".join([*UPSERTS, *DELETES])
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.conversions import key_array
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
@@ -82,11 +83,11 @@ class Change:
                 for f in row_type
             ]
             row = pa.StructArray.from_arrays(columns, fields=list(row_type))
-        values = [self.number, self.time_ms, self.job, self.operation]
-        constants = [
-            pa.repeat(pa.scalar(value, target.field(place).type), count)
-            for place, value in enumerate(values)
-        ]
+        job = pa.nulls(1, pa.string()) if self.job is None else key_array([self.job], pa.string())
+        number, time = (key_array([each], pa.int64()) for each in (self.number, self.time_ms))
+        operation = key_array([self.operation], pa.string())
+        values = (number, time.view(target.field("time").type), job, operation)
+        constants = [pa.repeat(each[0], count) for each in values]
         return pa.RecordBatch.from_arrays([*constants, row, region], schema=target)
 
 
