@@ -21,11 +21,12 @@ class FailingDisk:
 
     The kind is a file's suffix, or `folder`. The place counts the syncs of that kind, because
     files are synchronized at once. `lost` are the inodes whose content did not reach the disk; a
-    later sync does not change that.
+    later sync does not change that. `unsynced` are the folders whose names did not, until then.
     """
 
     failed: set[tuple[str, int]] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    unsynced: set[Path] = field(default_factory=set)
     failure: str | None = None
     is_failing: bool = False
     counts: Counter[str] = field(default_factory=Counter)
@@ -50,6 +51,7 @@ class FailingDisk:
             if self.is_failing and self.failure is None:
                 self._fail(descriptor)
             sync(descriptor)
+            self.unsynced.discard(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
 
         return call
 
@@ -61,7 +63,10 @@ class FailingDisk:
         if place not in self.failed:
             self.failure = path
             self.failed.add(place)
-            self.lost.add(status.st_ino)
+            if kind == "folder":
+                self.unsynced.add(Path(path))
+            else:
+                self.lost.add(status.st_ino)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -83,8 +88,9 @@ def fail_each_sync(
     """Repeats the action with an error at its first sync, its second, and so on.
 
     Each error must fail the action, leave `version` as it is, and no file in `named` whose content
-    did not reach the disk. Ends when no sync is left that did not fail. If the last step `renames`
-    a whole file, an error at the sync of its folder leaves the file with its new name.
+    did not reach the disk. Ends when no sync is left that did not fail; the names are on the disk
+    then too. If the last step `renames` a whole file, an error at the sync of its folder leaves the
+    file with its new name.
     """
     while True:
         before = version()
@@ -96,6 +102,7 @@ def fail_each_sync(
             else:
                 if disk.failure is None:
                     assert version() != before
+                    assert not {path.parent for path in named()} & disk.unsynced
                     return
                 pytest.fail(f"an error at the sync of {disk.failure} is lost")
         if not (renames and Path(disk.failure).is_dir()):

@@ -176,7 +176,8 @@ class FileCopier:
             return present
         checksum = self._checksum(file)
         if is_there and checksum is not None and self._is_whole(file.path, checksum):
-            # An interrupted backup copied it.
+            # An interrupted backup copied it, perhaps without the sync of its folder.
+            self.target.sync_names([self.prefix + file.path])
             record = digest_object(self.target, self.prefix + file.path)
             self.on_bytes(file.bytes)
             return ObjectRecord(file.path, record.bytes, record.digest)

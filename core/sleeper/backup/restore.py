@@ -295,7 +295,9 @@ class _Run:
         try:
             found = digest_object(root, path)
             if (found.bytes, found.digest) == (record.bytes, record.digest):
-                on_bytes(record.bytes)  # an interrupted run restored it
+                # An interrupted run restored it, perhaps without the sync of its folder.
+                root.sync_names([path])
+                on_bytes(record.bytes)
                 return
         except NotFoundError:
             pass

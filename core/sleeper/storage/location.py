@@ -99,6 +99,16 @@ class DataRoot:
         except OSError as error:
             raise UnavailableError(f"cannot write {', '.join(paths)}: {error}") from error
 
+    def sync_names(self, paths: Sequence[str]) -> None:
+        """Makes names durable of objects whose content is. UnavailableError if the disk fails."""
+        if isinstance(self.store, S3Store):
+            return
+        try:
+            for folder in {Path(self.url_of(path)).parent for path in paths}:
+                sync_folder(folder)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {', '.join(paths)}: {error}") from error
+
     @contextlib.contextmanager
     def place_of(self, path: str, folder: Path) -> Iterator[Path]:
         """Yields the path of a local file to write the object to.

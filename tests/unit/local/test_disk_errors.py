@@ -256,3 +256,34 @@ def test_a_folder_whose_name_is_not_durable_is_synchronized_by_the_next_call(
     with failing_disk.failing():
         make_folder(folder)
     assert failing_disk.failure is None
+
+
+def test_a_restore_makes_names_durable_that_an_interrupted_one_left(
+    writers: Writers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers.instance.backup(tmp_path / "place")
+    folder = tmp_path / "restored"
+    synced: list[Path] = []
+    failed: list[Path] = []
+    fsync = os.fsync
+
+    def files() -> list[Path]:
+        return list(folder.glob("*/data/*/*.parquet"))
+
+    def failing(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if not failed and path in {file.parent for file in files()}:
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+        synced.append(path)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(UnavailableError):
+        sleeper.restore_instance(tmp_path / "place", folder)
+    (file,) = files()
+    synced.clear()
+    sleeper.restore_instance(tmp_path / "place", folder)
+    assert files() == [file]
+    assert failed == [file.parent]
+    assert file.parent in synced
