@@ -1,5 +1,8 @@
 """Sorts in memory, and beyond it by runs on disk."""
 
+import ctypes
+import errno
+import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,6 +23,7 @@ from sleeper.datafiles.merge import runs, sort
 from sleeper.datafiles.merge.sort import RowSort, sort_batches
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
+from sleeper.storage import writeback
 from tests.full_disk import files_of_at_most
 
 P = PrimitiveType
@@ -180,7 +184,7 @@ def test_lost_runs_are_no_lost_rows(tmp_path: Path) -> None:
         next(rows.batches())
         for path in run_files(tmp_path)[1:]:
             path.unlink()
-        with pytest.raises(DataError, match="of 3000"):
+        with pytest.raises(UnavailableError, match="sorted rows are lost"):
             list(rows.batches())
         for path in run_files(tmp_path):
             path.unlink()
@@ -288,3 +292,33 @@ def test_a_full_disk_fails_a_pass_of_a_merge_and_leaves_the_runs(tmp_path: Path)
             plain(rows.batches())
         assert set(run_files(tmp_path)) == set(first)
         assert plain(rows.batches()).equals(table.sort_by("id"))
+
+
+@pytest.mark.parametrize("merge_files_max", [3, 64])
+def test_a_run_that_the_disk_refused_after_its_write_fails_the_sort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge_files_max: int
+) -> None:
+    """The system reports the error of a run once, to whoever asks."""
+    table = make_rows(random.Random(1).sample(range(5000), 5000))
+    asked: list[str] = []
+
+    def fail_third(descriptor: int, *_: int) -> int:
+        asked.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        ctypes.set_errno(errno.EIO)
+        return -1 if len(asked) == 3 else 0
+
+    with opened(tmp_path, True, merge_files_max=merge_files_max) as rows:
+        rows.add_batches(table.to_batches(500))
+        monkeypatch.setattr(writeback, "_sync_file_range", lambda: fail_third)
+        with pytest.raises(UnavailableError, match="Input/output error"):
+            plain(rows.batches())
+        assert set(asked) <= set(map(str, run_files(tmp_path)))
+        assert plain(rows.batches()).equals(table.sort_by("id"))
+
+
+def test_a_file_that_the_disk_took_has_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    writeback.check_written(file)
+    with pytest.raises(FileNotFoundError):
+        writeback.check_written(tmp_path / "missing")

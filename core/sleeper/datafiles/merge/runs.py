@@ -18,6 +18,7 @@ from sleeper.datafiles.engine.session import BATCH_ROWS, open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
+from sleeper.storage.writeback import check_written
 
 _RUNS_MAX = 64
 # A merge keeps some batches of each run, and copies of their keys.
@@ -81,6 +82,7 @@ def merged_runs(
     """Yields the rows of all runs in order, as a frame that is valid in the context.
 
     More runs than memory allows are first merged in groups, into files beside them.
+    UnavailableError at the end if the disk refused a run: what was read of it may be wrong.
     """
     session = open_session(settings, batch_rows=_merged_batch_rows(runs, settings))
     with contextlib.ExitStack() as passes:
@@ -93,8 +95,18 @@ def merged_runs(
                 light = (as_light_views(batch, view_schema(schema)) for batch in rows)
                 merged.append(write_run(group[0].path.parent, schema, light))
                 passes.callback(merged[-1].path.unlink, missing_ok=True)
+                _check_written(group)
             runs = merged
         yield session, _merge(schema, runs, session, order)
+        _check_written(runs)
+
+
+def _check_written(runs: Sequence[Run]) -> None:
+    try:
+        for run in runs:
+            check_written(run.path)
+    except OSError as error:
+        raise UnavailableError(f"sorted rows are lost: {error}") from error
 
 
 def _merged_batch_rows(runs: Sequence[Run], settings: EngineSettings) -> int:
