@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 from sleeper.adjunct.envelope import Envelope
 from sleeper.errors import InvalidRequestError, SleeperError, UserCodeError
 from sleeper.instance import Instance
+from sleeper.user_code.calls import contain_errors, may_be_interrupt
 from sleeper.user_code.wheel import CodeKind
 
 Extract = Callable[[Envelope], tuple[Any, Any]]
@@ -92,7 +93,9 @@ def open_extract(
             if key is None or envelope.value is None:
                 return key, None
             return key, extractor.get_value(envelope)
-        except Exception as error:
+        except BaseException as error:
+            if may_be_interrupt(error):
+                raise
             # The type of an error from user code says nothing about a retry.
             reason = f"{type(error).__name__}: {error}"
             raise UserCodeError(f"{where} failed for {envelope}: {reason}") from error
@@ -108,27 +111,21 @@ def _find(
         return open_instance().code.load(CodeKind.EXTRACTOR, name)
     if not source.allows_imports:
         raise InvalidRequestError(f"{where} names a module (expected a registered name)")
-    try:
+    with contain_errors(lambda why: UserCodeError(f"{where} cannot be imported: {why}")):
         found: Any = importlib.import_module(module)
         for each in attribute.split("."):
             found = getattr(found, each)
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserCodeError(f"{where} cannot be imported: {reason}") from error
     return found
 
 
 def _construct(where: str, found: Any, config: Mapping[str, str]) -> KeyValueExtractor:
-    try:
+    with contain_errors(
+        lambda why: UserCodeError(f"{where} cannot be constructed: {why}"), passed=(SleeperError,)
+    ):
         if isinstance(found, type):
             found = found()
         if isinstance(found, KeyValueExtractorFactory):
             found = found.get_extractor(config)
-    except SleeperError:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserCodeError(f"{where} cannot be constructed: {reason}") from error
     if not _is_extractor(found):
         raise UserCodeError(f"{where} has no methods get_key(envelope) and get_value(envelope)")
     return found

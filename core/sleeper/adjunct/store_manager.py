@@ -20,6 +20,7 @@ from sleeper.adjunct.recovery import StartAction
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.instance import Instance
+from sleeper.user_code.calls import contain_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +206,11 @@ def make_manager(
 
 def _find_factory(name: str) -> AdjunctDataStoreManagerFactory:
     module, _, attribute = name.partition(":")
-    try:
+    with contain_errors(
+        lambda why: UserCodeError(f"{MANAGER_FACTORY}={name} cannot be made: {why}")
+    ):
         found = getattr(importlib.import_module(module), attribute)
         factory = found() if isinstance(found, type) else found
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserCodeError(f"{MANAGER_FACTORY}={name} cannot be made: {reason}") from error
     if not isinstance(factory, AdjunctDataStoreManagerFactory):
         raise UserCodeError(f"{MANAGER_FACTORY}={name} has no method get_manager")
     return factory

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
-from sleeper.compaction.strategy import Selection, create_selector, select
+from sleeper.compaction.own_strategy import open_selector
+from sleeper.compaction.strategy import Selection, select
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile, FileReference
 from sleeper.instance import Instance, OpenTable
@@ -117,8 +118,8 @@ def create_compaction_jobs(
     """
 
     def choose(state: TableState, room: int) -> list[Selection]:
-        selector = create_selector(properties, code, full)
-        selections = select(state.files.leaf_references(), selector, room)
+        with open_selector(properties, code, full) as selector:
+            selections = select(state.files.leaf_references(), selector, room)
         if full:
             selections += select_deleted(state, selections, room - len(selections))
         return selections

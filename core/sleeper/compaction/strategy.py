@@ -10,16 +10,7 @@ from dataclasses import dataclass
 
 from sleeper.errors import UserCodeError
 from sleeper.partitions.partition import PartitionId
-from sleeper.properties.table import (
-    COMPACTION_FILES_BATCH_SIZE,
-    COMPACTION_STRATEGY,
-    SIZE_RATIO,
-    SIZE_RATIO_JOBS_MAX,
-)
-from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.file_queries import PartitionFile
-from sleeper.user_code.loading import UserCode
-from sleeper.user_code.wheel import CodeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +103,9 @@ class Selector:
         """Returns the groups as paths. UserCodeError if the strategy or its answer fails."""
         try:
             answer = self.strategy(files, self.settings)
-            groups = [tuple(file.path for file in group) for group in answer]
-        except (Exception, SystemExit) as error:
-            raise self._failure(partition_id, f"{type(error).__name__}: {error}") from error
+        except UserCodeError as error:
+            raise self._failure(partition_id, str(error)) from error
+        groups = [tuple(file.path for file in group) for group in answer]
         free = {file.path for file in files}
         for group in groups:
             if len(group) < 2:
@@ -133,21 +124,6 @@ class Selector:
         return UserCodeError(
             f"compaction strategy {self.name!r} on partition {partition_id}: {reason}"
         )
-
-
-def create_selector(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
-    """Returns the table's strategy, or the one for a full compaction.
-
-    InvalidRequestError if the name is not registered.
-    """
-    name = properties.get(COMPACTION_STRATEGY)
-    strategy = whole_leaf_groups if full else code.load(CodeKind.STRATEGY, name)
-    settings = StrategySettings(
-        properties.get(COMPACTION_FILES_BATCH_SIZE),
-        properties.get(SIZE_RATIO),
-        properties.get(SIZE_RATIO_JOBS_MAX) if strategy is size_ratio_groups else None,
-    )
-    return Selector(name, strategy, settings)
 
 
 def select(

@@ -17,6 +17,7 @@ import stat
 import sys
 import threading
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -28,6 +29,7 @@ from sleeper.errors import (
     UserCodeError,
     classify_error,
 )
+from sleeper.user_code.calls import contain_errors
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
 from sleeper.user_code.wheel import CodeKind, EntryPoint, Wheel, hash_content
 
@@ -35,6 +37,15 @@ _UNPACKING = "unpacking-"
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 # All threads of a process share its modules.
 _import_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class WheelObject:
+    """An object of a wheel that is unpacked in the folder."""
+
+    point: EntryPoint
+    file_name: str
+    folder: Path
 
 
 class UserCode:
@@ -57,8 +68,16 @@ class UserCode:
             if key not in self._loaded:
                 if wheel is not None:
                     self._make_importable(wheel)
-                self._loaded[key] = _import(point, wheel)
+                self._loaded[key] = _import(point, None if wheel is None else wheel.file_name)
             return self._loaded[key]
+
+    def locate(self, kind: CodeKind, name: str) -> WheelObject | None:
+        """Unpacks the wheel of the name. None if the object is built in. Errors are of `load`."""
+        point, wheel = self.registry.find(kind, name)
+        if wheel is None:
+            return None
+        with _import_lock:
+            return WheelObject(point, wheel.file_name, self._unpacked(wheel))
 
     def _make_importable(self, wheel: Wheel) -> None:
         place = self._unpacked(wheel)
@@ -146,15 +165,22 @@ def _forget(entry: str) -> None:
             del sys.modules[name]
 
 
-def _import(point: EntryPoint, wheel: Wheel | None) -> Any:
+def import_object(wheel_object: WheelObject) -> Any:
+    """Imports an object in a process that imports from no other wheel. Errors are of `load`."""
+    sys.path.append(str(wheel_object.folder))
+    return _import(wheel_object.point, wheel_object.file_name)
+
+
+def _import(point: EntryPoint, file_name: str | None) -> Any:
     where = f"{point.kind.noun} {point.name!r} ({point.place}"
-    where += ")" if wheel is None else f" of {wheel.file_name})"
+    where += ")" if file_name is None else f" of {file_name})"
     try:
-        module = importlib.import_module(point.module)
-    except (Exception, SystemExit) as error:
-        raise classify_error(
-            error, f"{where} cannot be imported: {type(error).__name__}: {error}", UserCodeError
-        ) from error
+        with contain_errors(lambda why: UserCodeError(f"{where} cannot be imported: {why}")):
+            module = importlib.import_module(point.module)
+    except UserCodeError as error:
+        # The disk may have failed, not the code.
+        cause = error.__cause__ or error
+        raise classify_error(cause, str(error), UserCodeError) from cause
     found = getattr(module, point.attribute, None)
     if not callable(found):
         what = "the module has no such attribute" if found is None else "the object is not callable"

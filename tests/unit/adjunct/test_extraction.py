@@ -1,6 +1,7 @@
 """Extractors: which keys and values a store gets of its input's data."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,17 @@ def test_a_process_may_import_its_extractor(
 def test_names_from_elsewhere_import_nothing(instance: sleeper.Instance) -> None:
     with pytest.raises(InvalidRequestError, match="names a module"):
         open_extract("a", "os:system", ExtractorSource(), lambda: instance._ports)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
+def test_an_extractor_that_exits_ends_no_process(error: BaseException) -> None:
+    class Exits(Adults):
+        def get_key(self, envelope: Envelope) -> Any:
+            raise error
+
+    extract = open_extract("s", "mine", ExtractorSource(Exits()), lambda: pytest.fail("opened"))
+    assert extract is not None
+    envelope = Envelope("t", "0", "0", "1", 1, {"name": "a", "age": 20})
+    pattern = f"extractor 'mine' failed .*{type(error).__name__}"
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserCodeError, match=pattern):
+        pool.submit(extract, envelope).result()

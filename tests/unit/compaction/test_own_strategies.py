@@ -1,36 +1,81 @@
-"""Users' compaction strategies: valid and invalid answers."""
+"""Users' compaction strategies: valid and invalid answers, and those that end or never do."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sleeper.compaction.plan import CreationReport, create_compaction_jobs
-from sleeper.compaction.strategy import FileSize, StrategySettings
 from sleeper.errors import InvalidRequestError, UserCodeError
+from sleeper.local.folder import CodeFolder
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles
-from sleeper.user_code.loading import BUILT_IN_CODE
+from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
+from sleeper.user_code.registry import Registry
 from sleeper.user_code.wheel import CodeKind
 from tests.tables.data_table import DataTable
 from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
+from tests.wheels import isolated_user_code, make_wheel
 
-Files = Sequence[FileSize]
+_CODE = """
+import os
+from sleeper.compaction.strategy import FileSize
+
+print("at import")
+leaves = []
+
+def pairs(files, settings):
+    assert (len(files), settings.files_per_job_max) == (4, 12)
+    print("in a call")
+    return [(files[0], files[3]), (files[1], files[2])]
+
+def failing(act):
+    def strategy(files, settings):
+        leaves.append(files)
+        return [list(files)] if len(leaves) == 1 else act(files)
+    return strategy
+
+def fail(error):
+    raise error
+
+def never(files):
+    while True:
+        pass
+
+raises = failing(lambda files: fail(RuntimeError("no idea")))
+interrupts = failing(lambda files: fail(KeyboardInterrupt()))
+exits = failing(lambda files: fail(SystemExit(3)))
+ends = failing(lambda files: os._exit(7))
+returns_none = failing(lambda files: None)
+returns_unknown = failing(lambda files: [[files[0], FileSize("elsewhere.parquet", 1)]])
+returns_overlap = failing(lambda files: [files[:2], files[1:3]])
+returns_duplicate = failing(lambda files: [[files[0], files[0]]])
+returns_one_file = failing(lambda files: [[files[0]]])
+returns_text = failing(lambda files: ["ab"])
+loops = failing(never)
+missing = None
+"""
+_NAMES = [
+    *("pairs", "raises", "interrupts", "exits", "ends", "loops", "missing", "returns_none"),
+    *("returns_unknown", "returns_overlap", "returns_duplicate", "returns_one_file"),
+    "returns_text",
+]
 
 
-class OneStrategy:
-    """A fake of `UserCode` with one strategy."""
+@pytest.fixture
+def code(tmp_path: Path) -> Iterator[UserCode]:
+    names = {name: f"my_code:{name}" for name in _NAMES}
+    modules = {"my_code": _CODE, "my_code_import": "while True: pass"}
+    names["import_loops"] = "my_code_import:any"
+    registry = Registry(CodeFolder(tmp_path / "code"))
+    registry.add([make_wheel(tmp_path, modules=modules, strategies=names)])
+    with isolated_user_code():
+        yield UserCode(registry, tmp_path / "unpacked")
 
-    def __init__(self, strategy: Callable[..., Any]) -> None:
-        self._strategy = strategy
 
-    def load(self, kind: CodeKind, name: str) -> Any:
-        assert (kind, name) == (CodeKind.STRATEGY, "mine")
-        return self._strategy
-
-
-def create(table: DataTable, strategy: Callable[..., Any]) -> CreationReport:
-    table.set(sleeper__table__compaction__strategy__class="mine")
+def create(table: DataTable, code: UserCode, name: str, **properties: str) -> CreationReport:
+    table.set(sleeper__table__compaction__strategy__class=name, **properties)
     return create_compaction_jobs(
         TABLE_ID,
         table.store,
@@ -38,7 +83,7 @@ def create(table: DataTable, strategy: Callable[..., Any]) -> CreationReport:
         table.tracker,
         table.send,
         table.clock,
-        code=OneStrategy(strategy),  # type: ignore[arg-type]
+        code=code,
     )
 
 
@@ -51,82 +96,55 @@ def table(make_table: MakeTable) -> DataTable:
     return data_table
 
 
-def test_groups_become_jobs(table: DataTable) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def pairs(files: Files, settings: StrategySettings) -> list[tuple[FileSize, ...]]:
-        seen.append((len(files), settings.files_per_job_max))
-        return [(files[0], files[3]), (files[1], files[2])]
-
-    assert create(table, pairs).created == 4
-    assert seen == [(4, 12), (4, 12)]
+def test_groups_become_jobs_and_no_code_runs_in_this_process(
+    table: DataTable, code: UserCode
+) -> None:
+    assert create(table, code, "pairs").created == 4
     assert all(len(job.inputs) == 2 for job in table.sent_jobs())
-
-
-def raises(files: Files, settings: StrategySettings) -> Any:
-    raise RuntimeError("no idea")
-
-
-def returns_none(files: Files, settings: StrategySettings) -> Any:
-    return None
-
-
-def returns_unknown(files: Files, settings: StrategySettings) -> Any:
-    return [[files[0], FileSize("elsewhere.parquet", 1)]]
-
-
-def returns_overlap(files: Files, settings: StrategySettings) -> Any:
-    return [files[:2], files[1:3]]
-
-
-def returns_duplicate(files: Files, settings: StrategySettings) -> Any:
-    return [[files[0], files[0]]]
-
-
-def returns_one_file(files: Files, settings: StrategySettings) -> Any:
-    return [[files[0]]]
-
-
-def returns_text(files: Files, settings: StrategySettings) -> Any:
-    return ["ab"]
+    assert "my_code" not in sys.modules
 
 
 @pytest.mark.parametrize(
-    ("strategy", "reason"),
+    ("name", "reason"),
     [
-        (raises, "RuntimeError: no idea"),
-        (returns_none, "TypeError: 'NoneType' object is not iterable"),
-        (
-            returns_unknown,
-            "file elsewhere.parquet is not a candidate, or is in two groups",
-        ),
-        (returns_overlap, "file .* is not a candidate, or is in two groups"),
-        (returns_duplicate, "file .* is not a candidate, or is in two groups"),
-        (returns_one_file, "group of 1 files"),
-        (returns_text, "AttributeError: 'str' object has no attribute 'path'"),
+        ("raises", "RuntimeError: no idea"),
+        ("interrupts", "KeyboardInterrupt: "),
+        ("exits", "SystemExit: 3"),
+        ("ends", "its process ended with status 7"),
+        ("returns_none", "TypeError: 'NoneType' object is not iterable"),
+        ("returns_unknown", "file elsewhere.parquet is not a candidate, or is in two groups"),
+        ("returns_overlap", "file .* is not a candidate, or is in two groups"),
+        ("returns_duplicate", "file .* is not a candidate, or is in two groups"),
+        ("returns_one_file", "group of 1 files"),
+        ("returns_text", "AttributeError: 'str' object has no attribute 'path'"),
+        ("missing", "compaction strategy 'missing' .*: the module has no such attribute"),
     ],
 )
-def test_invalid_answer_for_one_leaf_assigns_nothing(
-    table: DataTable, strategy: Any, reason: str
+def test_an_invalid_answer_for_one_leaf_assigns_nothing(
+    table: DataTable, code: UserCode, name: str, reason: str
 ) -> None:
-    calls: list[int] = []
-
-    def valid_at_first(files: Files, settings: StrategySettings) -> Any:
-        calls.append(len(files))
-        return [list(files)] if len(calls) == 1 else strategy(files, settings)
-
     with pytest.raises(
-        UserCodeError, match=f"compaction strategy 'mine' on partition .*: {reason}"
+        UserCodeError, match=f"^compaction strategy '{name}' on partition .*: {reason}"
     ):
-        create(table, valid_at_first)
-    assert len(calls) == 2
+        create(table, code, name)
     assert (table.assigned(), table.messages) == ([], [])
     assert not any(isinstance(t, AssignFiles) for t in table.watched.committed)
 
 
-def test_unregistered_strategy_assigns_nothing(table: DataTable) -> None:
-    table.set(sleeper__table__compaction__strategy__class="mine")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["loops", "import_loops"])
+def test_a_strategy_that_never_ends_is_killed(table: DataTable, code: UserCode, name: str) -> None:
+    limit = {"sleeper__table__compaction__strategy__timeout__seconds": "1"}
+    with pytest.raises(
+        UserCodeError, match=rf"'{name}' .*: no answer within 1 seconds \(sleeper.table.compaction"
+    ):
+        create(table, code, name, **limit)
+    assert table.assigned() == []
+    assert create(table, code, "pairs").created == 4
+
+
+def test_an_unregistered_strategy_assigns_nothing(table: DataTable, code: UserCode) -> None:
     with pytest.raises(InvalidRequestError, match="no compaction strategy 'mine' is registered"):
-        table.create_jobs()
+        create(table, code, "mine")
     assert BUILT_IN_CODE.load(CodeKind.STRATEGY, "BasicCompactionStrategy")
     assert table.assigned() == []

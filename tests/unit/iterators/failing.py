@@ -52,6 +52,11 @@ def exits(batches: Batches, _: str) -> Batches:
     raise SystemExit(3)
 
 
+def interrupts(batches: Batches, _: str) -> Batches:
+    next(batches)
+    raise KeyboardInterrupt
+
+
 def reverses(batches: Batches, _: str) -> Batches:
     for batch in batches:
         yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1)))

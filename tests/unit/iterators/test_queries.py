@@ -94,6 +94,7 @@ def sql(table: DataTable, statement: str, iterators: TableIterators | None = Non
     [
         (failing.raises, r"at key \(8191, \d+\): KeyError: 'no such thing'"),
         (failing.exits, r"at key \(0, \d+\): SystemExit: 3"),
+        (failing.interrupts, r"at key \(0, \d+\): KeyboardInterrupt"),
         (failing.reverses, r"at key \(\d+, \d+\): row follows key .*expected rows in"),
         (failing.swaps_batches, r"row follows key \(19999, \d+\) \(expected rows in"),
         (failing.drops_a_column, r"columns key, time, n, m \(expected key, time, n, m, who\)"),

@@ -25,6 +25,7 @@ from sleeper.datafiles.validity import DamagedArrayError, UnfitError, check_rows
 from sleeper.errors import UserCodeError
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.schema.model import Schema
+from sleeper.user_code.calls import contain_errors
 
 Key = tuple[object, ...]
 _ROWS_PER_PROCESSING = 65_536
@@ -163,7 +164,7 @@ def _run_iterator(
     finally:
         for stream in (output, batches):
             # Only generators have `close`. Errors of a user's iterator at its end are ignored.
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), contain_errors(bound.failure):
                 getattr(stream, "close", lambda: None)()
 
 
@@ -209,11 +210,12 @@ class _Source:
 def _attribute_errors(bound: BoundIterator, source: _Source) -> Iterator[None]:
     """Translates errors to UserCodeError of the iterator, unless its input failed."""
     try:
-        yield
-    except (Exception, SystemExit) as error:
+        with contain_errors(lambda reason: bound.failure(reason, source.key)):
+            yield
+    except BaseException:  # an interrupt too
         if source.error is not None:
             raise source.error from None
-        raise bound.failure(f"{type(error).__name__}: {error}", source.key) from error
+        raise
 
 
 class _OutputCheck:

@@ -9,6 +9,7 @@ from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.iterators.protocol import RowIterator
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.schema.model import Schema
+from sleeper.user_code.calls import contain_errors
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 from sleeper.user_code.wheel import CodeKind
 
@@ -29,14 +30,13 @@ class BoundIterator:
         """Creates the iterator. InvalidRequestError if it refuses its config or the fields."""
         row_key, sort_key = ([f.name for f in keys] for keys in (schema.row_keys, schema.sort_keys))
         try:
-            iterator = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
-            start_at = getattr(iterator, "start_at", None)
-            if start_at is not None:
-                start_at(now_ms)
+            with contain_errors(self.failure, passed=(ValueError,)):
+                iterator = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
+                start_at = getattr(iterator, "start_at", None)
+                if start_at is not None:
+                    start_at(now_ms)
         except ValueError as error:
             raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise self.failure(f"{type(error).__name__}: {error}") from error
         return iterator
 
     def required_fields(self, schema: Schema) -> tuple[str, ...] | None:
@@ -45,11 +45,10 @@ class BoundIterator:
         if required_fields is None:
             return None
         try:
-            names = tuple(required_fields(self.call.config))
+            with contain_errors(self.failure, passed=(ValueError,)):
+                names = tuple(required_fields(self.call.config))
         except ValueError as error:
             raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise self.failure(f"{type(error).__name__}: {error}") from error
         for name in names:
             schema.field(name)
         return names

@@ -13,6 +13,7 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
+from sleeper.user_code.calls import contain_errors
 from sleeper.user_code.wheel import CodeKind
 
 _PASSWORD = "password"
@@ -48,13 +49,10 @@ def make(instance: Instance, queue: ExportQueue) -> Exporter:
     if settings.password is not None:
         options[_PASSWORD] = read_secret(instance, settings.password)
     where = f"exporter {settings.target!r} of export queue {queue.name!r}"
-    try:
+    with contain_errors(
+        lambda why: UserCodeError(f"{where} cannot be constructed: {why}"), passed=(SleeperError,)
+    ):
         user_object = user_class(options) if _takes_argument(user_class) else user_class()
-    except SleeperError:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserCodeError(f"{where} cannot be constructed: {reason}") from error
     if not callable(getattr(user_object, "export", None)):
         raise UserCodeError(f"{where} has no method export(batch)")
     return _PythonExporter(user_object)
