@@ -6,7 +6,6 @@ first use, and a service gets no request before one is needed.
 
 import functools
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from sleeper.aws.errors import translate_errors
 from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.external_queue import open_external_queue
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.process_folder import ProcessFolder, private_folder
+from sleeper.aws.process_folder import ProcessFolder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.secrets import read_managed_secret
@@ -92,6 +91,7 @@ from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableId
+from sleeper.temporary import temporary_folder
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 
@@ -164,7 +164,9 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def spill_folder() -> Path:
         chosen = files.instance().get(SPILL_DIRECTORY)
-        return (folder if chosen is None else locked_folder(Path(chosen) / instance_id)).spill()
+        return (
+            folder if chosen is None else locked_folder(temporary_folder(instance_id, Path(chosen)))
+        ).spill()
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
         rules = files.instance().get(SCHEDULE_RULES)
@@ -242,7 +244,9 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
 def _adjunct_folder(properties: InstanceProperties, place: Path) -> Path:
     chosen = properties.get(SPILL_DIRECTORY)
-    return (place if chosen is None else Path(chosen) / place.name) / _ADJUNCT_FOLDER
+    return (
+        place if chosen is None else temporary_folder(place.name, Path(chosen))
+    ) / _ADJUNCT_FOLDER
 
 
 def _property_files(instance_id: str) -> PropertyFiles:
@@ -359,5 +363,4 @@ def _state_folder() -> Path:
     chosen = os.environ.get(STATE_FOLDER_VARIABLE)
     if chosen:
         return Path(chosen)
-    folder = Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
-    return private_folder(folder)
+    return temporary_folder("state")

@@ -7,7 +7,6 @@ process ends, so the next command, or the next invocation of a warm lambda, reus
 import fcntl
 import os
 import shutil
-import stat
 import threading
 from pathlib import Path
 
@@ -49,21 +48,6 @@ class ProcessFolder:
         folder = self.path() / _SPILL_FOLDER
         folder.mkdir(exist_ok=True)
         return folder
-
-
-def private_folder(folder: Path) -> Path:
-    """Creates the folder with access for this user only; the parent may be shared.
-
-    UnavailableError if it belongs to another user or others can write to it.
-    """
-    try:
-        folder.mkdir(exist_ok=True, mode=0o700)
-        status = folder.lstat()
-    except OSError as error:
-        raise UnavailableError(f"{folder}: {error}") from error
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-        raise UnavailableError(f"{folder} is not a private folder of this user")
-    return folder
 
 
 def _acquire(parent: Path) -> tuple[Path, int]:

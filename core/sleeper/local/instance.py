@@ -4,7 +4,6 @@ import atexit
 import functools
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -54,6 +53,7 @@ from sleeper.storage.patterns import find_matches, is_pattern
 from sleeper.storage.read_only_root import ReadOnlyRoot
 from sleeper.storage.sources import LOCAL_SCHEME, any_s3_source, readable_buckets
 from sleeper.tables import TableId
+from sleeper.temporary import temporary_folder
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 
@@ -254,10 +254,10 @@ def _spill_root(local: InstanceFolder) -> Path:
 def _working_folder(local: InstanceFolder, name: str) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
     if chosen:
-        return Path(chosen) / name
+        return temporary_folder(name, Path(chosen))
     if not local.database.read_only and os.access(local.folder, os.W_OK):
         return local.folder / name
-    return Path(tempfile.gettempdir()) / f"sleeper-{name}-{os.getuid()}"
+    return temporary_folder(name)
 
 
 def _unpacked_folder(local: InstanceFolder) -> Path:

@@ -7,8 +7,6 @@ The stores are on the local disk, where all processes of a machine share them.
 import fcntl
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,6 +25,7 @@ from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.retries import retry_as_job
 from sleeper.spark.options import cached_instance
+from sleeper.temporary import temporary_folder
 
 PARTITION_COLUMN = "~partition"
 """The last column of a row for a partitioned store: the partition of its key."""
@@ -52,7 +51,7 @@ class StorePlace:
     def open_input(self) -> DatasetInput:
         """Returns the input. InvalidRequestError if it has no datasets."""
         source = open_dataset_input(
-            self.definition, lambda: cached_instance(self.where or ""), self._folder() / _SPILL
+            self.definition, lambda: cached_instance(self.where or ""), self.folder() / _SPILL
         )
         if source is None:
             raise InvalidRequestError(
@@ -75,21 +74,16 @@ class StorePlace:
 
         UnavailableError if it cannot be, or belongs to another user.
         """
-        folder = self._folder()
+        if self.path is None:
+            return temporary_folder("adjunct")
+        folder = Path(self.path)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owner = folder.stat().st_uid
         except OSError as error:
             raise UnavailableError(
                 f"cannot create the folder of stores {folder}: {error.strerror}"
             ) from error
-        if owner != os.getuid() and self.path is None:
-            raise UnavailableError(f"{folder} belongs to another user (expected another path)")
         return folder
-
-    def _folder(self) -> Path:
-        default = Path(tempfile.gettempdir(), f"sleeper-adjunct-{os.getuid()}")
-        return default if self.path is None else Path(self.path)
 
     def of_partition(self, partition: Partition) -> "StorePlace":
         """Returns the store of a partition."""

@@ -21,9 +21,7 @@ import logging
 import os
 import select
 import socket
-import stat
 import struct
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -33,8 +31,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from sleeper.errors import UnavailableError
 from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.statestore.write_lock import LOCK_SECONDS_MAX
+from sleeper.temporary import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -227,14 +227,10 @@ def _is_own_user(details: Sequence[tuple[int, int, bytes]]) -> bool:
 
 def _make_folder() -> Path:
     """Returns the folder of the user's pipes. OSError if it is not the user's alone."""
-    folder = Path(tempfile.gettempdir(), f"sleeper-commits-{os.getuid()}")
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    is_folder = stat.S_ISDIR(status.st_mode)
-    if not is_folder or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise PermissionError(f"{folder} is not a folder of this user alone")
-    return folder
+    try:
+        return temporary_folder("commits")
+    except UnavailableError as error:
+        raise PermissionError(str(error)) from error
 
 
 def _parse_letter(message: bytes) -> Letter | None:

@@ -19,6 +19,7 @@ from sleeper.files import StoredObject
 from sleeper.retries import Backoff, retry
 from sleeper.storage.location import UNFINISHED_SUFFIX
 from sleeper.storage.paths import check_path
+from sleeper.temporary import temporary_folder
 
 R = TypeVar("R")
 
@@ -86,7 +87,7 @@ class FileSystemRoot:
 
         The content is staged on local disk, so an upload can be repeated after an error.
         """
-        with tempfile.NamedTemporaryFile(prefix="sleeper-") as staged:
+        with tempfile.NamedTemporaryFile(dir=temporary_folder("uploads")) as staged:
             try:
                 yield staged
                 staged.flush()

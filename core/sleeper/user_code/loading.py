@@ -29,6 +29,7 @@ from sleeper.errors import (
     UserCodeError,
     classify_error,
 )
+from sleeper.temporary import temporary_folder
 from sleeper.user_code.calls import contain_errors
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
 from sleeper.user_code.wheel import CodeKind, EntryPoint, Wheel, hash_content
@@ -137,7 +138,7 @@ class UserCode:
 
 @functools.cache
 def _folder_of_process() -> Path:
-    folder = Path(mkdtemp(prefix="sleeper-code-"))
+    folder = Path(mkdtemp(dir=temporary_folder("code")))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

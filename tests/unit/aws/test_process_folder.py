@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.aws.process_folder import ProcessFolder, private_folder
+from sleeper.aws.process_folder import ProcessFolder
 from sleeper.errors import UnavailableError
 
 HOLD = """
@@ -59,15 +59,3 @@ def test_a_path_without_write_access_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match="file"):
         ProcessFolder(tmp_path / "file").path()
-
-
-def test_a_private_folder_refuses_other_users(tmp_path: Path) -> None:
-    mine = private_folder(tmp_path / "mine")
-    assert private_folder(mine) == mine
-    assert mine.stat().st_mode & 0o077 == 0
-    mine.chmod(0o777)
-    (tmp_path / "link").symlink_to(tmp_path)
-    (tmp_path / "file").write_text("")
-    for name in ("mine", "link", "file"):
-        with pytest.raises(UnavailableError, match=name):
-            private_folder(tmp_path / name)

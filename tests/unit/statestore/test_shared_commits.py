@@ -478,7 +478,7 @@ def test_commits_do_not_need_a_pipe(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "mkfifo", fail_as_without_permission)
-    (tmp_path / f"sleeper-commits-{os.getuid()}").mkdir(mode)
+    make_pipes_folder(tmp_path).chmod(mode)
     stores = [table.another_store() for _ in range(SENDERS)]
     sent = [threads.submit(s.commit, table.ingest_job(f"f{n}")) for n, s in enumerate(stores)]
     numbers = [each.result(30)[0].number for each in sent]
@@ -494,8 +494,7 @@ def test_a_folder_that_others_may_write_has_no_pipes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: StateTable
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = tmp_path / f"sleeper-commits-{os.getuid()}"
-    folder.mkdir()
+    folder = make_pipes_folder(tmp_path)
     folder.chmod(0o777)
     assert not CommitQueue(tmp_path / "state.db.lock").send("letter", [(False, ["{}"])])
     assert list(folder.iterdir()) == []
@@ -505,7 +504,15 @@ def set_folder(table: StateTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Returns the folder of the pipes of new stores."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     table.store = table.another_store()
-    return tmp_path / f"sleeper-commits-{os.getuid()}"
+    return make_pipes_folder(tmp_path)
+
+
+def make_pipes_folder(temporary: Path) -> Path:
+    """Creates the folder of the pipes in a temporary folder."""
+    root = temporary / f"sleeper-{os.getuid()}"
+    for folder in (root, root / "commits"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 @pytest.mark.parametrize("open_files", [nullcontext, many_open_files])

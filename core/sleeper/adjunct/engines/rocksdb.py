@@ -19,6 +19,7 @@ from sleeper.adjunct.contents.writes import Writes
 from sleeper.adjunct.engines.engine import CHUNK_ROWS, STATE_KEY
 from sleeper.errors import DataError, SleeperError, UnavailableError, is_transient
 from sleeper.storage.disk import make_folder
+from sleeper.temporary import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class RocksDbEngine:
         access = AccessType.read_write()
         if reads_only:
             # RocksDB writes its log of events there.
-            self._own_folder = tempfile.mkdtemp(prefix="sleeper-adjunct-")
+            self._own_folder = tempfile.mkdtemp(dir=temporary_folder("adjunct-logs"))
             access = AccessType.secondary(self._own_folder)
         elif is_fixed:
             access = AccessType.read_only()

@@ -1,10 +1,8 @@
 """The feed of a store, by the text that names its input."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from sleeper.adjunct.contents.extracted_rows import ExtractedRows
 from sleeper.adjunct.dataset_process import DatasetProcess
@@ -28,6 +26,7 @@ from sleeper.adjunct.store import Store
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret_of
+from sleeper.temporary import temporary_folder
 
 _EXPECTED = (
     "table:NAME, stash:DESTINATION#TABLE, files:PATH, kafka://HOST:PORT/TOPIC, kinesis:STREAM or "
@@ -56,7 +55,7 @@ class FeedContext:
 
 def open_feed(store: Store, context: FeedContext) -> Feed:
     """Returns the feed of the store's input. InvalidRequestError if there is no such input."""
-    spill = Path(tempfile.gettempdir()) if store.folder is None else store.folder.spill
+    spill = temporary_folder("adjunct-spill") if store.folder is None else store.folder.spill
     extract = _find_extract(store, context)
     make_writer = None if extract is None else partial(ExtractedRows, store, extract)
     source = open_dataset_input(store.definition, context.instance, spill, make_writer)
