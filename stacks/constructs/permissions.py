@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
+from sleeper.properties.bound_secrets import secret_names
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     ATHENA_SPILL,
@@ -250,12 +251,17 @@ def change_adapters(of: Deployment) -> Permission:
 
 def read_secrets(of: Deployment) -> list[Permission]:
     """Allows reading the secrets of adapters."""
-    return read_listed_secrets(of, ADAPTER_SECRETS)
+    listed = of.get(ADAPTER_SECRETS)
+    return _read_named_secrets(of, secret_names(listed))
 
 
 def read_listed_secrets(of: Deployment, listed: Property[tuple[str, ...]]) -> list[Permission]:
     """Allows reading the secrets that a property lists, by name or ARN."""
     secrets = of.get(listed)
+    return _read_named_secrets(of, secrets)
+
+
+def _read_named_secrets(of: Deployment, secrets: Sequence[str]) -> list[Permission]:
     if not secrets:
         return []
     arns = [each if each.startswith("arn:") else _secret_arn(of, each) for each in secrets]

@@ -19,7 +19,8 @@ def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
-        f"sleeper.ingest.source.bucket=my-bucket\nsleeper.adapter.secrets=shop/reader,{SECRET}\n"
+        f"sleeper.ingest.source.bucket=my-bucket\n"
+        f"sleeper.adapter.secrets=shop/reader@db-1.example,shop/reader@db-2.example,{SECRET}@*\n"
         "sleeper.adapter.security.groups=sg-1\n"
         f"sleeper.export.queue.secrets=index/writer,{SECRET}\n"
         f"sleeper.export.queue.sqs.arns={RECEIVER}\n"

@@ -11,6 +11,7 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
+from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.reports.output import json_rows
@@ -21,6 +22,11 @@ SCHEMA = (
     ' "valueFields": [{"name": "v", "type": "StringType"}]}'
 )
 SNAPSHOT = {"sleeper.table.type": "snapshot"}
+
+
+def _bind(instance: Instance, secrets: str) -> None:
+    """Binds secrets to hosts, as a deployment does."""
+    instance.change_properties({ADAPTER_SECRETS.name: secrets})
 
 
 def test_a_database_feeds_a_snapshot_table_which_feeds_another(
@@ -36,6 +42,10 @@ def test_a_database_feeds_a_snapshot_table_which_feeds_another(
     )
     options = DatabaseOptions(table="orders", password="secret:shop")
     missing = DatabaseOptions(table="orders", password="secret:nosuch")
+    with pytest.raises(InvalidRequestError, match="secret:shop is not a secret that tasks may re"):
+        create_adapter(instance, "orders", [postgres_database.url], "a", options)
+    here = f"127.0.0.1:{postgres_database.port}"
+    _bind(instance, f"shop@{here},nosuch@{here}")
     with pytest.raises(InvalidRequestError, match="secret nosuch does not exist"):
         create_adapter(instance, "orders", [postgres_database.url], "a", missing)
     create_adapter(instance, "orders", [postgres_database.url], "a", options)
@@ -44,6 +54,11 @@ def test_a_database_feeds_a_snapshot_table_which_feeds_another(
     create_adapter(instance, "copy", ["table:a"], "b")
     first = run_adapter(instance, "orders", "r1")
     assert run_adapter(instance, "orders", "r1").done_before
+    _bind(instance, "shop@db.example,shop@127.0.0.1:1")
+    with pytest.raises(InvalidRequestError, match=f"secret:shop may not be sent to {here}"):
+        run_adapter(instance, "orders", "r2")
+    with pytest.raises(InvalidRequestError, match=f"secret:shop may not be sent to {here}"):
+        create_adapter(instance, "again", [postgres_database.url], "a", options)
     run_adapter(instance, "copy")
     with open_query(instance, "b", Query()) as result:
         assert result.read_all().to_pylist() == [{"id": 1, "v": "x"}]

@@ -1,6 +1,7 @@
 """Checks of an adapter that can be made before its first run."""
 
 from sleeper.adapters.definition import Adapter, DatabaseSource, Engine, FilesSource, TableSource
+from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import check_database
 from sleeper.adapters.run import OpenSpark
 from sleeper.adapters.source_files import find_files
@@ -18,7 +19,6 @@ from sleeper.ingest.service import find_source_schema
 from sleeper.instance import Instance
 from sleeper.properties.table import EXTRA_COLUMNS_REFUSED
 from sleeper.runs.enrichment import refuse_enrichment
-from sleeper.runs.secrets import read_secret
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket_folder import SourceFile
 
@@ -43,7 +43,7 @@ def check_adapter(
         if source.chosen_engine is Engine.SPARK:
             refuse_enrichment(table, "a load by Spark")
         check_tls(parse_database_url(source.url), source.describe())
-        password = None if source.password is None else read_secret(instance, source.password)
+        password = read_password(instance, source)
         if reads_source:
             _check_database(source, password, schema, spark)
     elif reads_source and isinstance(source, TableSource):

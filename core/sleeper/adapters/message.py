@@ -13,6 +13,7 @@ from sleeper.adapters.definition import (
     FilesSource,
     check_adapter_name,
 )
+from sleeper.adapters.passwords import check_password_of_tasks
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
@@ -20,9 +21,7 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.queue import QueueName
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
-from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
-from sleeper.runs.secrets import check_managed_secret
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHAT = "adapter message"
@@ -82,8 +81,8 @@ def check_workers(instance: Instance, adapter: Adapter) -> None:
     source = adapter.source
     if isinstance(source, FilesSource):
         instance.storage.sources.check_message(source.paths)
-    if isinstance(source, DatabaseSource) and source.password and instance.background is None:
-        check_managed_secret(instance, source.password, ADAPTER_SECRETS, "tasks")
+    if isinstance(source, DatabaseSource) and instance.background is None:
+        check_password_of_tasks(instance, source)
 
 
 def send_run(instance: Instance, adapter: Adapter, run_id: str | None = None) -> str:

@@ -20,6 +20,7 @@ from sleeper.adapters.definition import (
     TableSource,
 )
 from sleeper.adapters.message import check_run_id
+from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import read_database
 from sleeper.adapters.source_files import find_files
 from sleeper.adapters.store import AdapterStore
@@ -30,7 +31,6 @@ from sleeper.ingest.service import describe_rows_job, ingest_table, trace_ingest
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, new_run_id
 from sleeper.runs.commit import find_earlier_commit
-from sleeper.runs.secrets import read_secret
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, track_run, unknown_table_id
 from sleeper.schema.model import Schema
@@ -188,7 +188,7 @@ class _Run:
         return self._result(result)
 
     def _load_database(self, table: OpenTable, source: DatabaseSource) -> AdapterRun:
-        password = None if source.password is None else read_secret(self.instance, source.password)
+        password = read_password(self.instance, source)
         if source.chosen_engine is Engine.ADBC:
             place = ingest_table(table)
             request = describe_rows_job(self.job_id)

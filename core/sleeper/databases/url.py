@@ -22,6 +22,7 @@ class DatabaseKind(Enum):
     MYSQL = "mysql"
 
 
+_PORTS = {DatabaseKind.POSTGRESQL: 5432, DatabaseKind.MARIADB: 3306, DatabaseKind.MYSQL: 3306}
 _SCHEMES = {
     "postgresql": DatabaseKind.POSTGRESQL,
     "postgres": DatabaseKind.POSTGRESQL,
@@ -66,6 +67,16 @@ class DatabaseUrl:
         return tuple(each for each in self._named_hosts if not is_socket(each))
 
     @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """All pairs of a host and a port to which a driver may connect, with the defaults."""
+        named = [value for name, value in self.parameters if name == "port"]
+        ports = [each for value in named for each in value.split(",")]
+        if self.port is not None or not ports:
+            ports.append(str(self.port or _PORTS[self.kind]))
+        hosts = self._named_hosts or ("localhost",)
+        return tuple((host, _to_port(port)) for host in hosts for port in ports)
+
+    @property
     def has_socket(self) -> bool:
         """Whether a Unix socket is named."""
         return any(map(is_socket, self._named_hosts))
@@ -92,6 +103,12 @@ class DatabaseUrl:
         port = "" if self.port is None else f":{self.port}"
         query = f"?{urlencode(self.parameters)}" if self.parameters else ""
         return f"{self.kind.value}://{host}{port}/{self.database}{query}"
+
+
+def _to_port(text: str) -> int:
+    if not text.isdecimal():
+        raise InvalidRequestError(f"the port {text[:20]!r} of the database URL is not a number")
+    return int(text)
 
 
 def is_socket(host: str) -> bool:

@@ -8,6 +8,7 @@ is created for one job.
 
 from typing import Any
 
+from sleeper.properties.bound_secrets import BOUND_SECRETS
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, text, whole_number
@@ -110,7 +111,7 @@ ADAPTER_PERIOD_MINUTES = declare("adapter.start.period.minutes", whole_number(1,
 ADAPTER_TASKS_MAX = declare("adapter.max.concurrent.tasks", whole_number(0, 10_000), 10, Group.ADAPTERS, "The maximum number of concurrent adapter tasks on AWS.")
 ADAPTER_TASK_CPU = declare("adapter.task.cpu", whole_number(256, 16_384), 2048, Group.ADAPTERS, "CPU units of an adapter task.", redeploy=True)
 ADAPTER_TASK_MEMORY_MB = declare("adapter.task.memory.mb", whole_number(512, 122_880), 4096, Group.ADAPTERS, "The memory of an adapter task, in MiB.", redeploy=True)
-ADAPTER_SECRETS = declare("adapter.secrets", STRING_LIST, (), Group.ADAPTERS, "The names or ARNs of the secrets in Secrets Manager that adapters may read.", redeploy=True)
+ADAPTER_SECRETS = declare("adapter.secrets", BOUND_SECRETS, (), Group.ADAPTERS, "The secrets in Secrets Manager that adapters may read, each with a host to which it may be sent: its name or ARN, `@` and the host, perhaps `:` and a port, such as `shop/reader@db.example:5432`. A secret of several hosts is listed several times; `@*` is every host. Without a host, a secret may be sent nowhere.", redeploy=True)
 ADAPTER_SUBNETS = declare("adapter.subnets", STRING_LIST, (), Group.ADAPTERS, "The subnets that adapter tasks run in, from which databases can be reached. Default: those of all tasks.", redeploy=True)
 ADAPTER_SECURITY_GROUPS = declare("adapter.security.groups", STRING_LIST, (), Group.ADAPTERS, "More security groups of adapter tasks. Required with sleeper.adapter.subnets, whose tasks have only these.", redeploy=True)
 

@@ -66,15 +66,20 @@ def check_managed_secret(
     They read those of Secrets Manager that the property lists. Errors name the readers.
     """
     secret = parse_secret(text)
-    if secret.place is not SecretPlace.SECRETS_MANAGER:
-        raise InvalidRequestError(
-            f"password {secret} is on this machine, and {readers} read only Secrets Manager "
-            "(expected secret:NAME-OR-ARN)"
-        )
+    check_is_managed(secret, readers)
     if secret.name not in instance.properties().get(listed):
         raise InvalidRequestError(
             f"{secret} is not a secret that {readers} may read (expected it in {listed.name}, and "
             "a new deployment)"
+        )
+
+
+def check_is_managed(secret: SecretReference, readers: str) -> None:
+    """Raises InvalidRequestError for a secret of this machine, which workers on AWS lack."""
+    if secret.place is not SecretPlace.SECRETS_MANAGER:
+        raise InvalidRequestError(
+            f"password {secret} is on this machine, and {readers} read only Secrets Manager "
+            "(expected secret:NAME-OR-ARN)"
         )
 
 

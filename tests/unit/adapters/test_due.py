@@ -314,6 +314,19 @@ SHOP = DatabaseSource(
         (SHOP, "password env:SHOP_PASSWORD is on this machine"),
         (replace(SHOP, password="secret:shop"), "secret:shop is not a secret that tasks may read"),
         (replace(SHOP, password="secret:listed"), None),
+        (
+            replace(SHOP, password="secret:old"),
+            "secret:old may not be sent to shop.example:5432 (expected old@shop.example in "
+            "sleeper.adapter.secrets, and a new deployment)",
+        ),
+        (
+            replace(SHOP, password="secret:listed", url="postgresql://evil.example/shop"),
+            "secret:listed may not be sent to evil.example:5432",
+        ),
+        (
+            replace(SHOP, password="secret:listed", url=f"{SHOP.url}?hostaddr=10.0.0.1"),
+            "secret:listed may not be sent to 10.0.0.1:5432",
+        ),
         (FilesSource(("file:///rows.csv",)), "file file:///rows.csv is not in S3"),
         (FilesSource(("s3://bucket/rows.csv",)), None),
     ],
@@ -321,9 +334,13 @@ SHOP = DatabaseSource(
 def test_an_adapter_that_tasks_on_aws_cannot_run_is_refused(
     instance: Instance, source: DatabaseSource | FilesSource, reason: str | None
 ) -> None:
-    instance.change_properties({ADAPTER_SECRETS.name: "listed"})
+    instance.change_properties({ADAPTER_SECRETS.name: "old,listed@shop.example"})
     sources = AwsSources(instance.storage.root, instance.properties)
-    remote = replace(with_ports(instance, storage={"sources": sources}), background=None)
+    remote = replace(
+        with_ports(instance, storage={"sources": sources}),
+        background=None,
+        read_secret=lambda _: pytest.fail("the secret was read"),
+    )
     adapter = Adapter("shop", source, TableSink("sink"))
     if reason is None:
         check_workers(remote, adapter)
