@@ -79,6 +79,23 @@ def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
+def decode_dictionary(column: pa.Array) -> pa.Array:
+    """Returns the column without dictionaries, which a Categorical of Polars has, also in lists."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        # Arrow cannot take values of a dictionary of views.
+        values = as_plain(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_dictionary(
+        kind.value_type
+    ):
+        # A copy, because lists cannot be made of a slice and its nulls.
+        whole = pa.concat_arrays([column])
+        values = decode_dictionary(whole.values)
+        return type(whole).from_arrays(whole.offsets, values, mask=whole.is_null())
+    return column
+
+
 _VIEW_WORDS = 2
 
 

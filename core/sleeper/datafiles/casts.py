@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import arrow_type, python_value
+from sleeper.datafiles.arrow import arrow_type, decode_dictionary, python_value
 from sleeper.datafiles.validity import UnfitError, check_inside, check_values
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 from sleeper.schema.model import Field as SchemaField
@@ -43,8 +43,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 def _as_microseconds(column: pa.Array) -> pa.Array:
     check_values(column)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decode_dictionary(column)
     return column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
 
 
@@ -119,8 +118,7 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
     DamagedArrayError if the array is damaged.
     """
     check_values(column)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decode_dictionary(column)
     kind = arrow_type(target)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import decode_dictionary
 from sleeper.datafiles.conversions import integer_array, key_array, text_scalar
 from sleeper.datafiles.durations import duration_text, is_duration
 from sleeper.datafiles.times import time_text
@@ -54,7 +55,7 @@ def plain_text(column: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return column
     if pa.types.is_dictionary(kind):
-        return plain_text(column.dictionary_decode())
+        return plain_text(decode_dictionary(column))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _base64(column)
     if pa.types.is_timestamp(kind):

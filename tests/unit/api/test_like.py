@@ -11,7 +11,7 @@ import pytest
 
 import sleeper
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import Field, PrimitiveType
+from sleeper.schema.model import Field, ListType, PrimitiveType
 
 P = PrimitiveType
 ROWS: dict[str, list[Any]] = {"city": ["Oslo", "Lima"], "day": [1, 2], "celsius": [-3.5, None]}
@@ -42,6 +42,20 @@ def test_table_is_created_like_data(instance: sleeper.Instance, like: Any) -> No
     assert table.schema.values == (Field("celsius", P.DOUBLE, nullable=True, id=3),)
     table.ingest(pa.table(ROWS))
     assert table.query().to_arrow().num_rows == 2
+
+
+def test_columns_of_few_values_of_polars_are_text(instance: sleeper.Instance) -> None:
+    frame = pl.DataFrame(
+        {"city": ["Oslo", "Lima"], "sky": ["sun", None], "wind": ["low", "high"]},
+        schema={"city": pl.String, "sky": pl.Categorical, "wind": pl.Enum(["low", "high"])},
+    ).with_columns(past=pl.col("sky").drop_nulls().implode().over("city"))
+    table = instance.create_table("t", like=frame, key="city")
+    assert [f.type for f in table.schema.values] == [P.STRING, P.STRING, ListType(P.STRING)]
+    table.ingest(frame)
+    assert table.query().to_arrow().to_pylist() == [
+        {"city": "Lima", "sky": None, "wind": "high", "past": []},
+        {"city": "Oslo", "sky": "sun", "wind": "low", "past": ["sun"]},
+    ]
 
 
 def test_table_is_created_like_files(instance: sleeper.Instance, tmp_path: Path) -> None:
