@@ -19,12 +19,13 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from sleeper.errors import SleeperError
+from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.query.result import TimeLimit
@@ -32,6 +33,8 @@ from sleeper.query.sql.service import open_sql
 from sleeper.query.sql.tables import parse_as_of
 
 logger = logging.getLogger(__name__)
+_BATCH_BYTES_MAX = 4 * 1024**2
+_ROW_BYTES_MAX = 16 * 1024**2
 
 
 class Requests:
@@ -72,12 +75,32 @@ def serve_requests(instance: Instance, requests: Requests, answers: BinaryIO) ->
                 has_rows = True
                 with pa.ipc.new_stream(answers, rows.schema) as stream:
                     for batch in rows:
-                        stream.write_batch(batch)
-                        answers.flush()
+                        for part in split_batch(batch):
+                            stream.write_batch(part)
+                            answers.flush()
         except Exception as error:
             problem = _problem(error)
         answers.write((b"" if has_rows else b"E") + json.dumps(problem).encode() + b"\n")
         answers.flush()
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in batches of limited size, because the server holds one in memory.
+
+    Raises `InvalidRequestError` for a row that is too large.
+    """
+    size = pa.ipc.get_record_batch_size(batch)
+    if size <= _BATCH_BYTES_MAX or (batch.num_rows == 1 and size <= _ROW_BYTES_MAX):
+        yield batch
+    elif batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from split_batch(batch.slice(0, half))
+        yield from split_batch(batch.slice(half))
+    else:
+        raise InvalidRequestError(
+            f"a row of the result has {size:,} bytes (expected at most {_ROW_BYTES_MAX:,}): its "
+            "functions return very long strings or lists"
+        )
 
 
 def _problem(error: Exception) -> dict[str, str]:

@@ -81,6 +81,38 @@ def test_rows_are_returned_unchanged_and_processes_are_reused(
     assert holds(instance) == 0
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT repeat('x', 40000000) AS v",
+        "SELECT array_agg(repeat('x', 1000)) AS v FROM t WHERE k < 20000",
+        "SELECT struct(repeat('x', 40000000)) AS v",
+        "SELECT k, CASE WHEN k = 49000 THEN repeat('x', 40000000) END AS v FROM t",
+    ],
+)
+def test_a_row_that_is_too_large_does_not_reach_the_server(
+    processes: SqlProcesses, statement: str
+) -> None:
+    before_bytes = psutil.Process().memory_info().rss
+    with pytest.raises(
+        InvalidRequestError, match=r"a row .* bytes \(expected at most 16,777,216\)"
+    ):
+        run(processes, statement)
+    assert psutil.Process().memory_info().rss - before_bytes < 50 * _MIB
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_large_rows_arrive_in_small_batches(processes: SqlProcesses) -> None:
+    statement = "SELECT k, repeat(s, 10000) AS v FROM t WHERE k < 300"
+    keys = []
+    for batch in processes.open(statement, limit(), "local"):
+        assert batch.nbytes <= 4 * _MIB
+        keys += batch.column("k").to_pylist()
+    assert sorted(keys) == list(range(300))
+    (row,) = run(processes, "SELECT repeat('x', 16000000) AS v").to_pylist()
+    assert len(row["v"]) == 16_000_000
+
+
 def test_closing_a_statement_early_keeps_its_process(
     instance: Instance, processes: SqlProcesses
 ) -> None:
