@@ -145,6 +145,29 @@ def test_flipped_bit_raises_an_error_or_returns_the_rows(
     assert read(damaged_table.table, make_engine(tmp_path, verifies_checksums=True)) == expected
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT id, name, v FROM t",
+        "SELECT sum(v) FROM t",
+        "SELECT count(*) FROM t",
+        "SELECT v FROM t WHERE id = 450",
+        "SELECT max(name) FROM t WHERE v > 1000",
+    ],
+)
+def test_statements_over_a_local_file_with_a_flipped_bit_are_refused(
+    damaged_table: DamagedTable, tmp_path: Path, statement: str
+) -> None:
+    table = damaged_table.table
+    flipped = random.Random(choose_seed()).sample(range(8 * len(damaged_table.content)), 60)
+    for bit in flipped:
+        damaged_table.flip(bit)
+        with pytest.raises(DataError, match=damaged_table.file.path):
+            run_sql(statement, {"t": lambda: table.query_table}, make_engine(tmp_path)).read_all()
+    damaged_table.mend()
+    run_sql(statement, {"t": lambda: table.query_table}, make_engine(tmp_path)).read_all()
+
+
 def test_errors_name_the_damaged_file_with_and_without_verification(
     damaged_table: DamagedTable, tmp_path: Path
 ) -> None:
