@@ -49,8 +49,10 @@ def posts(_: Watch, folder: str) -> dict[str, float]:
     shutil.rmtree(place, ignore_errors=True)
     with create_instance(place) as instance:
         instance.create_table("t", _SCHEMA)
-    with serve_folder(folder) as (url, _process):
-        load, warm = wrk.post_rows(f"http://{url}/tables/t/rows", _CLIENTS, place)
+    with serve_folder(folder) as (url, process):
+        assert process.stderr is not None
+        token = process.stderr.readline().rpartition("#token=")[2].strip()
+        load, warm = wrk.post_rows(f"http://{url}/tables/t/rows", token, _CLIENTS, place)
     check(load.wrong == 0, f"{load.wrong} of {load.requests} responses are wrong or missing")
     accepted = load.accepted + warm.accepted
     with open_instance(place) as instance:

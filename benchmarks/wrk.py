@@ -22,6 +22,7 @@ end
 """
 _ROWS = """
 wrk.headers["Content-Type"] = "application/x-ndjson"
+wrk.headers["Authorization"] = "Bearer " .. TOKEN
 local count = 0
 function init(args) wrong = 0; accepted = 0 end
 function request()
@@ -83,10 +84,11 @@ def look_up(url: str, rows: int, callers: int, folder: Path) -> Load:
     return _run(url, script, callers, folder, _SECONDS)
 
 
-def post_rows(url: str, callers: int, folder: Path) -> tuple[Load, Load]:
+def post_rows(url: str, token: str, callers: int, folder: Path) -> tuple[Load, Load]:
     """Posts rows, one per request, each with a key of its own. Also returns the load before it."""
+    names = f'TOKEN = "{token}"\nPREFIX = '
     warm, load = (
-        _run(url, f'PREFIX = "{prefix}"\n{_ROWS}', callers, folder, seconds)
+        _run(url, f'{names}"{prefix}"\n{_ROWS}', callers, folder, seconds)
         for prefix, seconds in (("warm-", _WARM_SECONDS), ("row-", _SECONDS))
     )
     return load, warm

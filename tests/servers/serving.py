@@ -14,9 +14,12 @@ from websockets.sync.client import ClientConnection, connect
 from sleeper.instance import Instance
 from sleeper.serve.server import make_server
 from sleeper.serve.service import ServerLimits
+from sleeper.serve.tokens import Right, Tokens
 
 _SECONDS_MAX = 60
 _LIMITS = ServerLimits()
+OPEN = Tokens({}, Right.ADMIN)
+"""Whoever reaches the server may do everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,9 @@ def serving(
 ) -> Iterator[Serving]:
     """Serves an instance at a free port until the end of the block."""
     output_lines: Queue[str] = Queue()
+    tokens = Tokens({token: Right.ADMIN}) if token else OPEN
     server = make_server(
-        instance, "127.0.0.1", 0, token, limits, output_lines.put, access_log=access_log
+        instance, "127.0.0.1", 0, tokens, limits, output_lines.put, access_log=access_log
     )
     thread = threading.Thread(target=server.run, name="serving")
     thread.start()

@@ -413,6 +413,19 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(page: Page, tmp_path: Path) -
         instance.close()
 
 
+def test_the_token_of_the_printed_url_is_taken_from_the_address(page: Page, tmp_path: Path) -> None:
+    create_local_instance(tmp_path / "instance", "new")
+    instance = open_local_instance(tmp_path / "instance")
+    try:
+        with serving(instance, token=TOKEN) as server:
+            page.open(f"{server.url}/#token={TOKEN}")
+            page.wait_for_text("There are no tables yet")
+            assert page.run("sessionStorage.getItem('sleeper.token')") == TOKEN
+            assert TOKEN not in page.run("location.href")
+    finally:
+        instance.close()
+
+
 def test_the_theme_can_be_chosen(page: Page, server: Serving) -> None:
     go(page, server, "tables", "6,144")
     back = "getComputedStyle(document.body).backgroundColor"

@@ -3,6 +3,7 @@
 The seed is printed; `SLEEPER_TEST_SEED` repeats its choices, though not the machine's timing.
 """
 
+import os
 import random
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from sleeper.admin.tables import create_table
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
+from sleeper.serve.tokens import TOKEN_VARIABLE
 from tests.seeds import choose_seed
 
 SCHEMA = (
@@ -24,12 +26,14 @@ SCHEMA = (
 )
 CLIENTS = 4
 KILLS = 2
+TOKEN = "a-token-of-some-length"
 SERVE = "from sleeper.cli.main import main; main()"
 
 
 def start_server(folder: Path) -> "tuple[subprocess.Popen[str], str]":
     command = [sys.executable, "-c", SERVE, "--instance", str(folder), "serve", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, TOKEN_VARIABLE: TOKEN}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     return process, process.stderr.readline().split()[-1]
 
@@ -55,6 +59,7 @@ class Client(threading.Thread):
                         headers={
                             "Content-Type": "application/x-ndjson",
                             "Idempotency-Key": f"row-{key}",
+                            "Authorization": f"Bearer {TOKEN}",
                         },
                     )
                 except httpx.TransportError:

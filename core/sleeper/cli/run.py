@@ -94,7 +94,7 @@ def serve(
     ] = False,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="File with the token of callers."),
+        typer.Option("--token-file", metavar="FILE", help="File with the tokens of callers."),
     ] = None,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Print a line for each request to stderr.")
@@ -103,9 +103,11 @@ def serve(
     """Serve queries and changes over HTTP, and queries over WebSocket at /live.
 
     Listens on the loopback address unless --host is given. Another address requires a bearer
-    token in SLEEPER_SERVE_TOKEN or --token-file, and should be behind a TLS proxy. The console
-    at / shows tables, jobs and queues, and runs queries; /openapi.json describes the API, and
-    /health and /metrics are for monitoring.
+    token in SLEEPER_SERVE_TOKEN or --token-file, and should be behind a TLS proxy. Without one,
+    reads need no token, and changes need the new token in the URL that is printed once. A token
+    file has one token, or lines of `read`, `write` or `admin` and a token. The console at / shows
+    tables, jobs and queues, and runs queries; /openapi.json describes the API, and /health and
+    /metrics are for monitoring.
 
     \b
     Examples:
@@ -115,22 +117,30 @@ def serve(
     """
     try:
         from sleeper.serve import server
-        from sleeper.serve.access import TOKEN_VARIABLE, read_token
+        from sleeper.serve.tokens import TOKEN_VARIABLE, Right, make_tokens, read_tokens
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
             f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
         ) from error
     token = os.environ.pop(TOKEN_VARIABLE, None)
+    rights = {token: Right.ADMIN} if token else {}
     if token_file is not None:
-        token = read_token(token_file)
+        rights = read_tokens(token_file)
+    tokens, new_token = make_tokens(host, rights, read_only or instance.read_only)
+
+    def show(url: str) -> None:
+        note(f"listening on {url}")
+        if new_token is not None:
+            note(f"changes need the token of this URL: {url}/#token={new_token}")
+
     try:
         with interrupted_by_sigterm(), exported_spans():
             server.serve(
                 instance,
                 host,
                 port,
-                token,
-                lambda url: note(f"listening on {url}"),
+                tokens,
+                show,
                 read_only,
                 sys.stderr if access_log else None,
             )

@@ -1,14 +1,12 @@
-"""Authentication: a bearer token, or programs on this machine only.
+"""Authentication: bearer tokens, or programs on this machine only.
 
-A page of any site can make a browser on this machine send requests to its servers. So a server
-without a token accepts only loopback names in the Host header, and refuses WebSockets that a page
-of another site opens.
+A page of any site can make a browser on this machine send requests to its servers. So a server that
+answers requests without a token accepts only loopback names in the Host header, and refuses
+WebSockets that a page of another site opens.
 """
 
-import hmac
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -16,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.runs.transport import is_loopback
 from sleeper.serve.console import FOLDER
+from sleeper.serve.tokens import Right, Tokens, required_right
 
 
 class TableAccess(NamedTuple):
@@ -38,21 +36,16 @@ def identify_caller(request: Request) -> str:
     return str(identity.get("callerId") or "unknown")
 
 
-TOKEN_VARIABLE = "SLEEPER_SERVE_TOKEN"
-_TOKEN_CHARACTERS_MIN = 16
 # They contain no data of the instance.
 _PUBLIC_PATHS = ("/", "/openapi.json", "/health", "/health/live")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Middleware that passes authenticated requests to the application and refuses others.
-
-    `token` is `None` for a server of this machine only. It is never logged or shown.
-    """
+    """Middleware that passes requests with the right to the application and refuses others."""
 
     application: ASGIApp
-    token: str | None
+    tokens: Tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] in {"http", "websocket"} else None
@@ -74,50 +67,33 @@ class Access:
         origin = read_header(scope, b"origin") if scope["type"] == "websocket" else ""
         if origin and origin.partition("://")[2] != host:
             return 403, "a page of another site cannot open a WebSocket"
-        if self.token is None:
-            if not _is_loopback_host(host):
-                return 403, "host must be a loopback name, because the server has no token"
-            return None
         if scope["type"] == "http" and _is_public(scope["path"]):
-            return None
-        given = read_header(scope, b"authorization")
-        expected = f"Bearer {self.token}"
-        # Takes the same time for every wrong token.
-        if not hmac.compare_digest(given.encode(), expected.encode()):
+            return None if self.tokens.open_right is None else _refuse_other_host(host)
+        authorization = read_header(scope, b"authorization")
+        right = self.tokens.find_right(authorization)
+        if right is None:
             return 401, "missing or wrong bearer token"
-        return None
-
-
-def check_token(host: str, token: str | None) -> str | None:
-    """Returns the token to serve at a host with. Raises `InvalidRequestError` if one is missing."""
-    if not token:
-        if is_loopback(host):
+        if not authorization and (refusal := _refuse_other_host(host)) is not None:
+            return refusal
+        required = Right.READ
+        if scope["type"] == "http":
+            required = required_right(scope["method"], scope["path"])
+        if right >= required:
             return None
-        raise InvalidRequestError(
-            f"other machines can reach host {host!r}: set {TOKEN_VARIABLE} to a token, or pass "
-            "--token-file"
-        )
-    if len(token) < _TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
-        raise InvalidRequestError(
-            f"the token ({TOKEN_VARIABLE} or --token-file) must have at least "
-            f"{_TOKEN_CHARACTERS_MIN} characters, all ASCII"
-        )
-    return token
+        if not authorization:
+            return 401, "changes need a bearer token: `sleeper serve` prints one when it starts"
+        name, needed = right.name.lower(), required.name.lower()
+        return 403, f"the token has the right {name!r} (expected {needed!r})"
+
+
+def _refuse_other_host(host: str) -> tuple[int, str] | None:
+    if _is_loopback_host(host):
+        return None
+    return 403, "host must be a loopback name, because the server needs no token for reads"
 
 
 def _is_public(path: str) -> bool:
     return path in _PUBLIC_PATHS or path.startswith(FOLDER)
-
-
-def read_token(file: Path) -> str:
-    """Returns the token in a file, without white space around it. InvalidRequestError if none."""
-    try:
-        token = file.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"token file {file} cannot be read: {error}") from error
-    if not token:
-        raise InvalidRequestError(f"token file {file} is empty (expected a token)")
-    return token
 
 
 def read_header(scope: Scope, name: bytes) -> str:

@@ -16,6 +16,9 @@ from starlette.responses import Response
 
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance, OpenTable
+from sleeper.reports.access import check_history_access, check_report_access
+from sleeper.reports.output import ReportKind
+from sleeper.serve.access import identify_caller
 
 TABLES_MAX = 200
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "DELETE"})
@@ -57,7 +60,7 @@ class ServerMetrics:
             "Requests whose rows wait to be written.",
             registry=self._registry,
         )
-        self._registry.register(_InstanceCollector(instance))
+        self._instance = instance
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request over HTTP."""
@@ -75,17 +78,29 @@ class ServerMetrics:
         """Sets the function that counts the requests whose rows wait."""
         self._waiting.set_function(count)
 
-    async def respond(self, _request: Request) -> Response:
-        """Responds with all metrics."""
-        text = await to_thread.run_sync(generate_latest, self._registry)
+    async def respond(self, request: Request) -> Response:
+        """Responds with the metrics of the server, and of what the caller may see."""
+        collector = _InstanceCollector(self._instance, identify_caller(request))
+
+        def work() -> bytes:
+            visible = CollectorRegistry()
+            visible.register(collector)
+            return generate_latest(self._registry) + generate_latest(visible)
+
+        text = await to_thread.run_sync(work)
         return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class _InstanceCollector(Collector):
-    """Reads queues and tables. Leaves out what cannot be read, so that the rest is reported."""
+    """Reads queues and tables. Leaves out what cannot be read, so that the rest is reported.
 
-    def __init__(self, instance: Instance) -> None:
+    Also what the reports refuse to the caller: tables that it may not see completely, and queues
+    unless it may see all tables so.
+    """
+
+    def __init__(self, instance: Instance, caller: str) -> None:
         self._instance = instance
+        self._caller = caller
 
     def describe(self) -> list[Metric]:
         """Returns nothing, so that the registry does not read the instance at the start."""
@@ -100,7 +115,7 @@ class _InstanceCollector(Collector):
             "sleeper_queue_messages", "Messages of a queue, also those in work.", labels=["queue"]
         )
         dead = GaugeMetricFamily("sleeper_dead_letters", "Dead letters.", labels=["queue"])
-        for name in self._instance.jobs.queues:
+        for name in self._instance.jobs.queues if self._may_see_queues() else ():
             try:
                 counts = self._instance.jobs.queue(name).counts()
             except SleeperError:
@@ -109,6 +124,13 @@ class _InstanceCollector(Collector):
             dead.add_metric([name.value], counts.dead)
         yield messages
         yield dead
+
+    def _may_see_queues(self) -> bool:
+        try:
+            check_report_access(self._instance, ReportKind.QUEUES, None, self._caller)
+        except SleeperError:
+            return False
+        return True
 
     def _tables(self) -> Iterator[Metric]:
         families = {
@@ -126,8 +148,10 @@ class _InstanceCollector(Collector):
             refs = []
         yield GaugeMetricFamily("sleeper_tables", "Tables of the instance.", len(refs))
         for ref in refs[:TABLES_MAX]:
+            table = OpenTable(self._instance, ref)
             try:
-                with OpenTable(self._instance, ref).state.reading() as state:
+                check_history_access(table, self._caller)
+                with table.state.reading() as state:
                     totals, number = state.files.totals(), state.number
             except SleeperError:
                 continue

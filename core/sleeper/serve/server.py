@@ -19,13 +19,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
-from sleeper.serve.access import Access, check_token
+from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application
 from sleeper.serve.metrics import ServerMetrics
 from sleeper.serve.observation import ObservedRequests
 from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
+from sleeper.serve.tokens import Tokens
 
 _STOP_SECONDS = 5
 # The memory of a process that runs a statement, besides that of the statement.
@@ -44,7 +45,7 @@ def serve(
     instance: Instance,
     host: str,
     port: int,
-    token: str | None,
+    tokens: Tokens,
     on_start: Callable[[str], None] = lambda _url: None,
     read_only: bool = False,
     access_log: TextIO | None = None,
@@ -53,11 +54,10 @@ def serve(
 
     `on_start` receives the URL when the server accepts requests. A `read_only` server refuses
     deletes and other changes of tables. `access_log` gets a line for each request. Raises
-    `InvalidRequestError` if other machines can reach the host and there is no token,
     `UnavailableError` if the port is in use.
     """
     limits = read_limits(instance)
-    server = make_server(instance, host, port, token, limits, on_start, read_only, access_log)
+    server = make_server(instance, host, port, tokens, limits, on_start, read_only, access_log)
     # Loading the engine takes a second, so it starts before the first statement.
     threading.Thread(target=server.statements.prestart, daemon=True).start()
     try:
@@ -70,7 +70,7 @@ def make_server(
     instance: Instance,
     host: str,
     port: int,
-    token: str | None,
+    tokens: Tokens,
     limits: ServerLimits,
     on_start: Callable[[str], None],
     read_only: bool = False,
@@ -90,7 +90,7 @@ def make_server(
         writers=writers,
         more_routes=[Route("/metrics", metrics.respond)],
     )
-    access = Access(application, check_token(host, token))
+    access = Access(application, tokens)
     connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)
     config = uvicorn.Config(
         ObservedRequests(access, metrics.count_request, access_log),

@@ -13,6 +13,8 @@ from sleeper.query.service import open_query
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application
 from sleeper.serve.service import ServerLimits
+from sleeper.serve.tokens import Right, Tokens
+from tests.servers.serving import OPEN
 
 TOKEN = "a-token-of-some-length"
 
@@ -32,7 +34,8 @@ def request(
     application = make_server_application(
         instance, limits or ServerLimits(), read_only_reason=read_only_reason
     )
-    transport = httpx.ASGITransport(Access(application, token), raise_app_exceptions=False)
+    tokens = Tokens({token: Right.ADMIN}) if token else OPEN
+    transport = httpx.ASGITransport(Access(application, tokens), raise_app_exceptions=False)
 
     async def run() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

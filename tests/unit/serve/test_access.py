@@ -7,16 +7,19 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
 from sleeper.runs.transport import is_loopback
-from sleeper.serve.access import Access, check_token, read_token
+from sleeper.serve.access import Access
+from sleeper.serve.routes import ENDPOINTS
+from sleeper.serve.tokens import Right, Tokens, make_tokens, read_tokens, required_right
 
 TOKEN = "a-token-of-some-length"
+OTHER = "another-token-of-some-length"
 
 
 async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "admitted"})
 
 
-def respond(token: str | None, scope: Scope) -> Message:
+def respond(token: str | Tokens | None, scope: Scope) -> Message:
     """Returns the first ASGI message, without an event loop, because nothing waits."""
     messages: list[Message] = []
 
@@ -26,18 +29,23 @@ def respond(token: str | None, scope: Scope) -> Message:
     async def receive() -> Message:
         raise AssertionError("the body of a refused request was read")
 
-    running = Access(application, token)(scope, receive, send)
+    tokens = token if isinstance(token, Tokens) else Tokens({}, Right.READ)
+    if isinstance(token, str):
+        tokens = Tokens({token: Right.ADMIN})
+    running = Access(application, tokens)(scope, receive, send)
     with pytest.raises(StopIteration):
         running.send(None)  # type: ignore[attr-defined]
     return messages[0]
 
 
-def request(kind: str = "http", path: str = "/tables", **headers: str) -> Scope:
+def request(
+    kind: str = "http", path: str = "/tables", method: str = "GET", **headers: str
+) -> Scope:
     names = [(n.encode(), v.encode("latin-1")) for n, v in {"host": "localhost", **headers}.items()]
-    return {"type": kind, "path": path, "headers": names}
+    return {"type": kind, "path": path, "method": method, "headers": names}
 
 
-def is_admitted(token: str | None, scope: Scope) -> bool:
+def is_admitted(token: str | Tokens | None, scope: Scope) -> bool:
     return respond(token, scope)["type"] == "admitted"
 
 
@@ -83,26 +91,82 @@ def test_page_of_another_site_cannot_open_a_websocket() -> None:
         assert respond(None, other)["type"] == "websocket.close"
 
 
+READS = [("GET", "/tables/t"), ("POST", "/tables/t/query"), ("POST", "/sql"), ("POST", "/queries")]
+WRITES = [("POST", "/tables/t/rows"), ("POST", "/tables/t/delete")]
+CHANGES = [
+    ("POST", "/tables"),
+    ("PATCH", "/tables/t"),
+    ("DELETE", "/tables/t"),
+    ("POST", "/tables/t/restore"),
+    ("POST", "/sleeper/tables"),
+]
+
+
+@pytest.mark.parametrize("right", list(Right))
+def test_a_token_may_do_what_its_right_says(right: Right) -> None:
+    tokens = Tokens({TOKEN: right, OTHER: Right.ADMIN})
+    for needed, requests in zip(Right, (READS, WRITES, CHANGES), strict=True):
+        for method, path in requests:
+            scope = request(path=path, method=method, authorization=f"Bearer {TOKEN}")
+            assert is_admitted(tokens, scope) == (needed <= right), (method, path)
+            if needed > right:
+                assert respond(tokens, scope)["status"] == 403
+            other = request(path=path, method=method, authorization=f"Bearer {OTHER}")
+            assert is_admitted(tokens, other)
+            assert respond(tokens, request(path=path, method=method))["status"] == 401
+
+
+def test_every_endpoint_needs_the_right_of_its_kind() -> None:
+    """An endpoint that only reads is a GET, or one of the few posts of queries."""
+    needed = {(e.method, e.path.replace("{name}", "t")): e for e in ENDPOINTS}
+    reads = {each for each in needed if required_right(*each) is Right.READ}
+    assert {path for method, path in reads if method != "GET"} == {path for _, path in READS[1:]}
+    writes = {each for each in needed if required_right(*each) is Right.WRITE}
+    assert writes == set(WRITES)
+
+
+def test_changes_need_a_token_by_default_and_reads_do_not() -> None:
+    tokens, new_token = make_tokens("127.0.0.1", {}, read_only=False)
+    assert new_token is not None
+    for method, path in READS:
+        assert is_admitted(tokens, request(path=path, method=method))
+    for method, path in WRITES + CHANGES:
+        assert respond(tokens, request(path=path, method=method))["status"] == 401
+        own = request(path=path, method=method, authorization=f"Bearer {new_token}")
+        assert is_admitted(tokens, own)
+    assert respond(tokens, request(authorization=f"Bearer {TOKEN}"))["status"] == 401
+    assert make_tokens("127.0.0.1", {}, read_only=True)[1] is None
+    assert make_tokens("127.0.0.1", {}, read_only=False)[1] != new_token
+
+
 def test_hosts_reachable_by_other_machines_need_a_token() -> None:
-    assert check_token("127.0.0.1", None) is None
-    assert check_token("0.0.0.0", TOKEN) == TOKEN
-    for host, token in (("0.0.0.0", None), ("0.0.0.0", ""), ("db.example", None)):
+    assert make_tokens("0.0.0.0", {TOKEN: Right.READ}, True) == (Tokens({TOKEN: Right.READ}), None)
+    for host in ("0.0.0.0", "db.example"):
         with pytest.raises(InvalidRequestError, match="SLEEPER_SERVE_TOKEN"):
-            check_token(host, token)
+            make_tokens(host, {}, read_only=True)
     with pytest.raises(InvalidRequestError, match="16 characters") as error:
-        check_token("0.0.0.0", "too-short")
+        make_tokens("0.0.0.0", {"too-short": Right.ADMIN}, read_only=False)
     assert "too-short" not in str(error.value)
 
 
-def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
+def test_tokens_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f" {TOKEN}\n")
-    assert read_token(file) == TOKEN
-    file.write_text("\n")
-    with pytest.raises(InvalidRequestError, match="is empty"):
-        read_token(file)
+    assert read_tokens(file) == {TOKEN: Right.ADMIN}
+    file.write_text(f"# of the loader\nwrite {TOKEN}\n\nread  {OTHER}\n")
+    assert read_tokens(file) == {TOKEN: Right.WRITE, OTHER: Right.READ}
+    for text, reason in (
+        ("\n", "is empty"),
+        (f"{TOKEN}\n{OTHER}\n", "line 1: expected a right"),
+        (f"read {TOKEN}\nadmin {TOKEN}\n", "line 2: expected a right"),
+        (f"write {TOKEN}\nroot {OTHER}\n", "line 2: expected a right"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidRequestError, match=reason) as error:
+            read_tokens(file)
+        assert TOKEN not in str(error.value)
     with pytest.raises(InvalidRequestError, match="cannot be read"):
-        read_token(tmp_path / "nope")
+        read_tokens(tmp_path / "nope")
 
 
 def test_loopback_hosts() -> None:

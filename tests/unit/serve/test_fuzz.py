@@ -29,6 +29,7 @@ from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application
 from sleeper.serve.service import ServerLimits
 from tests.seeds import choose_seed
+from tests.servers.serving import OPEN
 
 _SECONDS = 1.5
 _SEED = choose_seed()
@@ -118,7 +119,7 @@ def test_statements(instance: Instance) -> None:
 
 
 def test_requests(instance: Instance) -> None:
-    application = Access(make_server_application(instance, ServerLimits(seconds_max=5)), None)
+    application = Access(make_server_application(instance, ServerLimits(seconds_max=5)), OPEN)
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
 
     async def run() -> None:

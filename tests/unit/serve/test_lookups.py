@@ -23,6 +23,7 @@ from sleeper.serve import lookups
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_application, make_server_application
 from sleeper.serve.service import QuerySlots, ServerLimits
+from tests.servers.serving import OPEN
 
 _SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -75,7 +76,7 @@ requests = st.tuples(
 def run(
     application: Any, work: Callable[[httpx.AsyncClient], Awaitable[Sequence[Response]]]
 ) -> Sequence[Response]:
-    transport = httpx.ASGITransport(Access(application, None), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(Access(application, OPEN), raise_app_exceptions=False)
 
     async def with_client() -> Sequence[Response]:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

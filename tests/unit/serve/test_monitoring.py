@@ -13,10 +13,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sleeper.admin.properties import change_table_properties
 from sleeper.admin.tables import create_table
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
+from sleeper.properties.table import QUERY_CALLERS
 from sleeper.serve.metrics import TABLES_MAX
 from sleeper.serve.observation import find_route
 from tests.servers.serving import serving
@@ -109,6 +111,26 @@ def test_metrics_need_the_token_and_have_few_tables(
         found = metrics(session, Authorization=f"Bearer {TOKEN}")
     assert found["sleeper_tables",] == TABLES_MAX + 1
     assert sum(name[0] == "sleeper_table_rows" for name in found) == TABLES_MAX
+
+
+def test_metrics_leave_out_what_the_reports_refuse(instance: Instance) -> None:
+    for name in ("open", "hidden", "part"):
+        create_table(instance, name, SCHEMA)
+    with client(instance) as session:
+        assert {name[1] for name in metrics(session) if name[0] == "sleeper_table_rows"} == {
+            "open",
+            "hidden",
+            "part",
+        }
+        assert any(name[0] == "sleeper_queue_messages" for name in metrics(session))
+        change_table_properties(instance, "hidden", {QUERY_CALLERS.name: '{"someone": {}}'})
+        change_table_properties(
+            instance, "part", {QUERY_CALLERS.name: '{"local": {"valueFields": []}}'}
+        )
+        found = metrics(session)
+        assert session.get("/status?report=tables&table=hidden").status_code == 400
+    assert {name[1] for name in found if name[0].startswith("sleeper_table_")} == {"open"}
+    assert not any(name[0] in ("sleeper_queue_messages", "sleeper_dead_letters") for name in found)
 
 
 @pytest.mark.parametrize(

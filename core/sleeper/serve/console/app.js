@@ -11,6 +11,7 @@ import { showTables } from "./tables_view.js";
 
 const THEME = "sleeper.theme";
 const THEMES = ["auto", "light", "dark"];
+const TOKEN_PREFIX = "#token=";
 const VIEWS = { tables: showTables, query: showQuery, jobs: showJobs, queues: showQueues };
 const main = document.getElementById("main");
 const signIn = document.getElementById("sign-in");
@@ -111,6 +112,13 @@ function useToken(event) {
     start();
 }
 
+/** Takes the token out of the address that `sleeper serve` printed, so that no history keeps it. */
+function takeToken() {
+    if (!location.hash.startsWith(TOKEN_PREFIX)) return;
+    setToken(decodeURIComponent(location.hash.slice(TOKEN_PREFIX.length)));
+    history.replaceState(null, "", location.pathname + location.search);
+}
+
 function updateSignOut() {
     document.getElementById("sign-out").hidden = !hasToken();
 }
@@ -132,7 +140,11 @@ document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();
 });
-window.addEventListener("hashchange", () => draw());
+window.addEventListener("hashchange", () => {
+    takeToken();
+    draw();
+});
 window.addEventListener("unauthorized", askForToken);
 applyTheme(readTheme());
+takeToken();
 start();
