@@ -94,6 +94,23 @@ def test_stalled_readers_release_their_slots(server: Serving) -> None:
         client.close()
 
 
+def test_stalled_readers_lose_their_slots_soon_while_others_wait(instance: Instance) -> None:
+    stalled = (
+        b"POST /tables/numbers/query HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    limits = ServerLimits(queries_max=_QUERIES_MAX)
+    with serving(instance, limits) as running, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(running, stalled)) for _ in range(_QUERIES_MAX)]
+        for client in clients:
+            assert client.recv(1)
+        clients += [stack.enter_context(connect(running, stalled)) for _ in range(2)]
+        start = time.monotonic()
+        rows = running.rows("/tables/numbers/query", {"ranges": [[7, 8]]})
+        assert [row["id"] for row in rows] == [7]
+        assert time.monotonic() - start < limits.read_seconds_max / 2
+
+
 def test_responses_have_the_documented_content_types(server: Serving) -> None:
     answers = [
         server.get("/"),

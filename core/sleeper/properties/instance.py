@@ -188,7 +188,7 @@ SERVE_ROWS_MEMORY_BYTES_MAX = declare("serve.rows.memory.bytes.max", byte_count(
 SERVE_ROWS_DECODED_BYTES_MAX = declare("serve.rows.decoded.bytes.max", byte_count(_MIB), 16 * 1024 * _MIB, Group.QUERY, "The maximum size of all rows of a request to `sleeper serve`, decoded. Each value counts at least 8 bytes, also a null.")
 SERVE_CONNECTIONS_MAX = declare("serve.connections.max", whole_number(1, 100_000), 500, Group.QUERY, "The maximum number of open connections of `sleeper serve`, also limited by the process's file descriptors. Beyond it, the connection that has been idle longest is closed.")
 SERVE_HEADER_SECONDS_MAX = declare("serve.header.time.max.seconds", whole_number(1, 3600), 10, Group.QUERY, "The timeout for receiving the headers of a request to `sleeper serve`.")
-SERVE_READ_SECONDS_MAX = declare("serve.read.time.max.seconds", whole_number(1, _DAY_SECONDS), 30, Group.QUERY, "The timeout for a client of `sleeper serve` to read the next 256 KiB of a response, or the next frame. Its query is then cancelled.")
+SERVE_READ_SECONDS_MAX = declare("serve.read.time.max.seconds", whole_number(1, _DAY_SECONDS), 30, Group.QUERY, "The timeout for a client of `sleeper serve` to read the next 256 KiB of a response, or the next frame. Its query is then cancelled. While other queries wait, it is 2 s.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "The expiry of the hold of a long query, which is renewed after a third of this time.")
 
 STASH_HOLD_MINUTES = declare("stash.hold.minutes", whole_number(1, 30 * 24 * 60), 360, Group.STASH, "The time for which the versions that a stash copies stay readable after its processes died, so that it can be recovered.")

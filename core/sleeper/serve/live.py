@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import anyio
@@ -72,7 +73,8 @@ class LiveConnection:
 
     async def send(self, frame: str, seconds_max: float | None = None) -> None:
         """Sends a frame. Raises `InvalidRequestError` if the client does not read it in time."""
-        with anyio.move_on_after(seconds_max):
+        slots = self.service.slots
+        with nullcontext() if seconds_max is None else slots.limit_send(seconds_max):
             async with self._sending:
                 await self.websocket.send_text(frame)
             return

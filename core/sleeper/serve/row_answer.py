@@ -218,7 +218,7 @@ class RowAnswer:
         A client that reads none would hold a slot that other queries wait for.
         """
         for start in range(0, len(body), _PIECE_BYTES):
-            with anyio.move_on_after(self.service.limits.read_seconds_max) as time:
+            with self.service.slots.limit_send(self.service.limits.read_seconds_max) as time:
                 await send(_body_message(body[start : start + _PIECE_BYTES], more=True))
             if time.cancelled_caught:
                 raise _StalledError

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -40,6 +40,8 @@ from sleeper.serve.row_writers import RowWriters
 T = TypeVar("T")
 # Large bodies on the local disk, each an ingest.
 _LARGE_WRITES_MAX = 4
+# The time for a client to read a piece of a response while other queries wait for a slot.
+_SEND_SECONDS_WHILE_WAITING = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class QuerySlots:
         self._waiting_max = waiting_max
         self._waiting = 0
         self._slots = anyio.Semaphore(running_max)
+        # The sends of running queries, and when they began.
+        self._sends: dict[anyio.CancelScope, float] = {}
         self._threads = anyio.CapacityLimiter(running_max)
 
     @asynccontextmanager
@@ -125,6 +129,9 @@ class QuerySlots:
                 f"{self._running_max} queries run and {self._waiting} wait: try again later"
             )
         self._waiting += 1
+        if not self._slots.value:
+            for scope, start in self._sends.items():
+                scope.deadline = min(scope.deadline, start + _SEND_SECONDS_WHILE_WAITING)
         try:
             await self._slots.acquire()
         finally:
@@ -133,6 +140,22 @@ class QuerySlots:
             yield
         finally:
             self._slots.release()
+
+    @contextmanager
+    def limit_send(self, seconds_max: float) -> Iterator[anyio.CancelScope]:
+        """Cancels the send of a running query after so long, and sooner if other queries wait.
+
+        A client that reads nothing holds a slot.
+        """
+        if self._waiting and not self._slots.value:
+            seconds_max = min(seconds_max, _SEND_SECONDS_WHILE_WAITING)
+        start = anyio.current_time()
+        with anyio.CancelScope(deadline=start + seconds_max) as scope:
+            self._sends[scope] = start
+            try:
+                yield scope
+            finally:
+                del self._sends[scope]
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs the work in the thread of a slot. A cancelled call ends after its work."""
