@@ -153,13 +153,17 @@ class Unavailable:
         pass
 
 
-@pytest.mark.parametrize(("seconds", "failures", "pending"), [(600, 2, 0), (0, 1, 3), (None, 1, 3)])
+@pytest.mark.parametrize(
+    ("seconds", "failures", "first_seconds", "pending"),
+    [(600, 2, 0.01, 0), (0, 1, 60, 3), (None, 1, 60, 3)],
+)
 def test_a_drain_repeats_calls_of_an_unavailable_receiver_within_its_time(
     instance: sleeper.Instance,
     table: sleeper.Table,
     monkeypatch: pytest.MonkeyPatch,
     seconds: float | None,
     failures: int,
+    first_seconds: float,
     pending: int,
 ) -> None:
     queue = instance.create_export_queue("out", "counts", "ingest", "k", "n", buckets=1)
@@ -167,7 +171,7 @@ def test_a_drain_repeats_calls_of_an_unavailable_receiver_within_its_time(
     take_up(instance._ports, "out")
     exporter = Unavailable(failures)
     monkeypatch.setattr(timed_exporter, "open_exporter", lambda *_: exporter)
-    monkeypatch.setattr(failures_module, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(failures_module, "_FIRST_SECONDS", first_seconds)
     monkeypatch.setattr(queue_drain, "_LIST_SECONDS", 0.01)
     report = queue.drain(seconds)
     assert queue.status().pending == pending
