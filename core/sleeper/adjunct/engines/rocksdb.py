@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,11 +71,16 @@ class RocksDbEngine:
         self._is_fixed = is_fixed
         self._cache_bytes = cache_bytes
         self._own_folder: str | None = None
+        self._follows = reads_only
+        # rocksdict writes its configuration also to read.
+        self._has_links = (reads_only or is_fixed) and not _may_write_config(folder)
         self.has_failed = False
         access = AccessType.read_write()
-        if reads_only:
-            # RocksDB writes its log of events there.
+        if reads_only or self._has_links:
             self._own_folder = tempfile.mkdtemp(dir=temporary_folder("adjunct-logs"))
+        if reads_only:
+            assert self._own_folder is not None
+            # RocksDB writes its log of events there.
             access = AccessType.secondary(self._own_folder)
         elif is_fixed:
             access = AccessType.read_only()
@@ -87,9 +93,7 @@ class RocksDbEngine:
             self._delete_own_folder()
             raise
         if not reads_only and not is_fixed:
-            # rocksdict writes this file also to read, and a reader may be another user.
-            with contextlib.suppress(OSError):
-                (folder / _CONFIG).chmod(0o666)
+            _close_config(folder / _CONFIG)
         self.get = self._db.get
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -190,7 +194,7 @@ class RocksDbEngine:
         process has written newer values to files, and then returns some old values and some new
         ones. So it only reads more of the log, and is opened again after other changes.
         """
-        if self._own_folder is None:
+        if not self._follows:
             return True
         if self._manifest() != self._opened_manifest:
             return False
@@ -202,15 +206,33 @@ class RocksDbEngine:
         """Opens the files. UnavailableError if they change all the time while they are read."""
         for _ in range(_OPENINGS):
             self._opened_manifest = self._manifest()
-            opened = Rdict(str(self._folder), _options(self._cache_bytes), access_type=access)
-            if self._own_folder is None or self._manifest() == self._opened_manifest:
+            path = self._link_files() if self._has_links else self._folder
+            opened = Rdict(str(path), _options(self._cache_bytes), access_type=access)
+            if not self._follows or self._manifest() == self._opened_manifest:
                 return opened
             opened.close()
         raise UnavailableError(f"store at {self._folder}: its files change while they are opened")
 
+    def _link_files(self) -> Path:
+        """Returns a folder of this process with links to the files, for a user who may only read.
+
+        It has a copy of the file that rocksdict writes, which nobody else needs to write.
+        """
+        assert self._own_folder is not None
+        links = Path(tempfile.mkdtemp(dir=self._own_folder))
+        for path in self._folder.resolve().iterdir():
+            if path.name == _CONFIG:
+                (links / _CONFIG).write_bytes(path.read_bytes())
+            else:
+                (links / path.name).symlink_to(path)
+        return links
+
     def _manifest(self) -> list[tuple[str, int]]:
-        """Returns the names and sizes of the lists of files, which grow with each new file."""
-        found = []
+        """Returns the names and sizes of the lists of files, which grow with each new file.
+
+        If the files are linked, also the names of RocksDB's logs, of which there may be a new one.
+        """
+        found = [(path.name, 0) for path in sorted(self._folder.glob("*.log")) if self._has_links]
         for path in sorted(self._folder.glob("MANIFEST-*")):
             with contextlib.suppress(FileNotFoundError):
                 found.append((path.name, path.stat().st_size))
@@ -286,6 +308,17 @@ class RocksDbEngine:
 
 _CONFIG = "rocksdict-config.json"
 _LOCK = "LOCK"
+
+
+def _may_write_config(folder: Path) -> bool:
+    config = folder / _CONFIG
+    return os.access(config if config.exists() else folder, os.W_OK) or not folder.is_dir()
+
+
+def _close_config(config: Path) -> None:
+    """Ends the permission of other users to write, which earlier versions gave."""
+    with contextlib.suppress(OSError):
+        config.chmod(stat.S_IMODE(config.stat().st_mode) & ~stat.S_IWOTH)
 
 
 def _write_options(has_log: bool) -> rocksdict.WriteOptions:
