@@ -16,6 +16,7 @@ from typing import IO
 from sleeper import errors
 from sleeper.adjunct.contents.writes import Writes
 from sleeper.adjunct.definition import EngineType, StoreDefinition, parse_partition
+from sleeper.adjunct.engines.disk import open_disk_engine
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.inputs.dataset import Dataset
 from sleeper.adjunct.inputs.opening import OpenInstance, open_dataset_input
@@ -144,8 +145,6 @@ def write_dataset(
     request: DatasetRequest, instance: OpenInstance, clock: Clock, on_rows: Callable[[int], object]
 ) -> None:
     """Writes the version of a request, durably, in the process that was started for it."""
-    from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-
     definition = request.definition()
     folder = StoreFolder(Path(request.folder), definition.name)
     source = open_dataset_input(definition, instance, folder.spill)
@@ -157,7 +156,7 @@ def write_dataset(
             on_rows(len(each))
 
     with source.open(request.dataset) as dataset:
-        engine = RocksDbEngine(folder.data(request.version))
+        engine = open_disk_engine(definition.name, folder.data(request.version))
         try:
             if dataset.is_sorted:
                 engine.load(count(dataset.writes), b"")

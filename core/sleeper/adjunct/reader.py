@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from sleeper.adjunct.engines.rocksdb import RocksDbEngine
+from sleeper.adjunct.engines.disk import open_disk_engine
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.store_state import StoreState
 from sleeper.adjunct.version import StoreVersion, read_state
@@ -79,7 +79,7 @@ def open_version(folder: StoreFolder, name: str) -> StoreVersion | None:
     if lock is None:
         return None
     try:
-        engine = RocksDbEngine(folder.data(name), reads_only=True)
+        engine = open_disk_engine(folder.name, folder.data(name), reads_only=True)
         state = read_state(engine, folder, name)
     except BaseException:
         lock.release()

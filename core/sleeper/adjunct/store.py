@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sleeper.adjunct.contents.writes import Writes
 from sleeper.adjunct.definition import EngineType, StoreDefinition
+from sleeper.adjunct.engines.disk import open_disk_engine
 from sleeper.adjunct.engines.engine import Engine
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.file_lock import FileLock
@@ -330,14 +331,7 @@ class Store:
     def _open_engine(self, data: Path | None, is_fixed: bool = False) -> Engine:
         if data is None:
             return MemoryEngine()
-        try:
-            from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-        except ImportError as error:
-            raise InvalidRequestError(
-                f"store {self.definition.name!r} of type rocksdb: {error} (expected the extra "
-                "sleeper-store[adjunct], or type memory)"
-            ) from error
-        return RocksDbEngine(data, is_fixed=is_fixed)
+        return open_disk_engine(self.definition.name, data, is_fixed=is_fixed)
 
     def _as_version(self, name: str | None, engine: Engine, state: StoreState) -> StoreVersion:
         if name is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.adjunct.definition import DAY_SECONDS, StoreDefinition
 from sleeper.clock import Clock
-from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import OpenTable
 from sleeper.processing.enrichment import Lookup, check_fields, check_not_itself
 from sleeper.schema.model import Schema
@@ -58,14 +58,8 @@ class Enricher:
     def _open_stores(self) -> "PinnedStores":
         with self._lock:
             if self._opened is None:
-                try:
-                    from sleeper.adjunct.enrichment.pinned_stores import PinnedStores
-                except ImportError as error:
-                    # Another process may have the library: the job goes back to its queue.
-                    raise UnavailableError(
-                        f"rows cannot be enriched: {error} (expected the extra "
-                        "sleeper-store[adjunct])"
-                    ) from error
+                from sleeper.adjunct.enrichment.pinned_stores import PinnedStores
+
                 self._opened = PinnedStores(self._clock)
             return self._opened
 

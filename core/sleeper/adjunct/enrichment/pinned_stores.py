@@ -15,13 +15,19 @@ from pathlib import Path
 
 from sleeper.adjunct.control import find_lag
 from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.engines.disk import check_disk_engine
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.reader import StoreReader
 from sleeper.adjunct.store import Store
 from sleeper.adjunct.version import StoreVersion
 from sleeper.clock import Clock
-from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,11 @@ class PinnedStores:
     """
 
     def __init__(self, clock: Clock, wait_seconds: float = _WAIT_SECONDS) -> None:
+        try:
+            check_disk_engine("enrichment")
+        except InvalidRequestError as error:
+            # Another process may have the library: the job goes back to its queue.
+            raise UnavailableError(f"rows cannot be enriched: {error}") from error
         self._clock = clock
         self._wait_seconds = wait_seconds
         self._versions: dict[Path, StoreVersion] = {}
