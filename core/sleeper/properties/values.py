@@ -6,7 +6,7 @@ configurations work unchanged. `gchq_properties.tsv` lists them: the party that 
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -92,7 +92,30 @@ class TableProperties:
             for each in (of_table.SNAPSHOT_TTL, of_table.SNAPSHOT_VERSIONS_MIN)
             if self.values.get(each.name) and not is_snapshot
         )
-        return (*_warnings(self.values, TABLE_PROPERTIES), *without_effect)
+        return (
+            *_warnings(self.values, TABLE_PROPERTIES),
+            *without_effect,
+            *(_snapshot_warnings(self) if is_snapshot else ()),
+        )
+
+
+def _snapshot_warnings(properties: TableProperties) -> Iterator[str]:
+    """Yields warnings about values that mean something else in a snapshot table."""
+    versions_min, ttl = of_table.SNAPSHOT_VERSIONS_MIN, of_table.SNAPSHOT_TTL
+    if properties.get(versions_min) == 0:
+        yield (
+            f"property {versions_min.name} is 0 without {ttl.name}, so it has no effect: the "
+            "newest version stays"
+            if properties.get(ttl) is None
+            else f"property {versions_min.name} is 0: if the loads stop for longer than {ttl.name} "
+            "the newest version expires too, and the table has no rows (expected at least 1 to "
+            "keep it)"
+        )
+    if properties.get(of_table.ROWS) is of_table.RowChoice.LATEST:
+        yield (
+            f"property {of_table.ROWS.name} is latest in a snapshot table: it chooses among the "
+            "rows of one load only, because each load replaces all rows"
+        )
 
 
 def instance_properties(values: Mapping[str, str]) -> InstanceProperties:

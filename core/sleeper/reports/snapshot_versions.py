@@ -53,8 +53,13 @@ class SnapshotVersionsReport:
 
     def describe_newest(self) -> str | None:
         """Returns a description of the newest version, or why there is none."""
-        if not self.versions:
-            return self.describe_absence()
+        absence = self.describe_absence()
+        if absence is not None:
+            # Queries read the newest version, so none of these unless they ask for it.
+            count = len(self.versions)
+            number = "its number" if count == 1 else "their numbers"
+            older = f"; {pluralize(count, 'older version')} can be read as of {number}"
+            return absence + (older if count else "")
         newest, expiry_ms = self.versions[0].version, self.versions[0].expiry_ms
         text = f"version {newest.number}, published at {iso_time(newest.published_ms)}"
         if expiry_ms is not None:

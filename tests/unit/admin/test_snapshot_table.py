@@ -1,6 +1,7 @@
 """Administration of snapshot tables: properties, reports, clones, backups, undos, exports."""
 
 import io
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from sleeper.bulk_export.service import export_table
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.properties.values import instance_properties, table_properties
+from sleeper.query.hold import create_hold
 from sleeper.reports.check import check_table
 from sleeper.reports.output import ReportKind, write_text
 from sleeper.reports.service import report, report_table
@@ -92,6 +94,34 @@ def test_reports_name_the_newest_version_or_its_absence(
         write_text(listing, text)
     with pytest.raises(InvalidRequestError, match=f"newest, version {number}, expired at"):
         table.query()
+
+
+def test_an_older_version_that_is_held_is_not_the_newest(
+    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    number, newest = load(table, a=1), load(table, b=2)
+    state = instance._ports.table("t").state
+    create_hold(state, "held", "test", number, clock(), 7200)
+    change_table_properties(instance._ports, "t", {TTL: "1h", VERSIONS_MIN: "0"})
+    clock.pass_minutes(61)
+    table.expire_snapshots()
+    absence = f"version {newest}, the newest, expired at .*"
+    assert re.match(f"{absence}; 1 older version can be read as of its number", show(table))
+    with pytest.raises(InvalidRequestError, match=f"newest, version {newest}, expired at"):
+        table.query()
+    assert content(table.query(as_of=number)) == {"a": 1}
+
+
+def test_values_that_mean_something_else_in_a_snapshot_table_have_a_warning(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
+    (warning,) = change_table_properties(instance._ports, "t", {VERSIONS_MIN: "0"}).warnings
+    assert "is 0 without sleeper.table.snapshot.ttl" in warning
+    (warning,) = change_table_properties(instance._ports, "t", {TTL: "1d"}).warnings
+    assert "the newest version expires too" in warning
+    values = {"sleeper.table.type": "snapshot", "sleeper.table.rows": "latest"}
+    (warning,) = table_properties(values, instance_properties({})).warnings()
+    assert "sleeper.table.rows is latest in a snapshot table" in warning
 
 
 def tables_note(instance: sleeper.Instance) -> str | None:
