@@ -151,11 +151,17 @@ def _signature(member: Any) -> str:
 def _parameters(arguments: ast.arguments) -> Iterator[str]:
     positional = arguments.args
     defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
-    for argument, default in zip(positional, defaults, strict=True):
-        text = argument.arg
-        if argument.annotation is not None:
-            text += f": {_source_of(argument.annotation)}"
-        yield text if default is None else f"{text} = {_default(default)}"
+    yield from map(_parameter, positional, defaults)
+    if arguments.kwonlyargs:
+        yield "*"
+    yield from map(_parameter, arguments.kwonlyargs, arguments.kw_defaults)
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    text = argument.arg
+    if argument.annotation is not None:
+        text += f": {_source_of(argument.annotation)}"
+    return text if default is None else f"{text} = {_default(default)}"
 
 
 def _default(value: ast.expr) -> str:

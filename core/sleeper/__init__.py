@@ -56,3 +56,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module 'sleeper' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

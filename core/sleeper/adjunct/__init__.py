@@ -63,3 +63,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'sleeper.adjunct' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -57,12 +57,17 @@ def checks_own_arguments(method: M) -> M:
 
 
 def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    names = list(inspect.signature(method).parameters)
+    parameters = inspect.signature(method).parameters
+    names = list(parameters)
+    takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     checks: dict[str, tuple[str, Check]] | None = None
 
     @wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         nonlocal checks
+        unknown = None if takes_others else next((n for n in named if n not in parameters), None)
+        if unknown is not None and arguments:
+            raise unexpected_keyword(type(arguments[0]), method.__name__, unknown)
         if checks is None:
             # At the first call, when all modules that annotations name are loaded.
             checks = _find_checks(method)
@@ -76,6 +81,11 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(*arguments, **named)
 
     return call
+
+
+def unexpected_keyword(cls: type, method: str, name: str) -> TypeError:
+    """Returns the error for an argument that the method of the class does not have."""
+    return TypeError(f"{cls.__name__}.{method}() got an unexpected keyword argument {name!r}")
 
 
 def _find_checks(method: Callable[..., Any]) -> dict[str, tuple[str, Check]]:

@@ -1,5 +1,6 @@
 """Opens, creates and restores instances."""
 
+import inspect
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any, Self
 from sleeper import opening
 from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
-from sleeper.api.argument_types import check_argument_types
+from sleeper.api.argument_types import check_argument_types, unexpected_keyword
 from sleeper.api.inference import infer_schema
 from sleeper.api.instance_adapters import InstanceAdapters
 from sleeper.api.instance_export_queues import InstanceExportQueues
@@ -171,6 +172,9 @@ class Instance(InstanceQueries, InstanceAdapters, InstanceExportQueues, Instance
         Raises `InvalidRequestError` for a schema, property or split point that is not valid, and
         `ConflictError` if a table of this name exists.
         """
+        for option in options:
+            if option not in inspect.signature(self.infer_schema).parameters:
+                raise unexpected_keyword(type(self), "create_table", option)
         if (schema is None) == (like is None) or (like is None and (key or sort or options)):
             raise InvalidRequestError("expected a schema, or like with key, sort and options")
         if schema is None:

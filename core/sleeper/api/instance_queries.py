@@ -23,8 +23,9 @@ class InstanceQueries:
     def sql(
         self,
         statement: str,
-        as_of: AsOf | Mapping[str, AsOf] | None = None,
         params: Parameters | None = None,
+        *,
+        as_of: AsOf | Mapping[str, AsOf] | None = None,
     ) -> Rowset:
         """Runs one SELECT statement, which may name any tables of the instance.
 
@@ -46,8 +47,9 @@ class InstanceQueries:
     def explain(
         self,
         statement: str,
-        as_of: AsOf | Mapping[str, AsOf] | None = None,
         params: Parameters | None = None,
+        *,
+        as_of: AsOf | Mapping[str, AsOf] | None = None,
     ) -> SqlExplanation:
         """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
 

@@ -80,8 +80,9 @@ class TableReader:
     def sql(
         self,
         statement: str,
-        as_of: "Mapping[str, AsOf] | None" = None,
         params: Parameters | None = None,
+        *,
+        as_of: "Mapping[str, AsOf] | None" = None,
     ) -> Rowset:
         """Runs one SELECT statement, which reads the table at the version.
 

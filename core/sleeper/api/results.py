@@ -50,13 +50,18 @@ class Rowset:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{each.name}: {each.type}" for each in self.schema)
+        return f"<{type(self).__name__} of {columns} ({self._state()})>"
+
     def _repr_html_(self) -> str:
-        # Rows would be missing in what is read next.
+        return result_html(((each.name, str(each.type)) for each in self.schema), self._state())
+
+    def _state(self) -> str:
+        # Rows in a representation would be missing in what is read next.
         if self._is_streamed or self._is_iterated:
-            state = "its rows were read"
-        else:
-            state = "closed" if self._result.is_closed else "not read yet, to_arrow() reads it"
-        return result_html(((each.name, str(each.type)) for each in self.schema), state)
+            return "its rows were read"
+        return "closed" if self._result.is_closed else "not read yet, to_arrow() reads it"
 
     def close(self) -> None:
         """Stops reading and releases the version of the table."""

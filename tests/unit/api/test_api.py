@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sleeper
+import sleeper.adjunct
+import sleeper.stash
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.ingest.service import ingest_rows
 
@@ -296,3 +298,37 @@ def test_unknown_members_of_a_schema_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=error):
         instance.create_table("u", {**SCHEMA, **change})
+
+
+def test_parameters_of_sql_come_second(instance: sleeper.Instance) -> None:
+    assert instance.sql("SELECT $1 AS n", [3]).to_arrow().to_pylist() == [{"n": 3}]
+    with pytest.raises(TypeError, match="positional argument"):
+        instance.sql("SELECT $1 AS n", [3], 2)  # type: ignore[misc]
+
+
+def test_modules_show_what_they_export() -> None:
+    for module in (sleeper, sleeper.adjunct, sleeper.stash):
+        assert dir(module) == sorted(module.__all__)
+
+
+def test_a_rowset_shows_its_columns_and_whether_it_was_read(table: sleeper.Table) -> None:
+    rows = table.query(columns=["k", "v"])
+    assert repr(rows) == "<Rowset of k: string, v: double (not read yet, to_arrow() reads it)>"
+    rows.to_arrow()
+    assert repr(rows).endswith("(its rows were read)>")
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda instance: instance.create_table("x", lik=[1], key="k"), r"Instance.create_table"),
+        (lambda instance: instance.sql("SELECT 1", parameters=[1]), "Instance.sql"),
+        (lambda instance: instance.table("t").query(ky=[1]), "Table.query"),
+        (lambda instance: instance.table("t").history(n=1), "Table.history"),
+    ],
+)
+def test_an_unknown_argument_is_reported_by_the_called_function(
+    instance: sleeper.Instance, table: sleeper.Table, call: Any, name: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument"):
+        call(instance)

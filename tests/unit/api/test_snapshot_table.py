@@ -108,7 +108,7 @@ def test_a_closed_reader_and_a_table_without_rows_are_refused(
     load(table, a=1)
     reader = table.reader()
     with pytest.raises(InvalidRequestError, match="as_of names table 't'"):
-        reader.sql("SELECT 1 FROM t", {"t": 1})
+        reader.sql("SELECT 1 FROM t", as_of={"t": 1})
     reader.close()
     reader.close()
     for call in (reader.query, reader.refresh, lambda: reader.sql("SELECT 1 FROM t")):
