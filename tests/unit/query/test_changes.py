@@ -194,8 +194,12 @@ def holds(table: sleeper.Table) -> list[Hold]:
 
 
 def test_changes_that_are_read_are_kept_until_the_end_of_the_reader(
-    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+    instance: sleeper.Instance,
+    table: sleeper.Table,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sleeper.query.changes.reader._SMALL_ROWS", 1)
     ingest(table, 1)
     ingest(table, 2)
     reader = table.changes()
@@ -223,15 +227,25 @@ def test_a_reader_that_follows_keeps_the_changes_after_its_position(
     assert not holds(table)
 
 
-def test_changes_of_one_batch_need_no_hold(table: sleeper.Table) -> None:
-    number = ingest(table, 1)
-    assert read(table) == [[1]]
+def test_few_changes_are_read_at_once_and_need_no_hold(
+    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    ingest(table, 1)
+    number = ingest(table, 2)
+    changes = iter(table.changes())
+    assert keys(next(changes)) == [1]
     assert table.version == number
+    assert compact_and_collect(instance, clock) == 2
+    assert [keys(each) for each in changes] == [[2]]
 
 
 def test_files_that_are_collected_while_they_are_read_are_explained(
-    instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
+    instance: sleeper.Instance,
+    table: sleeper.Table,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sleeper.query.changes.reader._SMALL_ROWS", 1)
     ingest(table, 1)
     ingest(table, 2)
     changes = iter(table.changes())

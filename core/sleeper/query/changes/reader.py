@@ -18,8 +18,9 @@ from sleeper.statestore.transactions.holds import check_follower_name
 from sleeper.statestore.version import PointInTime
 
 _SECONDS_BETWEEN_POLLS = 1.0
-# Rows of a file that are read as one batch.
-_BATCH_ROWS = 8_192
+# Feeds of few rows, as many as a batch, are read at once.
+_SMALL_ROWS = 8_192
+_SMALL_FILES = 32
 # A reader that dies repeats at most so many rows, or those of one transaction if it has more.
 _ROWS_PER_COMMIT = 100_000
 
@@ -186,13 +187,21 @@ class ChangeReader:
         instance = self._table.instance
         root, engine = instance.storage.root, instance.queries.engine()
         rows = 0
-        self._keep(step)
-        for planned in step.changes:
+        reads = [
+            self._checked(read_change(planned, self.schema, root, engine, self._limit))
+            for planned in step.changes
+        ]
+        if self._hold is not None:
+            if step.end == self._last and self._is_small(step):
+                # Nothing is handed out before all is read, so it needs no hold.
+                reads = [iter(list(read)) for read in reads]
+            else:
+                self._keep(self._hold)
+        for planned, read in zip(step.changes, reads, strict=True):
             self._check_schema(planned)
             self._limit.check()
-            read = read_change(planned, self.schema, root, engine, self._limit)
             with self._holding(planned.number) as is_readable:
-                for change in self._checked(read) if is_readable else ():
+                for change in read if is_readable else ():
                     yield change
                     rows += change.rows.num_rows
             self.position = planned.number
@@ -200,26 +209,37 @@ class ChangeReader:
                 self.commit()
                 rows = 0
 
-    def _keep(self, step: Step) -> None:
-        """Holds the changes from the position on, unless one batch ends the feed."""
-        if self._hold is None or (step.end == self._last and _is_one_batch(step)):
-            return
+    def _is_small(self, step: Step) -> bool:
+        """Returns whether all changes of the step can be read at once."""
+        scans = [scan for change in step.changes for leaf in change.leaves for scan in leaf.scans]
+        keys = [file.keys for change in step.changes for file in change.key_files]
+        return (
+            len(scans) + len(keys) <= _SMALL_FILES
+            and sum(scan.file.rows for scan in scans) + sum(keys) <= _SMALL_ROWS
+            and not any(self._later_schemas(change) for change in step.changes)
+        )
+
+    def _keep(self, hold: HoldClaim) -> None:
+        """Holds the changes from the position on."""
         try:
-            self._hold.keep(self.position)
+            hold.keep(self.position)
         except StateMovedOnError:
             self._check_start(self.position)
             raise
 
     def _check_schema(self, planned: PlannedChange) -> None:
         """Checks that the rows have no later schema than the stream."""
-        versions = {scan.file.schema_version for leaf in planned.leaves for scan in leaf.scans}
-        later = versions - {each.version for each in (self.schema, *self.schema.earlier)}
+        later = self._later_schemas(planned)
         if later:
             raise StateMovedOnError(
                 f"table {self._table.ref.name!r}: transaction {max(later)} changed the schema "
                 f"(expected that of transaction {self.schema.version}): read the changes from "
                 f"transaction {planned.number} on again"
             )
+
+    def _later_schemas(self, planned: PlannedChange) -> set[int]:
+        versions = {scan.file.schema_version for leaf in planned.leaves for scan in leaf.scans}
+        return versions - {each.version for each in (self.schema, *self.schema.earlier)}
 
     def _checked(self, changes: Iterator[Change]) -> Iterator[Change]:
         """Yields the changes; explains a file that is missing because it was collected."""
@@ -257,17 +277,6 @@ class ChangeReader:
         instance, owner = self._table.instance, f"changes of {self._table.ref.name}"
         seconds = instance.queries.engine().settings.hold_seconds
         return VersionHold(self._table.state, number, seconds, instance.clock, owner)
-
-
-def _is_one_batch(step: Step) -> bool:
-    """Returns whether all changes of the step are read at once."""
-    if len(step.changes) > 1:
-        return False
-    (change,) = step.changes
-    scans = [scan for leaf in change.leaves for scan in leaf.scans]
-    parts = len(change.leaves) + len(change.key_files) + bool(change.regions)
-    rows = [scan.file.rows for scan in scans] + [file.keys for file in change.key_files]
-    return parts <= 1 and sum(rows) <= _BATCH_ROWS
 
 
 def _find_last(request: ChangesRequest, newest: int) -> int | None:
