@@ -1,7 +1,7 @@
 """The ports of an instance, in groups."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -128,7 +128,8 @@ class Storage:
     `exports` and `imports` are the locations of bulk exports and of runs of bulk imports.
     `spill_folder` is a folder of this process on local disk, and `adjunct_folder` the one of the
     adjunct stores that the processes of this machine share. `find_old_versions` describes what
-    keeps deleted objects of the root, and returns None if nothing does.
+    keeps deleted objects of the root, and returns None if nothing does. `released_reserve` is a
+    context in which a collection finds space on a full disk; it yields whether the disk is full.
     """
 
     root: DataRoot
@@ -138,6 +139,7 @@ class Storage:
     spill_folder: Callable[[], Path]
     adjunct_folder: Callable[[], Path]
     find_old_versions: Callable[[], str | None]
+    released_reserve: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(False)
 
 
 @dataclass(frozen=True, slots=True)

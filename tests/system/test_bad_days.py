@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.local.reserve import RESERVE_FILE
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.partitions.region import key_region
 from sleeper.purging.service import purge_table
@@ -64,6 +66,7 @@ from tests.system.bad_days import (
 )
 
 LEASE_MS = 3_600_000
+_SLEEPER = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 
 
 def ingest(instance: Instance, folder: Path, count: int, rows: int = 50) -> None:
@@ -345,6 +348,76 @@ def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_p
     assert count_rows(instance) == previous
     assert_nothing_stays(instance)
     instance.close()
+
+
+def fill(disk: Path, room: int = 0) -> None:
+    """Fills the disk with a file, up to the room."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * 4096):
+            pass
+    os.truncate(filler, filler.stat().st_size - room)
+    assert shutil.disk_usage(disk).free == room
+
+
+def test_reads_and_collections_work_on_a_full_disk(
+    small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_local_instance(small_disk / "instance", "test", {"sleeper.engine.threads": "1"})
+    clock = FakeClock(system_clock())
+    instance = open_local_instance(small_disk / "instance", clock)
+    make_table(instance)
+    for number in range(2):
+        noise = [(os.urandom(20).hex(), i) for i in range(20_000)]
+        ingest_paths(instance, "rows", [str(write(tmp_path / f"{number}.parquet", noise))])
+    assert collect_table(instance, "rows").files == 0  # makes the reserve
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+    clock.now_ms += 60_000
+    fill(small_disk)
+
+    with caplog.at_level("WARNING", "sleeper"):
+        assert query(instance) == 40_000
+        with open_sql(instance, "SELECT count(*) FROM rows") as rows:
+            assert rows.read_all().column(0).to_pylist() == [40_000]
+    assert len([r for r in caplog.records if "without a hold" in r.getMessage()]) == 2
+    assert all("(disk full, 0 bytes free)" in r.getMessage() for r in caplog.records)
+
+    assert collect_table(instance, "rows").files == 2
+    assert shutil.disk_usage(small_disk).free > 1 << 20
+    assert query(instance) == 40_000
+    (small_disk / "filler").unlink()
+    assert collect_table(instance, "rows").files == 0
+    assert (small_disk / "instance" / RESERVE_FILE).stat().st_size == 4 << 20
+    instance.close()
+
+
+@pytest.mark.parametrize("room", [0, 400 * 1024], ids=["none", "little"])
+def test_commands_say_in_a_line_that_the_disk_is_full(
+    small_disk: Path, tmp_path: Path, room: int
+) -> None:
+    folder = small_disk / "instance"
+    create_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
+    noise = write(tmp_path / "noise.parquet", [(os.urandom(20).hex(), i) for i in range(40_000)])
+    with contextlib.closing(open_local_instance(folder)) as instance:
+        make_table(instance)
+        ingest_paths(instance, "rows", [str(noise)])
+        ingest_paths(instance, "rows", [str(noise)])
+    fill(small_disk, room)
+    for command in (["ingest", "rows", str(noise)], ["run", "--until-idle"]):
+        process = subprocess.run(
+            [*_SLEEPER, "--instance", str(folder), *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in process.stderr
+        if process.returncode:
+            line = process.stderr.splitlines()[-1]
+            assert re.match(
+                rf"error: .*{re.escape(str(folder))}.*\(disk full, [0-9,]+ bytes free\)$", line
+            )
+        assert process.returncode or command[0] == "run"
 
 
 def test_a_purge_on_a_full_disk_continues_once_there_is_space(

@@ -21,9 +21,10 @@ import typer
 from typer.core import TyperGroup
 
 from sleeper.cli.arguments import OutputKind, OutputOption, use_instance
-from sleeper.errors import SleeperError, UnavailableError, describe_error
+from sleeper.errors import SleeperError
+from sleeper.log_lines import log_lines
 from sleeper.query.printable import printable
-from sleeper.storage.disk import sync_folder
+from sleeper.storage.disk import sync_folder, write_error
 
 if TYPE_CHECKING:
     from sleeper.ingest.run import IngestProgress
@@ -161,7 +162,7 @@ def open_row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO
             os.replace(part, file)
             sync_folder(file.parent)
         except OSError as error:
-            raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
+            raise write_error(file, error) from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -229,7 +230,7 @@ def _log_to_standard_error() -> None:
         form = "%(levelname)s %(name)s: %(message)s"
         logging.basicConfig(format=form, level=logging.DEBUG)
     else:
-        logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+        log_lines("warning: %(message)s")
 
 
 def _is_debugging() -> bool:

@@ -142,8 +142,11 @@ def collect_garbage(
     clock: Clock = system_clock,
     dry_run: bool = False,
     unpin: UnpinPaths | None = None,
+    files_max: int | None = None,
 ) -> CollectionReport:
     """Deletes collectable files in batches. Idempotent after an interruption.
+
+    `files_max` limits a batch, besides the property.
 
     Files of other tables, which a clone has, are unpinned there instead of deleted.
 
@@ -153,6 +156,7 @@ def collect_garbage(
         report = CollectionReport(state.horizon, state.horizon)
     delay_ms = properties.get(COLLECTION_DELAY_MINUTES) * _MINUTE_MS
     batch = properties.get(COLLECTION_BATCH_SIZE)
+    batch = batch if files_max is None else min(batch, files_max)
     retention = find_retention(properties)
     collector = _Collector(
         table_id, store, delete, unpin, clock, delay_ms, batch, report, retention

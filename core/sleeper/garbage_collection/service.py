@@ -4,7 +4,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, SleeperError
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    UnavailableError,
+)
 from sleeper.garbage_collection.clones import drop_stale_pins, keeps_pinned_files, unpin_files
 from sleeper.garbage_collection.collection import (
     CollectionReport,
@@ -43,6 +49,8 @@ def finish_table_deletion(table: TableRef, index: TableIndex, *remove: RemovePie
 logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _ABANDONED_MS = _HOUR_MS
+# A smaller entry of the log needs less space.
+_FILES_MAX_WHEN_FULL = 500
 # The number of the only transaction that a creation commits.
 _CREATION_NUMBER = 1
 
@@ -57,17 +65,36 @@ def run_garbage_collection(
 ) -> CollectionReport:
     """Collects the table of the reference. Versions of a snapshot table expire before."""
     table = OpenTable(instance, ref)
-    if not dry_run:
+    if dry_run:
+        return _collect(table, dry_run=True)
+    with instance.storage.released_reserve() as is_full:
+        if is_full:
+            _save_space(table)
         drop_stale_pins(instance, table.state)
         _expire_versions(table)
+        return _collect(table, files_max=_FILES_MAX_WHEN_FULL if is_full else None)
+
+
+def _save_space(table: OpenTable) -> None:
+    try:
+        table.state.save_space()
+    except UnavailableError as error:
+        logger.warning("could not save space: %s", error, extra={"table": table.ref.id})
+
+
+def _collect(
+    table: OpenTable, dry_run: bool = False, files_max: int | None = None
+) -> CollectionReport:
+    instance, ref = table.instance, table.ref
     return collect_garbage(
-        table.ref.id,
+        ref.id,
         table.state,
         table.properties(),
         instance.storage.root.delete,
         instance.clock,
         dry_run,
         lambda owner, paths: unpin_files(instance, ref.id, owner, paths),
+        files_max,
     )
 
 

@@ -26,12 +26,11 @@ from sleeper.statestore.database import (
     explained,
     is_read_only,
     not_unicode_error,
-    vacuum,
 )
 from sleeper.statestore.read_only_file import FrozenFile, cannot_create_wal, find_read_only_source
+from sleeper.statestore.wal import BUSY_TIMEOUT_SECONDS, limit_wal, vacuum
 
 FORMAT_VERSION = 1
-_BUSY_TIMEOUT_SECONDS = 60
 # Another process may have changed a file that is read without locks.
 _READS_AGAIN = Backoff(retries=5, seconds_first=0.01)
 
@@ -242,12 +241,18 @@ class InstanceDatabase:
             _open_here.add(self._path)
             connection = sqlite3.connect(
                 self._path,
-                timeout=_BUSY_TIMEOUT_SECONDS,
+                timeout=BUSY_TIMEOUT_SECONDS,
                 isolation_level=None,
                 check_same_thread=False,
             )
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA synchronous = FULL")
+            try:
+                limit_wal(connection)
+            except BaseException:
+                # It opens the -wal file, for which there may be no space.
+                connection.close()
+                raise
             self._local.connection, self._local.mark = connection, _ThreadMark()
             with self._lock:
                 self._close_connections_of_dead_threads()
@@ -273,7 +278,7 @@ class InstanceDatabase:
         except sqlite3.IntegrityError as error:
             raise ConflictError(f"{self._path}: {error}") from error
         except sqlite3.OperationalError as error:
-            raise UnavailableError(f"{self._path}: {explained(error)}") from error
+            raise UnavailableError(explained(self._path, error)) from error
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self._path}: {error}") from error
         except MemoryError as error:

@@ -28,6 +28,7 @@ from sleeper.storage.disk import (
     delete_folder_durably,
     make_folder,
     replacing_file,
+    write_error,
 )
 from sleeper.storage.paths import check_path
 from sleeper.tables import TableId
@@ -48,7 +49,7 @@ def write_whole_bytes(path: Path, content: bytes) -> None:
         with replacing_file(path, temporary) as file:
             file.write_bytes(content)
     except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
+        raise write_error(path, error) from error
 
 
 def read_whole(path: Path) -> str:

@@ -33,6 +33,7 @@ from sleeper.local.queue import (
     LocalResultsQueue,
     release_dead_receivers,
 )
+from sleeper.local.reserve import Reserve
 from sleeper.local.state_store import install_state, open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
@@ -165,6 +166,7 @@ def open_local_instance(
             spill_folder=lambda: _spill_folder(local),
             adjunct_folder=lambda: _working_folder(local, _ADJUNCT_FOLDER),
             find_old_versions=lambda: None,
+            released_reserve=Reserve(local.folder, read_only).released,
         ),
         queries=Queries(
             engine=query_engine,

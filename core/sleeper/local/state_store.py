@@ -16,7 +16,7 @@ from sleeper.statestore.database import Database, translated_errors
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
-from sleeper.storage.disk import sync_file, sync_folder
+from sleeper.storage.disk import sync_file, sync_folder, write_error
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
@@ -198,7 +198,7 @@ def install_state(path: Path, state: Path) -> None:
         os.replace(unfinished, path)
         sync_folder(path.parent)
     except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
+        raise write_error(path, error) from error
     finally:
         for left in path.parent.glob(f"{unfinished.name}*"):
             left.unlink(missing_ok=True)

@@ -17,13 +17,14 @@ from sleeper.statestore.read_only_file import (
     is_writable,
 )
 from sleeper.statestore.turns import Turns
+from sleeper.statestore.wal import BUSY_TIMEOUT_SECONDS, limit_wal, truncate_wal, vacuum
 from sleeper.statestore.write_lock import WriteLock
-from sleeper.storage.disk import sync_file
+from sleeper.storage.disk import describe_full_disk, free_bytes
 
-_BUSY_TIMEOUT_SECONDS = 60.0
-_TRUNCATION_MS_MAX = 200
 _CACHE_KIB = 16_384
-_CHECKPOINT_PAGES = 4_000
+# SQLite moves the -wal file into the database at this size, and overwrites it.
+_CHECKPOINT_PAGES = 1_000
+_FULL_BYTES = 65_536
 _CACHED_STATEMENTS = 256
 
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -187,6 +188,11 @@ class Database:
         with self.exclusively() as connection:
             return vacuum(connection)
 
+    def truncate_wal(self) -> bool:
+        """Empties the -wal file, which takes disk space. False if a reader keeps it."""
+        with self.exclusively() as connection:
+            return truncate_wal(connection)
+
     def close(self) -> None:
         """Closes every connection. Later uses reopen them."""
         with self._writer_lock:
@@ -273,7 +279,7 @@ class Database:
         create_file(self.path)
         connection = sqlite3.connect(
             self.path,
-            timeout=_BUSY_TIMEOUT_SECONDS,
+            timeout=BUSY_TIMEOUT_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
@@ -283,39 +289,9 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        limit_wal(connection)
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
-
-
-def vacuum(connection: sqlite3.Connection) -> bool:
-    """Rewrites a database in WAL mode, which otherwise keeps the bytes of deleted rows.
-
-    Its -wal file keeps them always, its unused pages unless SQLite overwrites them
-    (`secure_delete`, which depends on the build). Returns False if a reader keeps the -wal file.
-    """
-    # A copy in memory could be as large as the file.
-    connection.execute("PRAGMA temp_store = FILE")
-    try:
-        connection.execute("VACUUM")
-        # Writers wait meanwhile.
-        connection.execute(f"PRAGMA busy_timeout = {_TRUNCATION_MS_MAX}")
-        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        _sync_wal(connection)
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_SECONDS * 1000:.0f}")
-        connection.execute("PRAGMA temp_store = MEMORY")
-    return not busy
-
-
-def _sync_wal(connection: sqlite3.Connection) -> None:
-    """Makes the truncation of the -wal file durable, which SQLite does not."""
-    (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
-    wal = Path(f"{path}-wal")
-    try:
-        if wal.exists():  # SQLite has no locks on it, so it may be closed
-            sync_file(wal)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {wal}: {error.strerror}") from error
 
 
 def create_file(path: Path) -> None:
@@ -341,11 +317,20 @@ def is_read_only(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorname.startswith("SQLITE_READONLY")
 
 
-def explained(error: sqlite3.OperationalError) -> str:
-    """Returns the message of SQLite, or a clearer one for a read-only database."""
+def explained(path: Path, error: sqlite3.OperationalError) -> str:
+    """Returns the path and SQLite's message, or a clearer one of a read-only or full disk."""
     if is_read_only(error):
-        return "cannot be written: the file or its folder is read-only"
-    return str(error)
+        return f"{path}: cannot be written: the file or its folder is read-only"
+    if _is_full(path, error):
+        return f"cannot write {path}: {describe_full_disk(path)}"
+    return f"{path}: {error}"
+
+
+def _is_full(path: Path, error: sqlite3.OperationalError) -> bool:
+    # The files beside the database fail with other errors on a full disk.
+    name = error.sqlite_errorname
+    has_failed = name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    return name == "SQLITE_FULL" or (has_failed and free_bytes(path) < _FULL_BYTES)
 
 
 @contextmanager
@@ -357,7 +342,7 @@ def translated_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise UnavailableError(f"{path}: {explained(error)}") from error
+        raise UnavailableError(explained(path, error)) from error
     except sqlite3.Error as error:
         raise DataError(f"{path}: {error}") from error
     except MemoryError as error:

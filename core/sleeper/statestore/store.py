@@ -239,6 +239,13 @@ class StateStore:
         """
         return self._database.vacuum()
 
+    def save_space(self) -> None:
+        """Moves the -wal file of the state into its file, unless a reader needs it.
+
+        UnavailableError if there is no space for that.
+        """
+        self._database.truncate_wal()
+
     def close(self) -> None:
         """Closes the files. Later uses reopen them."""
         self._committer.close()

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from sleeper.errors import UnavailableError
+from sleeper.errors import UnavailableError, describe_error
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # Folders that this process has made, and whose names are not durable.
 _unsynced: set[Path] = set()
@@ -151,3 +153,29 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def free_bytes(place: Path) -> int:
+    """Returns the free bytes of the disk on which a file or folder is, or would be."""
+    while not place.exists():
+        place = place.parent
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize
+
+
+def describe_full_disk(place: Path) -> str:
+    """Returns the reason of a write that found no space."""
+    return f"No space left on device (disk full, {free_bytes(place):,} bytes free)"
+
+
+def describe_write_error(place: Path, error: OSError) -> str:
+    """Returns the reason of a write that failed, with the free space if the disk is full."""
+    # Arrow's errors have a number in their text only.
+    if error.errno in _FULL or "No space left" in str(error):
+        return describe_full_disk(place)
+    return describe_error(error)
+
+
+def write_error(place: Path, error: OSError) -> UnavailableError:
+    """Returns the error of a write that failed."""
+    return UnavailableError(f"cannot write {place}: {describe_write_error(place, error)}")

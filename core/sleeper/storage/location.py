@@ -31,6 +31,7 @@ from sleeper.storage.disk import (
     make_folder,
     sync_files,
     sync_folder,
+    write_error,
 )
 from sleeper.storage.paths import check_path
 
@@ -122,7 +123,7 @@ class DataRoot:
             try:
                 target.open("xb").close()
             except OSError as error:
-                raise UnavailableError(f"cannot write {target}: {error}") from error
+                raise write_error(target, error) from error
             yield target
             return
         check_path(path)
@@ -150,7 +151,7 @@ class DataRoot:
             if syncs_folder:
                 sync_folder(target.parent)
         except OSError as error:
-            raise UnavailableError(f"cannot write {target}: {error}") from error
+            raise write_error(target, error) from error
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[Any]:
@@ -202,7 +203,7 @@ class DataRoot:
             finally:
                 Path(self.url_of(unfinished)).unlink(missing_ok=True)
         except OSError as error:
-            raise UnavailableError(f"cannot write {target}: {error}") from error
+            raise write_error(target, error) from error
 
     def read(self, path: str) -> bytes:
         """Returns the object's content. NotFoundError if it does not exist."""

@@ -5,12 +5,12 @@ the process stops after its current work. Workers are fresh processes, never for
 """
 
 import argparse
-import logging
 import os
 import signal
 import sys
 import threading
 
+from sleeper.log_lines import log_lines
 from sleeper.retries import retry_as_job
 
 
@@ -20,7 +20,7 @@ def start_child(description: str) -> tuple[str, threading.Event]:
     parser.add_argument("folder")
     arguments = parser.parse_args()
     retry_as_job()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_lines("%(levelname)s %(name)s: %(message)s")
     stop = threading.Event()
     threading.Thread(target=_stop_when_input_closes, args=(stop,), daemon=True).start()
     # Ctrl-C reaches the whole process group, and the parent handles it.

@@ -166,7 +166,7 @@ def test_an_error_of_an_early_sync_fails_the_compaction(
     before = {file.path for file in table.files()}
     (result,) = table.compact(full=True)
     assert isinstance(result, UnavailableError)
-    assert "Input/output error" in str(result)
+    assert "input/output error" in str(result)
     assert {file.path for file in table.files()} == before
 
 

@@ -8,6 +8,7 @@ DataFusion's Python interface raises bare `Exception` and `ValueError` for every
 import contextlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from sleeper.errors import (
     DataError,
@@ -17,6 +18,7 @@ from sleeper.errors import (
     classify_error,
     is_transient,
 )
+from sleeper.storage.disk import describe_full_disk
 
 # Texts of the engine's S3 client after its last retry, or if S3 denies access.
 _S3_FAILURES = (
@@ -34,11 +36,12 @@ class EngineMemoryError(UnavailableError):
 
 
 @contextlib.contextmanager
-def engine_errors(memory_property: str | None = None) -> Iterator[None]:
+def engine_errors(memory_property: str | None = None, place: Path | None = None) -> Iterator[None]:
     """Translates exceptions of DataFusion and Arrow.
 
     StateMovedOnError if a file is gone, UnavailableError if memory, disk or S3 fails, DataError
-    if a file is unreadable. Errors about memory name `memory_property`.
+    if a file is unreadable. Errors about memory name `memory_property`, those about the space of a
+    disk `place`, the file that is written.
     """
     try:
         yield
@@ -49,12 +52,18 @@ def engine_errors(memory_property: str | None = None) -> Iterator[None]:
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
+        if place is not None and _is_full(str(error)):
+            raise UnavailableError(f"cannot write {place}: {describe_full_disk(place)}") from error
         raise _classify(error, memory_property) from error
     except BaseException as error:
         if type(error).__name__ == "PanicException":
             text = f"data could not be read, the engine panicked: {error}"
             raise classify_error(error, text, DataError) from error
         raise
+
+
+def _is_full(text: str) -> bool:
+    return "No space left" in text or "os error 28" in text
 
 
 def _classify(error: Exception, memory_property: str | None) -> SleeperError:
@@ -67,7 +76,7 @@ def _classify(error: Exception, memory_property: str | None) -> SleeperError:
         return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
     if "not found" in text or "No such file" in text:
         return StateMovedOnError(f"a data file is missing: {text}")
-    if "No space left" in text or "os error 28" in text:
+    if _is_full(text):
         return UnavailableError(f"the disk is full: {text}")
     if is_transient(error):
         return UnavailableError(f"cannot read or write: {text or type(error).__name__}")

@@ -18,6 +18,7 @@ from sleeper.datafiles.engine.session import BATCH_ROWS, open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
+from sleeper.storage.disk import describe_write_error
 from sleeper.storage.writeback import check_written
 
 _RUNS_MAX = 64
@@ -71,7 +72,8 @@ def write_run(folder: Path, schema: Schema, batches: Iterable[pa.RecordBatch]) -
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=kind))
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise UnavailableError(f"cannot write sorted rows to {folder}: {error}") from error
+        reason = describe_write_error(folder, error)
+        raise UnavailableError(f"cannot write sorted rows to {folder}: {reason}") from error
     return Run(path, rows, size, largest[1], largest[0])
 
 

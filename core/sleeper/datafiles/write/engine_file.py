@@ -34,9 +34,9 @@ from sleeper.datafiles.write.layout import (
     Encoding,
     PageLimits,
 )
-from sleeper.errors import DataError, UnavailableError
+from sleeper.errors import DataError
 from sleeper.schema.model import Schema
-from sleeper.storage.disk import sync_file
+from sleeper.storage.disk import sync_file, write_error
 
 _STATISTICS_BYTES = 64
 _WRITE_BATCH_ROWS_MAX = 1024
@@ -117,7 +117,7 @@ def write_batches(
 
 def write_frame(frame: DataFrame, path: Path, options: ParquetWriterOptions) -> None:
     """Writes a frame to a local file. Raises only errors of `sleeper.errors`."""
-    with engine_errors():
+    with engine_errors(place=path):
         frame.write_parquet_with_options(
             engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
         )
@@ -160,7 +160,7 @@ def make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
                 size = file.tell()
             synced.result()
     except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error}") from error
+        raise write_error(path, error) from error
     if metadata.num_rows != rows:
         raise DataError(f"wrote {metadata.num_rows} rows (expected {rows})")
     return size, checksum
@@ -193,7 +193,7 @@ class EarlySync:
         self._is_done.set()
         self._thread.join()
         if self._error is not None and kind is None:
-            raise UnavailableError(f"cannot write {self._path}: {self._error}") from self._error
+            raise write_error(self._path, self._error) from self._error
 
     def _run(self) -> None:
         try:
