@@ -23,6 +23,7 @@ from sleeper.errors import (
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.database import (
     create_file,
+    damage_error,
     explained,
     is_read_only,
     not_unicode_error,
@@ -280,7 +281,9 @@ class InstanceDatabase:
         except sqlite3.OperationalError as error:
             raise UnavailableError(explained(self._path, error)) from error
         except sqlite3.DatabaseError as error:
-            raise DataError(f"{self._path}: {error}") from error
+            if hasattr(self._local, "connection"):
+                self._close_connection()
+            raise damage_error(self._path, error) from error
         except MemoryError as error:
             raise UnavailableError(f"{self._path}: out of memory") from error
         except UnicodeEncodeError as error:

@@ -4,12 +4,18 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sleeper.errors import DataError, InvalidRequestError, UnavailableError, read_only_error
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    SleeperError,
+    UnavailableError,
+    read_only_error,
+)
 from sleeper.statestore.read_only_file import (
     FrozenFile,
     cannot_create_wal,
@@ -26,6 +32,8 @@ _CACHE_KIB = 16_384
 _CHECKPOINT_PAGES = 1_000
 _FULL_BYTES = 65_536
 _CACHED_STATEMENTS = 256
+_PRIMARY_CODE = 0xFF
+_DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
@@ -106,7 +114,11 @@ class Database:
                 assert self._writer is not None
                 yield self._writer
                 return
-            with translated_errors(self.path), self.locked(), self._turn():
+            with (
+                translated_errors(self.path, self._close_connections),
+                self.locked(),
+                self._turn(),
+            ):
                 connection = self._open_writer()
                 try:
                     connection.execute("BEGIN IMMEDIATE")
@@ -131,7 +143,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yields a read transaction with snapshot isolation."""
-        with translated_errors(self.path):
+        with translated_errors(self.path, self._close_readers):
             connection = self._reader()
             connection.execute("BEGIN")
             try:
@@ -151,7 +163,7 @@ class Database:
 
         It takes a third of the time of `reading`.
         """
-        with translated_errors(self.path):
+        with translated_errors(self.path, self._close_readers):
             connection = self._reader()
             if connection.frozen is not None:
                 connection.close()
@@ -199,10 +211,13 @@ class Database:
             self._close_connections()
             self._lock.close()
 
-    def _close_connections(self) -> None:
+    def _close_readers(self) -> None:
         with suppress(IndexError):  # a thread takes the last one
             while True:
                 self._idle_readers.pop().close()
+
+    def _close_connections(self) -> None:
+        self._close_readers()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -333,18 +348,42 @@ def _is_full(path: Path, error: sqlite3.OperationalError) -> bool:
     return name == "SQLITE_FULL" or (has_failed and free_bytes(path) < _FULL_BYTES)
 
 
+def damage_error(path: Path, error: sqlite3.Error) -> SleeperError:
+    """Returns a DataError, or an UnavailableError if the file is intact when it is read again.
+
+    SQLite reports damage also if the disk returned other bytes once, and keeps these in the memory
+    of the connection.
+    """
+    if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE not in _DAMAGE_CODES:
+        return DataError(f"{path}: {error}")
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
+            ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.OperationalError as again:
+        return UnavailableError(f"{path}: {error}, and then {again}")
+    except sqlite3.Error:
+        return DataError(f"{path}: {error}")
+    if found != "ok":
+        return DataError(f"{path}: {error}: {found}")
+    return UnavailableError(f"{path}: the disk returned damaged content once ({error})")
+
+
 @contextmanager
-def translated_errors(path: Path) -> Iterator[None]:
+def translated_errors(path: Path, close: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Converts SQLite's errors: a busy or full disk is unavailable, damage is a data error.
 
     Text that is not Unicode, such as of an argument with other bytes, is an invalid request.
+    `close` closes connections that read damaged content.
     """
     try:
         yield
     except sqlite3.OperationalError as error:
         raise UnavailableError(explained(path, error)) from error
     except sqlite3.Error as error:
-        raise DataError(f"{path}: {error}") from error
+        close()
+        raise damage_error(path, error) from error
     except MemoryError as error:
         raise UnavailableError(f"{path}: out of memory") from error
     except UnicodeEncodeError as error:

@@ -4,11 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sleeper.errors import ConflictError, UnavailableError
+from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
+from sleeper.local import database as databases
 from sleeper.local.database import InstanceDatabase
+from sleeper.statestore.database import damage_error
 
 
 @pytest.fixture
@@ -115,3 +118,29 @@ def test_threads_that_ended_leave_no_files_open(
         run(lambda: database.read("SELECT * FROM tables"))
     assert files_open() <= previous + 4
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("is_repaired", "kind"), [(True, UnavailableError), (False, DataError)], ids=["once", "stays"]
+)
+def test_damage_is_looked_for_again(
+    database: InstanceDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    is_repaired: bool,
+    kind: type[SleeperError],
+) -> None:
+    assert database.vacuum()
+    database.close()
+    content = database.path.read_bytes()
+    database.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+    def look_again(path: Path, error: Any) -> SleeperError:
+        if is_repaired:
+            path.write_bytes(content)
+        return damage_error(path, error)
+
+    monkeypatch.setattr(databases, "damage_error", look_again)
+    with pytest.raises(kind):
+        database.read("SELECT * FROM tables")
+    if is_repaired:
+        assert database.read("SELECT * FROM tables") == []

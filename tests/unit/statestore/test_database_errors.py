@@ -1,12 +1,13 @@
 """SQLite errors translated into the product's errors."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sleeper.errors import DataError, UnavailableError
-from sleeper.statestore.database import translated_errors
+from sleeper.statestore.database import Database, translated_errors
 
 
 def test_a_read_only_database_is_reported_clearly(tmp_path: Path) -> None:
@@ -35,3 +36,51 @@ def test_a_database_without_memory_is_unavailable(tmp_path: Path) -> None:
         translated_errors(tmp_path / "state.db"),
     ):
         raise MemoryError
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[Database, Callable[[], object]]:
+    """A database with a damaged page, and a function that repairs it."""
+    path = tmp_path / "state.db"
+    database = Database(path)
+    with database.writing() as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 100,)] * 1000)
+    assert database.vacuum()
+    database.close()
+    content = path.read_bytes()
+    path.write_bytes(content[: 4096 * 3] + bytes(4096) + content[4096 * 4 :])
+    return database, lambda: path.write_bytes(content)
+
+
+def read(database: Database, on_error: Callable[[], object] = lambda: None) -> int:
+    with database.reading() as connection:
+        try:
+            return len(connection.execute("SELECT x FROM t").fetchall())
+        except sqlite3.DatabaseError:
+            on_error()
+            raise
+
+
+def test_damage_that_a_second_read_does_not_find_is_unavailable(
+    damaged: tuple[Database, Callable[[], object]],
+) -> None:
+    database, repair = damaged
+    with pytest.raises(UnavailableError, match=r"the disk returned damaged content once"):
+        read(database, repair)
+    # The connection with the damaged page in its cache is closed.
+    assert read(database) == 1000
+
+
+def test_damage_that_stays_is_a_data_error(
+    damaged: tuple[Database, Callable[[], object]],
+) -> None:
+    with pytest.raises(DataError, match="malformed"):
+        read(damaged[0])
+
+
+def test_an_unreadable_disk_is_unavailable(
+    damaged: tuple[Database, Callable[[], object]], tmp_path: Path
+) -> None:
+    with pytest.raises(UnavailableError, match="malformed, and then unable to open"):
+        read(damaged[0], (tmp_path / "state.db").unlink)
