@@ -1,7 +1,9 @@
 """Translates errors of AWS to `sleeper.errors`."""
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
@@ -60,6 +62,27 @@ class ThrottledError(UnavailableError):
 def error_code(error: ClientError) -> str:
     """Returns the error's code, without the prefixes of older protocols."""
     return str(error.response.get("Error", {}).get("Code", "")).rpartition(".")[2]
+
+
+class TruncatedAnswerError(BotoCoreError):  # type: ignore[misc]  # botocore has no types
+    """The answer of a service is not complete."""
+
+    fmt = "the answer of {operation} is truncated"
+
+
+def check_answer(http_response: Any, parsed: Mapping[str, Any], model: Any, **_: object) -> None:
+    """Raises TruncatedAnswerError for an answer that is not JSON but should be.
+
+    botocore returns a dict without any member then.
+    """
+    is_json = "json" in http_response.headers.get("Content-Type", "")
+    has_members = model.output_shape is not None and model.output_shape.members
+    if not is_json or not has_members or model.has_streaming_output or len(parsed) > 1:
+        return
+    try:
+        json.loads(http_response.content)
+    except ValueError as error:
+        raise TruncatedAnswerError(operation=model.name) from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,10 @@
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
 import pytest
+from botocore.config import Config
 from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
@@ -7,6 +13,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
+from sleeper.aws.clients import make_client
 from sleeper.aws.errors import MissingResourceError, RefusedError, ThrottledError, translate_errors
 from sleeper.errors import (
     ConflictError,
@@ -84,3 +91,48 @@ def test_a_refusal_names_the_items_whose_condition_failed() -> None:
     error = translate(client_error("TransactionCanceledException", *reasons))
     assert isinstance(error, RefusedError)
     assert error.items == (1, 3)
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Answers every request with the content."""
+
+    content = b""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(self.content)))
+        self.end_headers()
+        self.wfile.write(self.content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        config = Config(retries={"total_max_attempts": 1})
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield make_client("dynamodb", config, endpoint_url=url, region_name="eu-west-2")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("content", [b'{"Table": {"TableName": "t"', b""])
+def test_a_truncated_answer_is_unavailable(
+    dynamo: Any, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Answers, "content", content)
+    with (
+        pytest.raises(UnavailableError, match="table t: the answer of DescribeTable is truncated"),
+        translate_errors("table t"),
+    ):
+        dynamo.describe_table(TableName="t")["Table"]
+    monkeypatch.setattr(_Answers, "content", b"{}")
+    assert "Attributes" not in dynamo.put_item(TableName="t", Item={"k": {"S": "k"}})
