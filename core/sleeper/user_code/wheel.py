@@ -83,6 +83,8 @@ BUILT_IN = (
 
 _FILES_MAX = 10_000
 _UNPACKED_BYTES_MAX = 512 * 1024**2
+# Texts are read at once, by Python or here.
+_TEXT_BYTES_MAX = 8 * 1024**2
 _PLACE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)\s*:\s*(?P<attribute>[^\W\d]\w*)")
 # What `zipfile` raises of bytes that are no zip, or a damaged one.
 _BROKEN = (
@@ -166,6 +168,12 @@ def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
         )
     for member in members:
         path = PurePosixPath(member.orig_filename)
+        is_text = path.suffix == ".py" or any(p.endswith(".dist-info") for p in path.parts[:1])
+        if is_text and member.file_size > _TEXT_BYTES_MAX:
+            raise InvalidRequestError(
+                f"{file_name}: {member.orig_filename!r} has {member.file_size:,} bytes (expected "
+                f"at most {_TEXT_BYTES_MAX // 1024**2} MiB of text)"
+            )
         if path.is_absolute() or ".." in path.parts or _BAD_IN_PATH.search(member.orig_filename):
             raise InvalidRequestError(
                 f"{file_name}: member {member.orig_filename!r} is outside its folder"

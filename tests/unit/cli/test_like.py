@@ -206,3 +206,16 @@ def test_nullable_columns_may_be_missing(cities: Sleeper, tmp_path: Path, name: 
     assert cities("query", "cities", "--format", "json").rows == [
         {"city": "Oslo", "year": 1, "people": None}
     ]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["create", "dry-run"])
+def test_damaged_pages_are_reported_with_the_name_of_the_file(
+    sleeper: Sleeper, tmp_path: Path, more: list[str]
+) -> None:
+    path = tmp_path / "damaged.parquet"
+    pq.write_table(pa.table({"k": range(1000)}), path, use_dictionary=False)
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    content = path.read_bytes()
+    path.write_bytes(content[:start] + b"\xff" * 30 + content[start + 30 :])
+    result = sleeper("table", "create", "t", "--like", path, "--key", "k", *more)
+    assert (result.status, f"error: file {path}: cannot be read: " in result.stderr) == (1, True)

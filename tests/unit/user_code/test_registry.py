@@ -202,6 +202,16 @@ def test_a_wheel_that_is_too_large_is_refused(
     check_refusal(make_wheel(tmp_path, extra={"my_code_data.txt": "x" * 2000}), "is too large")
 
 
+@pytest.mark.parametrize("name", ["my_code/big.py", "my_code-1.0.dist-info/NOTICE"])
+def test_texts_of_a_wheel_are_limited(tmp_path: Path, name: str) -> None:
+    content = make_wheel(tmp_path).read_bytes()
+    packed = io.BytesIO(content)
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(9 * 1024**2))
+    with pytest.raises(InvalidRequestError, match=f"'{name}' has 9,437,184 bytes .*8 MiB"):
+        read_wheel("my_code-1.0-py3-none-any.whl", packed.getvalue())
+
+
 def test_another_content_under_the_same_name_is_read_again(tmp_path: Path, code: UserCode) -> None:
     path = make_wheel(tmp_path)
     code.registry.add([path])

@@ -23,7 +23,7 @@ from sleeper.datafiles.engine.parquet_footer import (
     footer_length,
 )
 from sleeper.datafiles.sources.files import RowChecker, batch_columns
-from sleeper.errors import InvalidRequestError, UnavailableError, classify_error
+from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError, classify_error
 from sleeper.schema.model import (
     INT_RANGES,
     DecimalType,
@@ -132,18 +132,23 @@ def find_null(path: SourceFile, column: str) -> int | None:
                     return row + int(pc.index(batch.column(0).is_null(), True).as_py())
                 row += batch.num_rows
     except (*UNREADABLE, IndexError) as error:
-        raise classify_error(
-            error, f"file {path}: cannot be read: {error}", InvalidRequestError
-        ) from error
+        raise _unreadable(path, error) from error
     return None
 
 
 def read_head(path: SourceFile, rows: int) -> pa.Table:
-    """Returns the first rows of a readable file as they are."""
-    with pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path) as file:
-        first = next(file.iter_batches(rows), None)
-        batches = [] if first is None else [first]
-        return pa.Table.from_batches(batches, file.schema_arrow).slice(0, rows)
+    """Returns the first rows of a file as they are. InvalidRequestError if it is damaged."""
+    try:
+        with pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path) as file:
+            first = next(file.iter_batches(rows), None)
+            batches = [] if first is None else [first]
+            return pa.Table.from_batches(batches, file.schema_arrow).slice(0, rows)
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: SourceFile, error: Exception) -> SleeperError:
+    return classify_error(error, f"file {path}: cannot be read: {error}", InvalidRequestError)
 
 
 def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
