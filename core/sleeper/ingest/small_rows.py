@@ -111,7 +111,8 @@ class ContentDecoder:
         It ends before a content whose rows would take too much memory together with the earlier
         ones. The first is always decoded.
         """
-        fitting, used = contents[: self._count_fitting(contents)], 0
+        count, used = self._count_fitting(contents)
+        fitting, is_first = contents[:count], True
         try:
             self._check_text(contents[0])
         except TooLargeError as error:
@@ -119,20 +120,28 @@ class ContentDecoder:
             return
         for kind, group in itertools.groupby(fitting, key=lambda content: content.type):
             if kind is ContentType.JSON_LINES:
-                decoded = self._decode_lines([content.data for content in group])
-            else:
-                decoded = map(self._decode_alone, group)
-            for rows in decoded:
+                yield from self._decode_lines([content.data for content in group])
+                is_first = False
+                continue
+            for rows in map(self._decode_alone, group):
                 size = 0 if isinstance(rows, Exception) else sum(each.nbytes for each in rows)
-                if used and used + size > self._together_bytes_max:
+                if not is_first and used + size > self._together_bytes_max:
                     return
-                used += size
+                used, is_first = used + size, False
                 yield rows
 
-    def _count_fitting(self, contents: Sequence[Content]) -> int:
-        """Returns how many contents fit into memory together, as far as their texts tell."""
-        sizes = itertools.accumulate(self._text_bytes(each) for each in contents)
-        return max(1, sum(size <= self._together_bytes_max for size in sizes))
+    def _count_fitting(self, contents: Sequence[Content]) -> tuple[int, int]:
+        """Returns how many contents fit into memory together, as far as their texts tell.
+
+        Also the size of their texts.
+        """
+        count = used = 0
+        for content in contents:
+            size = self._text_bytes(content)
+            if count and used + size > self._together_bytes_max:
+                break
+            count, used = count + 1, used + size
+        return count, used
 
     def _check_text(self, content: Content) -> None:
         if self._limits is not None:

@@ -3,10 +3,13 @@
 import io
 import random
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.expanded_sizes import expanded_bytes
@@ -23,6 +26,9 @@ from sleeper.datafiles.sources.budget import (
     TooLargeError,
     slice_batch,
 )
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.parquet import read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.validity import check_undamaged
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -183,3 +189,33 @@ def test_a_batch_of_shared_values_is_read_in_slices() -> None:
     assert all(0 < part.num_rows <= SLICE_BYTES // 1024**2 for part in parts)
     with pytest.raises(TooLargeError, match="a row takes"):
         list(slice_batch(batch, SCHEMA, RowBudget(RowLimits(memory_bytes_max=1024**2))))
+
+
+WIDE = Schema(
+    (Field("k", PrimitiveType.LONG),),
+    (),
+    tuple(Field(f"v{n}", PrimitiveType.LONG, nullable=True) for n in range(500)),
+)
+ROWS_MAX = SLICE_BYTES // (501 * 8)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_files_with_few_columns_of_a_wide_table_are_read_in_slices(
+    ending: str, tmp_path: Path
+) -> None:
+    file, rows = tmp_path / f"rows.{ending}", 2 * ROWS_MAX + 1
+    table = pa.table({"k": pa.array(range(rows), pa.int64())})
+    if ending == "parquet":
+        pq.write_table(table, file)
+    elif ending == "csv":
+        csv.write_csv(table, file)
+    else:
+        file.write_text("".join(f'{{"k": {k}}}\n' for k in range(rows)))
+    readers: dict[str, Callable[[Path, RowChecker], Iterator[pa.RecordBatch]]] = {
+        "parquet": read_parquet,
+        "csv": read_csv,
+        "jsonl": read_json_lines,
+    }
+    batches = list(readers[ending](file, RowChecker(WIDE, "rows", None)))
+    assert [k for batch in batches for k in batch.column("k").to_pylist()] == list(range(rows))
+    assert max(batch.num_rows for batch in batches) <= ROWS_MAX

@@ -366,6 +366,18 @@ def test_requests_that_take_too_much_memory_together_are_committed_one_after_ano
     assert [k for k, _ in read(instance)] == [1, 3, 4, 5, *range(10, 30)]
 
 
+def test_a_large_request_before_a_text_is_written(
+    instance: Instance,
+    executor: HeldExecutor,
+    writer: RowWriter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_rows, "_TOGETHER_BYTES_MAX", 100)
+    futures = [writer.submit(each) for each in (arrow(*range(10, 30)), line(3))]
+    executor.run()
+    assert [each.result(0).rows for each in futures] == [20, 1]
+
+
 def test_a_request_beyond_its_limits_is_refused_alone(
     instance: Instance, executor: HeldExecutor
 ) -> None:

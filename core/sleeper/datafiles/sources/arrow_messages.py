@@ -9,8 +9,9 @@ streaming format", without that of versions before 0.15.
 import io
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import BinaryIO
 
 _CONTINUATION = 0xFFFF_FFFF
@@ -138,46 +139,56 @@ class _Table:
         return int(struct.unpack_from(form, self.data, place)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    """The metadata of a message: the sizes that need no body, and the buffers of the others."""
+
+    size: MessageSize
+    body_length: int
+    buffers: tuple[tuple[int, int], ...] = ()
+
+
 def _read_message(
     metadata: bytes, content: BinaryIO, body: int, end: int
 ) -> tuple[MessageSize, int]:
     """Returns the sizes of a message, and the length of its body."""
+    is_short = len(metadata) <= _REMEMBERED_BYTES_MAX
+    message = _parse_remembered(metadata) if is_short else _parse(metadata)
+    if not 0 <= message.body_length <= end - body:
+        raise ValueError("the body ends within the message")
+    is_compressed = message.size.is_compressed
+    size = sum(_buffer_bytes(each, is_compressed, content, body) for each in message.buffers)
+    return replace(message.size, bytes=size), message.body_length
+
+
+def _parse(metadata: bytes) -> _Metadata:
     message = _Table(metadata, int.from_bytes(metadata[:4], "little"))
     kind, body_length = MessageKind(message.number(1, "<B")), message.number(3, "<q")
-    if not 0 <= body_length <= end - body:
-        raise ValueError("the body ends within the message")
     header = message.table(2)
     if header is None:
         raise ValueError("a message without a header")
     _Texts().count(message, 4)
     if kind is MessageKind.SCHEMA:
         _check_schema(header)
-        return MessageSize(kind), body_length
-    if kind is MessageKind.BATCH:
-        return _measure(kind, header, content, body), body_length
-    data = header.table(1)
-    if data is None:
+        return _Metadata(MessageSize(kind), body_length)
+    batch = header if kind is MessageKind.BATCH else header.table(1)
+    if batch is None:
         raise ValueError("a dictionary without values")
-    size = _measure(kind, data, content, body, header.number(0, "<q"), header.number(2, "<B"))
-    return size, body_length
-
-
-def _measure(
-    kind: MessageKind,
-    batch: _Table,
-    content: BinaryIO,
-    body: int,
-    dictionary: int = 0,
-    is_delta: int = 0,
-) -> MessageSize:
-    """Returns the sizes of the batch of rows in a message."""
     rows, nodes, buffers = batch.number(0, "<q"), batch.pairs(1), batch.pairs(2)
     if rows < 0 or any(length < 0 for length, _ in nodes):
         raise ValueError("a negative number of rows")
-    is_compressed = batch.member(3) is not None
-    size = sum(_buffer_bytes(each, is_compressed, content, body) for each in buffers)
-    cells = sum(length for length, _ in nodes)
-    return MessageSize(kind, rows, cells, size, is_compressed, dictionary, bool(is_delta))
+    size = MessageSize(
+        kind, rows, sum(length for length, _ in nodes), is_compressed=batch.member(3) is not None
+    )
+    if kind is MessageKind.DICTIONARY:
+        is_delta = bool(header.number(2, "<B"))
+        size = replace(size, dictionary=header.number(0, "<q"), is_delta=is_delta)
+    return _Metadata(size, body_length, tuple(buffers))
+
+
+# Callers send streams of the same schema, often with as many rows.
+_parse_remembered = lru_cache(maxsize=256)(_parse)
+_REMEMBERED_BYTES_MAX = 16 * 1024
 
 
 def _buffer_bytes(

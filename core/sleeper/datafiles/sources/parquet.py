@@ -22,6 +22,7 @@ from sleeper.datafiles.engine.parquet_footer import (
     column_statistics,
     footer_length,
 )
+from sleeper.datafiles.sources.budget import slice_rows_max
 from sleeper.datafiles.sources.files import RowChecker, batch_columns
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError, classify_error
 from sleeper.schema.model import (
@@ -177,7 +178,7 @@ def read_parquet(
     for group in range(len(sizes)) if row_groups is None else row_groups:
         checker.row = 1 + sum(sizes[:group])
         checker.where = f", row group {group}"
-        rows = _batch_rows(file.metadata.row_group(group))
+        rows = min(_batch_rows(file.metadata.row_group(group)), slice_rows_max(checker.schema))
         batches = file.iter_batches(rows, row_groups=[group], columns=names)
         while True:
             try:
