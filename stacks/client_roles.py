@@ -1,7 +1,9 @@
 """Roles that clients of the instance can assume.
 
 Existing clients read their ARNs from the instance's properties. IAM policies of the account control
-who can assume a role. No role can delete data; only the instance can.
+who can assume a role. No role can delete data files; only the instance can. Rows can be deleted by
+messages of the role of administration, and by transactions of the role of direct ingest: IAM cannot
+limit the content of a log entry, so that role may commit any transaction to any table.
 """
 
 import aws_cdk as cdk
@@ -15,7 +17,7 @@ from sleeper.properties.deployed import (
     INGEST_DIRECT_ROLE,
     QUERY_ROLE,
 )
-from sleeper.properties.instance import OptionalStack
+from sleeper.properties.instance import QUERY_RESULTS_SHARED, OptionalStack
 from stacks.constructs.export_permissions import use_export_queues
 from stacks.constructs.permissions import (
     BIRTHMARK,
@@ -31,6 +33,7 @@ from stacks.constructs.permissions import (
     find_tables,
     read_adapters,
     read_objects,
+    read_queries,
     read_results,
     read_secrets,
     read_sources,
@@ -72,13 +75,18 @@ class ClientRolesStack(cdk.NestedStack):
     ) -> None:
         super().__init__(scope, construct_id)
         query = _query(deployment, websocket_id)
+        results = _read_results(deployment)
+        is_shared = deployment.get(QUERY_RESULTS_SHARED)
         by_queue = _ingest_by_queue(deployment)
         direct = _ingest_directly(deployment)
-        self._add(deployment, "Query", QUERY_ROLE, query)
+        self._add(deployment, "Query", QUERY_ROLE, [*query, *(results if is_shared else [])])
         self._add(deployment, "IngestByQueue", INGEST_BY_QUEUE_ROLE, by_queue)
         self._add(deployment, "IngestDirect", INGEST_DIRECT_ROLE, direct)
         self._add(
-            deployment, "Admin", ADMIN_ROLE, [*query, *by_queue, *direct, *_administer(deployment)]
+            deployment,
+            "Admin",
+            ADMIN_ROLE,
+            [*query, *results, *by_queue, *direct, *_administer(deployment)],
         )
 
     def _add(
@@ -96,11 +104,15 @@ class ClientRolesStack(cdk.NestedStack):
 def _query(of: Deployment, websocket_id: str | None) -> list[Permission]:
     found = find_tables(of)
     if of.has(OptionalStack.QUERY):
-        found += [send(of, "query"), *read_results(of)]
+        found += [send(of, "query"), *read_queries(of)]
     if websocket_id is not None:
         connect = of.arn("execute-api", f"{websocket_id}/{LIVE_STAGE}/$connect")
         found.append(Permission(("execute-api:Invoke",), [connect]))
     return found
+
+
+def _read_results(of: Deployment) -> list[Permission]:
+    return read_results(of) if of.has(OptionalStack.QUERY) else []
 
 
 def _ingest_by_queue(of: Deployment) -> list[Permission]:

@@ -326,10 +326,9 @@ def read_queries(of: Deployment) -> list[Permission]:
 
 
 def read_results(of: Deployment) -> list[Permission]:
-    """Allows reading the state and the results of queries by message."""
+    """Allows reading the results of queries by message, of all callers."""
     results = of.bucket_arn(QUERY_RESULTS)
     return [
-        *read_queries(of),
         Permission(("s3:ListBucket",), [results]),
         Permission(("s3:GetObject",), [f"{results}/query-*"], "a folder for each query"),
         Permission(

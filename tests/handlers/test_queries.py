@@ -121,3 +121,35 @@ def test_the_sender_of_the_message_is_the_caller(
     run(aws, "q1")
     status = aws.instance.queries.tracker().query("q1")
     assert (status.row_count, status.error) == (rows, reason)
+
+
+@pytest.mark.parametrize(
+    ("destination", "is_refused"),
+    [
+        ({"destination": "S3"}, True),
+        ({"destination": "S3", "bucket": "results-of-all"}, True),
+        ({"destination": "SQS"}, True),
+        ({"destination": "SQS", "sqsResultsUrl": "https://sqs/results-of-all"}, True),
+        ({"destination": "NoResultsOutput"}, False),
+        ({"destination": "SQS", "sqsResultsUrl": "own"}, False),
+    ],
+)
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_rows_of_one_caller_are_written_nowhere_that_all_callers_can_read(
+    aws: Lambda, table: TableRef, destination: dict[str, str], is_refused: bool, is_shared: bool
+) -> None:
+    deployed = {
+        "sleeper.query.role.arn": "arn:aws:iam::123456789012:role/query",
+        "sleeper.query.results.bucket": "results-of-all",
+        "sleeper.query.results.queue.url": "https://sqs/results-of-all",
+        "sleeper.query.results.shared": str(is_shared).lower(),
+    }
+    aws.instance.change_properties(deployed)
+    run(aws, "q1", resultsPublisherConfig=destination)
+    status = aws.instance.queries.tracker().query("q1")
+    assert "restricts its callers" not in (status.error or "")
+    changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}})}
+    aws.instance.tables.properties.change(table.id, changes)
+    run(aws, "q2", resultsPublisherConfig=destination)
+    error = aws.instance.queries.tracker().query("q2").error or ""
+    assert ("restricts its callers" in error) == (is_refused and is_shared)

@@ -44,6 +44,7 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         "sleeper.export.queue.alarm.minutes=0\n"
         "sleeper.adjunct.stores=accounts=table:accounts\nsleeper.adjunct.alarm.minutes=0\n"
         "sleeper.adjunct.reader.image=public.ecr.aws/docker/library/python:3.13-slim\n"
+        "sleeper.query.results.shared=false\n"
         "sleeper.stash.bucket=our-stashes\nsleeper.stash.alarm.hours=26\n"
     )
     return synthesise(folder / "out", file)

@@ -489,7 +489,7 @@ def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
     )
 
 
-def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example: Synthesis) -> None:
+def test_client_roles_are_limited_to_the_account_and_cannot_delete_files(example: Synthesis) -> None:
     roles = example.templates["ClientRoles"]["Resources"]
     trusts = [
         r["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -498,16 +498,7 @@ def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example:
     ]
     assert len(trusts) == 4
     assert all(":root" in _text(trust[0]["Principal"]["AWS"]) for trust in trusts)
-    by_role: dict[str, set[tuple[str, str]]] = {}
-    for where, statement in example.statements():
-        if where.startswith("ClientRoles/") and "Resource" in statement:
-            # A policy that is too long for the role is divided.
-            role = re.split("Default|Overflow", where.split("/")[1])[0]
-            by_role.setdefault(role, set()).update(
-                (action, _text(resource).rpartition("sleeper-example-")[2])
-                for action in as_list(statement["Action"])
-                for resource in as_list(statement["Resource"])
-            )
+    by_role = _client_permissions(example)
     assert set(by_role) == {"Query", "IngestByQueue", "IngestDirect", "Admin"}
     upload = ("s3:PutObject", "table-data-${AWS::AccountId}/for_ingest/*")
     assert upload in by_role["IngestByQueue"] & by_role["IngestDirect"]
@@ -520,6 +511,46 @@ def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example:
         r for role in by_role.values() for action, r in role if action == "s3:DeleteObject"
     }
     assert deletions == {"config-${AWS::AccountId}/tables/*"}
+
+
+def test_clients_that_commit_themselves_are_those_that_can_change_any_row(
+    example: Synthesis,
+) -> None:
+    """IAM does not see what an entry of the log does, so to append is to be trusted."""
+    appends = ("dynamodb:PutItem", "transaction-log")
+    committing = {role for role, found in _client_permissions(example).items() if appends in found}
+    assert committing == {"IngestDirect", "Admin"}
+
+
+def test_results_can_be_kept_from_the_role_of_queries(
+    example: Synthesis, with_dashboard: Synthesis
+) -> None:
+    results = {
+        ("s3:ListBucket", "query-results-${AWS::AccountId}"),
+        ("s3:GetObject", "query-results-${AWS::AccountId}/query-*"),
+        ("sqs:ReceiveMessage", "query-results"),
+        ("sqs:DeleteMessage", "query-results"),
+    }
+    for synthesis, is_shared in ((example, True), (with_dashboard, False)):
+        by_role = _client_permissions(synthesis)
+        assert results <= by_role["Admin"]
+        assert results & by_role["Query"] == (results if is_shared else set())
+        assert ("sqs:SendMessage", "query") in by_role["Query"]
+
+
+def _client_permissions(synthesis: Synthesis) -> dict[str, set[tuple[str, str]]]:
+    """Returns the actions of each role of clients, with their resources without the prefix."""
+    by_role: dict[str, set[tuple[str, str]]] = {}
+    for where, statement in synthesis.statements():
+        if where.startswith("ClientRoles/") and "Resource" in statement:
+            # A policy that is too long for the role is divided.
+            role = re.split("Default|Overflow", where.split("/")[1])[0]
+            by_role.setdefault(role, set()).update(
+                (action, re.split("sleeper-[eE]xample-", _text(resource))[-1])
+                for action in as_list(statement["Action"])
+                for resource in as_list(statement["Resource"])
+            )
+    return by_role
 
 
 def test_the_committer_has_reserved_concurrency(

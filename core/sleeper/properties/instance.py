@@ -151,6 +151,7 @@ SPLITTING_FILES_MAX = declare("partition.splitting.files.maximum", whole_number(
 QUERY_RESULTS_BATCH_SIZE = declare("query.results.batch.size", whole_number(1), 2000, Group.QUERY, "The maximum number of rows in a message of results.")
 QUERY_TRACKER_DAYS = declare("query.tracker.ttl.days", whole_number(1), 1, Group.QUERY, "The retention of queries in the query tracker.")
 QUERY_RESULTS_DAYS = declare("query.results.bucket.expiry.days", whole_number(1), 7, Group.QUERY, "The retention of query results.", redeploy=True)
+QUERY_RESULTS_SHARED = declare("query.results.shared", FLAG, True, Group.QUERY, "Whether `sleeper.query.role.arn` may read the results of all callers: the results bucket and the default results queue. While it may, a query of a table with `sleeper.table.query.callers` must name another destination.", redeploy=True)
 # fmt: on
 """The optional stacks that are deployed by default."""
 

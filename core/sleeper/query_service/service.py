@@ -19,14 +19,21 @@ from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX, Connection
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.processing.restriction import find_chain_restriction
+from sleeper.properties.deployed import (
+    QUERY_RESULTS_BUCKET,
+    QUERY_RESULTS_QUEUE_URL,
+    QUERY_ROLE,
+)
 from sleeper.properties.instance import (
     QUERY_BYTES_MAX,
     QUERY_HOLD_SECONDS,
     QUERY_RESULTS_DAYS,
+    QUERY_RESULTS_SHARED,
     QUERY_TRACKER_DAYS,
     QUEUE_RECEIVES_MAX,
 )
 from sleeper.properties.table import QUERY_CALLERS
+from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.query import (
     CLIENT_QUERY_ID,
@@ -160,11 +167,34 @@ def remove_old_queries(instance: Instance) -> None:
     root.delete([each.path for each in root.list_objects("") if each.modified_ms < before])
 
 
+def _check_results_are_private(
+    destination: ResultsDestination, table_name: str, properties: InstanceProperties
+) -> None:
+    """Raises InvalidRequestError if the clients of the role of queries could read the results."""
+    own_places = {
+        DestinationKind.S3: (None, properties.get(QUERY_RESULTS_BUCKET)),
+        DestinationKind.SQS: (None, properties.get(QUERY_RESULTS_QUEUE_URL)),
+    }
+    is_s3 = destination.kind is DestinationKind.S3
+    place = destination.bucket if is_s3 else destination.queue_url
+    is_readable = properties.get(QUERY_ROLE) and properties.get(QUERY_RESULTS_SHARED)
+    if is_readable and place in own_places.get(destination.kind, ()):
+        raise InvalidRequestError(
+            f"table {table_name!r} restricts its callers, and all callers can read the results of "
+            "others there: name another bucket or queue for the results, or deploy the instance "
+            f"with {QUERY_RESULTS_SHARED.name}=false"
+        )
+
+
 def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
+    properties = instance.properties()
+
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables.index, message.table_name, message.table_id)
         callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
         restriction = find_chain_restriction(callers, (caller, *message.requesters), ref.name)
+        if callers:
+            _check_results_are_private(message.results, ref.name, properties)
         return DispatchTable(ref.id, ref.name, instance.tables.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:
@@ -176,7 +206,6 @@ def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
         if destination.kind is DestinationKind.SQS:
             instance.queries.results_queue(destination.queue_url)
 
-    properties = instance.properties()
     return Dispatcher(
         tracker=instance.queries.tracker(),
         find_table=table_of,
