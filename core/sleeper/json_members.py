@@ -1,11 +1,19 @@
 """Members of JSON objects that callers send, checked one by one."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
 
 _NUMBER_MAX = 2**63 - 1
+_NO_LETTER = re.compile(r"[^a-z]")
+_SELECTIVE_WORD = re.compile(
+    "sql|where|filter|predicate|condition|expression|iterat|aggregat|group|having|distinct|dedup|"
+    "limit|offset|skip|order|sort|sample|region|range|rows|keys|rowkey|field|column|project|select|"
+    "partition|querytime|asof|snapshot|before|after"
+)
+_SELECTIVE_NAME = re.compile("key|from|to|min|max|start|end|since|until|top|first|last|version")
 
 
 def check_members(raw: Mapping[str, Any], known: Collection[str]) -> None:
@@ -13,6 +21,23 @@ def check_members(raw: Mapping[str, Any], known: Collection[str]) -> None:
     for name in raw:
         if name not in known:
             raise InvalidRequestError(f"unknown member {name!r} (expected {', '.join(known)})")
+
+
+def check_selective_members(raw: Mapping[str, Any], known: Collection[str], what: str) -> None:
+    """Raises InvalidRequestError for an unknown member that would narrow or change a result.
+
+    A later version of a client's format can have such a member, or it is misspelt. Its name shows
+    it. Other unknown members, and empty ones, are ignored.
+    """
+    for name, value in raw.items():
+        if name in known or value in (None, ""):
+            continue
+        letters = _NO_LETTER.sub("", name.lower())
+        if _SELECTIVE_WORD.search(letters) or _SELECTIVE_NAME.fullmatch(letters):
+            raise InvalidRequestError(
+                f"{what}: {name[:200]!r} is not supported, and the result without it would be "
+                f"another (expected {', '.join(known)})"
+            )
 
 
 def text_member(raw: Mapping[str, Any], name: str) -> str | None:

@@ -369,6 +369,7 @@ def test_a_late_subquery_renews_the_hold(instance, table, clock):
         ({"resultsPublisherConfig": {"destination": "FTP"}}, "'FTP'"),
         ({"resultsPublisherConfig": {"destination": "S3", "bucket": "b"}}, "bucket 'b'"),
         ({"type": "LeafPartitionQuery"}, "LeafPartitionQuery"),
+        ({"sqlQuery": "SELECT * FROM query_results WHERE v > 5"}, "'sqlQuery' is not supported"),
     ],
 )
 def test_a_query_that_cannot_succeed_is_failed_with_its_reason(instance, table, members, reason):

@@ -194,7 +194,7 @@ class BulkExportJob:
             )
 
 
-EXPORT_JOBS = MessageCodec(BulkExportJob, "bulk export message", "exportId")
+EXPORT_JOBS = MessageCodec(BulkExportJob, "bulk export message", "exportId", ("filters",))
 
 
 def export_table(

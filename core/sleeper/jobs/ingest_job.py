@@ -6,6 +6,7 @@ each member is validated before use.
 
 import json
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from sleeper.json_codec import (
     camel_case,
     parse_object,
 )
+from sleeper.json_members import check_selective_members
 from sleeper.lenient_json import LenientText, OptionalText, parse_message_object, to_text
 from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
@@ -42,13 +44,17 @@ M = TypeVar("M", bound=TableMessage)
 class MessageCodec(Generic[M]):
     """Converts messages to bodies and back. InvalidRequestError names an invalid member.
 
-    A message's id replaces a missing `id_member`.
+    A message's id replaces a missing `id_member`. If the `selective` members of a message that
+    reads rows are given, others that would change the rows are errors.
     """
 
-    def __init__(self, cls: type[M], what: str, id_member: str = "id") -> None:
+    def __init__(
+        self, cls: type[M], what: str, id_member: str = "id", selective: Collection[str] = ()
+    ) -> None:
         self._codec = JsonCodec(cls, camel_case)
         self._what = what
         self._id_member = id_member
+        self._selective = selective
 
     def format(self, message: M) -> str:
         """Returns the message's body."""
@@ -57,11 +63,13 @@ class MessageCodec(Generic[M]):
         return body
 
     def parse(self, body: str, message_id: str) -> M:
-        """Returns the message. Ignores unknown members."""
+        """Returns the message. Ignores unknown members, except selective ones."""
         self._check_size(body)
         raw = parse_object(body, self._what)
         if raw.get(self._id_member) in (None, ""):
             raw[self._id_member] = message_id
+        if self._selective:
+            check_selective_members(raw, self._selective, self._what)
         message = self._codec.from_json(raw, self._what)
         if message.table_name is None and message.table_id is None:
             raise InvalidRequestError(f'{self._what}: "tableName" or "tableId" is missing')

@@ -232,6 +232,8 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
         ('{"exportId":"../up","tableName":"t"}', "export id '../up'"),
         ('{"exportId":".hidden","tableName":"t"}', "export id '.hidden'"),
         ('{"exportId":"e","tableName":"t","filters":"sum(n)"}', '"filters": unknown filter'),
+        ('{"exportId":"e","tableName":"t","sqlQuery":"SELECT 1"}', "'sqlQuery' is not supported"),
+        ('{"exportId":"e","tableName":"t","regions":[{}]}', "'regions' is not supported"),
     ],
 )
 def test_an_invalid_message_is_rejected_under_its_own_id(

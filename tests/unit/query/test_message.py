@@ -170,6 +170,20 @@ def test_errors_name_the_wrong_value(members, complaint):
     assert str(refusal.value).startswith("query message: ")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["sqlQuery", "where", "limit", "maxRows", "Regions", "requestedValueField", "as_of", "from"],
+)
+def test_an_unknown_member_that_would_change_the_rows_is_refused(name):
+    with pytest.raises(InvalidRequestError, match=f"query message: '{name}' is not supported"):
+        parse_query_message(body(**{name: "SELECT 1"}), "")
+
+
+@pytest.mark.parametrize("more", [{"sqlQuery": None}, {"sqlQuery": ""}, {"whatever": "limit"}])
+def test_other_unknown_members_and_empty_ones_are_ignored(more):
+    assert parse_query_message(body(**more), "") == parse_query_message(body(), "")
+
+
 @pytest.mark.parametrize("seven", [7, 7.0, "7", "007"])
 def test_a_query_may_be_as_of_a_transaction(seven):
     message = parse_query_message(body(asOf=seven), "default")

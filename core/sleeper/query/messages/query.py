@@ -21,6 +21,7 @@ from sleeper.json_codec import (
     MismatchError,
     camel_case,
 )
+from sleeper.json_members import check_selective_members
 from sleeper.lenient_json import (
     OptionalStrictText,
     StrictText,
@@ -50,6 +51,15 @@ _AS_OF = (
     "a transaction number of 1 or more, a time such as 2026-01-31T12:00:00Z, or an age such as 2h"
 )
 
+_SELECTIVE = (
+    "regions",
+    "asOf",
+    "requestedValueFields",
+    "queryTimeFilters",
+    "queryTimeAggregations",
+    "queryTimeIteratorClassName",
+    "queryTimeIteratorConfig",
+)
 RawRegion = Mapping[str, Any]
 """A region in JSON, whose meaning depends on the schema."""
 _RESULTS = "resultsPublisherConfig"
@@ -140,7 +150,8 @@ class QueryMessage:
 def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
     """Parses the body of a message, with a default for a missing id.
 
-    Ignores unknown members. InvalidRequestError names a wrong member.
+    InvalidRequestError names a wrong member, or an unknown one that would change the rows; other
+    unknown members are ignored.
     """
     raw = parse_message_object(body, _WHAT)
     if raw.get("type") != QUERY_TYPE:
@@ -157,6 +168,7 @@ def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> Qu
     """Parses a message from JSON, without its type."""
     if raw.get("queryId") in (None, ""):
         raw = {**raw, "queryId": default_query_id}
+    check_selective_members(raw, _SELECTIVE, _WHAT)
     message = QUERY_CODEC.from_json(raw, _WHAT)
     if message.table_name is None and message.table_id is None:
         raise InvalidRequestError(f'{_WHAT}: "tableName" or "tableId" is missing')
