@@ -7,7 +7,6 @@ the query sends all `completed` frames, after every row.
 
 import json
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
 Location = dict[str, str]
-_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
 LISTED_SUBQUERIES_MAX = 1000
 """The largest number of subqueries for which each has a frame at the end of the query."""
 
@@ -37,11 +35,9 @@ class CompletedPart:
 def results_folder(query_id: str) -> str:
     """Returns the folder of a query's rows, below the results' root.
 
-    Escapes slashes and control characters of the id as in URLs, and percent signs that would
-    read as an escape, so that each id has its own folder.
+    Clients list it by the id as it is, so a slash in the id makes a folder within a folder.
     """
-    escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", query_id)
-    return f"query-{escaped}"
+    return f"query-{query_id}"
 
 
 def results_path(query_id: str, sub_query_id: str) -> str:

@@ -291,9 +291,16 @@ def test_region_with_an_empty_range_has_no_rows(within):
     assert make_query(message, SCHEMA).regions == ()
 
 
-@pytest.mark.parametrize("query_id", ["a b#c?é%:😀", "a/b\\c", "..", "a\nb\x00\x7f", "../x"])
-def test_query_id_may_have_any_characters(query_id):
+@pytest.mark.parametrize("query_id", ["a b#c?é%:😀", "a/b\\c", "/a/...", "a..b"])
+def test_query_id_is_used_as_it_is(query_id):
     assert parse_query_message(body(queryId=query_id), "default").query_id == query_id
+
+
+@pytest.mark.parametrize("query_id", ["..", "a/..", "../x", "a/./b", "a//b", "a/", "a\nb", "\x7f"])
+def test_query_id_that_names_no_folder_is_refused(query_id):
+    with pytest.raises(InvalidRequestError, match=r'"queryId" is .* \(expected no control'):
+        parse_query_message(body(queryId=query_id), "default")
+    assert read_query_id(body(queryId=query_id), "default") == "default"
 
 
 def parse_results(config):

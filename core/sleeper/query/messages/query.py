@@ -6,6 +6,7 @@ table's schema.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -47,6 +48,7 @@ QUERY_TYPE = "Query"
 _WHAT = "query message"
 CLIENT_QUERY_ID = "clientQueryId"
 _ID_BYTES_MAX = 256
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _AS_OF = (
     "a transaction number of 1 or more, a time such as 2026-01-31T12:00:00Z, or an age such as 2h"
 )
@@ -68,9 +70,13 @@ _WEBSOCKET = DestinationKind.WEBSOCKET.value
 
 
 def _to_id(raw: Any) -> str:
+    """Returns an id that can be a part of an object's path."""
     text = to_strict_text(raw)
     if len(text.encode()) > _ID_BYTES_MAX:
         raise MismatchError(raw, f"at most {_ID_BYTES_MAX} bytes")
+    first, *others = text.split("/")
+    if _CONTROL.search(text) or first == ".." or not {"", ".", ".."}.isdisjoint(others):
+        raise MismatchError(raw, "no control characters, and no '..' or empty parts between slashes")
     return text
 
 
