@@ -266,6 +266,8 @@ def test_the_history_has_rows_versions_sources_and_reasons(
         (this_process(), "running", None, None),
         ("4711@1", "lost", "1970-01-01T00:01:00.000Z", "lost task: process 4711 died"),
     ],
+    # The name of a process differs between the workers of a parallel run, and tests may not.
+    ids=["alive", "killed"],
 )
 def test_a_killed_run_is_lost_and_ended_with_its_last_heartbeat(
     instance: Instance,
