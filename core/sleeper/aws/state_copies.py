@@ -2,15 +2,13 @@
 
 A copy starts from an earlier process's file or the newest snapshot, and each read applies the
 log's new entries. The least recently used copies are deleted when there are too many, or too many
-bytes of them; a copy whose state store is referenced stays.
+bytes of them; a copy whose state store is in use stays. Fewer may be open than there are.
 """
 
 import logging
 import shutil
 import threading
 import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from sleeper.clock import Clock
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import TransactionLog
+from sleeper.statestore.open_states import OpenStates
 from sleeper.statestore.snapshots import SNAPSHOT_FOLDER_PREFIX, SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.turns import Turns
@@ -39,12 +38,6 @@ class CopyLimits:
 
     copies_max: int
     bytes_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    database: Database
-    store: StateStore
 
 
 class StateCopies:
@@ -65,36 +58,30 @@ class StateCopies:
         self._clock = clock
         self._turns = Turns()
         self._lock = threading.Lock()
-        self._open: OrderedDict[TableId, _Copy] = OrderedDict()
+        self._states = OpenStates(self._open_copy)
         self._evicted_at = 0.0
 
     def get(self, table_id: TableId) -> StateStore:
         """Returns the table's state store, empty for a table without a log."""
         with self._lock:
-            is_open = table_id in self._open
+            is_open = table_id in self._states.table_ids()
             # Open copies grow.
             if not is_open or time.monotonic() - self._evicted_at >= _EVICTION_SECONDS:
                 self._evict(table_id)
-            if not is_open:
-                self._open[table_id] = self._open_copy(table_id)
-            self._open.move_to_end(table_id)
-            return self._open[table_id].store
+            return self._states.get(table_id)
 
     def forget(self, table_id: TableId) -> None:
         """Deletes the copy of a deleted table."""
         with self._lock:
-            copy = self._open.pop(table_id, None)
-            if copy is not None:
-                copy.store.close()
+            self._states.forget(table_id)
             _delete_copy(self._folder() / table_id)
 
     def close(self) -> None:
         """Closes the copies. Their files stay for the next process."""
         with self._lock:
-            while self._open:
-                self._open.popitem()[1].store.close()
+            self._states.close()
 
-    def _open_copy(self, table_id: TableId) -> _Copy:
+    def _open_copy(self, table_id: TableId) -> StateStore:
         folder = self._folder() / table_id
         try:
             return self._open_in(folder, table_id)
@@ -104,7 +91,7 @@ class StateCopies:
             _delete_copy(folder)
             return self._open_in(folder, table_id)
 
-    def _open_in(self, folder: Path, table_id: TableId) -> _Copy:
+    def _open_in(self, folder: Path, table_id: TableId) -> StateStore:
         try:
             folder.mkdir(exist_ok=True)
             for left in folder.glob(f"{SNAPSHOT_FOLDER_PREFIX}*"):
@@ -116,8 +103,7 @@ class StateCopies:
         snapshots = SnapshotStore(self._objects, table_id)
         try:
             log = self._open_log(table_id)
-            store = StateStore(database, log, self._clock, snapshots, table_id=table_id)
-            return _Copy(database, store)
+            return StateStore(database, log, self._clock, snapshots, table_id=table_id)
         except BaseException:
             database.close()
             raise
@@ -129,28 +115,22 @@ class StateCopies:
         copies = [file.parent for file in self._folder().glob(f"*/{_STATE_FILE}")]
         sizes = {copy.name: _folder_bytes(copy) for copy in copies}
         sizes.pop(for_table, None)
-        in_use = [name for name in self._open if name != for_table]
-        closed = [name for name in sizes if name not in self._open]
-        closed.sort(key=lambda name: (self._folder() / name / _STATE_FILE).stat().st_mtime)
+        opened = [name for name in self._states.table_ids() if name != for_table]
+        closed = sizes.keys() - set(opened)
+        by_time = sorted(
+            closed, key=lambda name: (self._folder() / name / _STATE_FILE).stat().st_mtime
+        )
         count, total = len(sizes), sum(sizes.values())
-        for name in [*closed, *in_use]:
+        for name in [*by_time, *opened]:
             if count < limits.copies_max and total <= limits.bytes_max:
                 return
             if self._remove(TableId(name)):
                 count, total = count - 1, total - sizes.get(name, 0)
 
     def _remove(self, table_id: TableId) -> bool:
-        """Removes the copy; returns False if its state store is referenced and stays open."""
-        copy = self._open.pop(table_id, None)
-        if copy is not None:
-            database, reference = copy.database, weakref.ref(copy.store)
-            del copy
-            store = reference()
-            if store is not None:
-                self._open[table_id] = _Copy(database, store)
-                self._open.move_to_end(table_id, last=False)
-                return False
-            database.close()
+        """Removes the copy; returns False if its state store is in use."""
+        if not self._states.close_unused(table_id):
+            return False
         _delete_copy(self._folder() / table_id)
         return True
 

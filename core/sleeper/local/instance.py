@@ -4,7 +4,6 @@ import atexit
 import functools
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -46,6 +45,7 @@ from sleeper.properties.instance import (
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.runs.retry_policy import VISIBILITY_SECONDS
+from sleeper.statestore.open_states import OpenStates
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket, is_s3_url
 from sleeper.storage.bucket_folder import SourceFile
@@ -107,7 +107,7 @@ def open_local_instance(
     properties = local.properties()
     open_root = ReadOnlyRoot if read_only else DataRoot
     root = open_root(local.folder)
-    states = _StateStores(local, root, clock, read_only)
+    states = _open_states(local, root, clock, read_only)
     exports = LocalExportStore(local.folder / EXPORTS_FILE, clock, read_only)
     enricher = Enricher(clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
@@ -212,7 +212,7 @@ def _install_state(local: InstanceFolder, table_id: TableId, state: Path) -> Non
     install_state(local.state_path(table_id), state)
 
 
-def _remove_table(local: InstanceFolder, states: "_StateStores", table_id: TableId) -> None:
+def _remove_table(local: InstanceFolder, states: OpenStates, table_id: TableId) -> None:
     states.forget(table_id)
     local.remove_table_files(table_id)
 
@@ -280,57 +280,20 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
     )
 
 
-class _StateStores:
-    """The state stores of tables, each opened once. Safe for threads."""
+def _open_states(
+    local: InstanceFolder, root: DataRoot, clock: Clock, read_only: bool
+) -> OpenStates:
+    def open_state(table_id: TableId) -> StateStore:
+        local.check_state_exists(table_id)
+        path = local.state_path(table_id)
+        return open_state_store(path, clock, root.store, table_id, read_only)
 
-    def __init__(
-        self, local: InstanceFolder, root: DataRoot, clock: Clock, read_only: bool
-    ) -> None:
-        self._read_only = read_only
-        self._local = local
-        self._root = root
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._open: dict[TableId, _OpenState] = {}
-
-    def get(self, table_id: TableId) -> StateStore:
-        path = self._local.state_path(table_id)
-        replaced = None
-        with self._lock:
-            found, known = _find_file(path), self._open.get(table_id)
-            # Another process may have deleted the table and restored it, under the same id.
-            if known is not None and found not in (None, known.file):
-                replaced, known = known, None
-            if known is None:
-                self._local.check_state_exists(table_id)
-                store = open_state_store(
-                    path, self._clock, self._root.store, table_id, self._read_only
-                )
-                known = self._open[table_id] = _OpenState(store, found or _find_file(path))
-        if replaced is not None:
-            replaced.store.close()
-        return known.store
-
-    def forget(self, table_id: TableId) -> None:
-        with self._lock:
-            known = self._open.pop(table_id, None)
-        if known is not None:
-            known.store.close()
-
-    def close(self) -> None:
-        for table_id in list(self._open):
-            self.forget(table_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenState:
-    """An open state store, and the device and number of its file, which it keeps open."""
-
-    store: StateStore
-    file: tuple[int, int] | None
+    # Another process may have deleted a table and restored it, under the same id.
+    return OpenStates(open_state, lambda table_id: _find_file(local.state_path(table_id)))
 
 
 def _find_file(path: Path) -> tuple[int, int] | None:
+    """Returns the device and number of the file, which its readers keep open."""
     try:
         status = path.stat()
     except OSError:

@@ -34,6 +34,8 @@ _FULL_BYTES = 65_536
 _CACHED_STATEMENTS = 256
 _PRIMARY_CODE = 0xFF
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+IDLE_READERS_MAX = 3
+"""The number of reading connections that a database keeps open for the next readers."""
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
@@ -152,7 +154,7 @@ class Database:
                 connection.close_cursors()
                 connection.execute("ROLLBACK")
                 if connection.frozen is None:
-                    self._idle_readers.append(connection)
+                    self._keep_reader(connection)
                 else:
                     connection.close()
             if connection.frozen is not None:
@@ -173,7 +175,7 @@ class Database:
                 # All rows are fetched, because an unfinished cursor would keep the snapshot open.
                 return sqlite3.Connection.execute(connection, sql).fetchall()
             finally:
-                self._idle_readers.append(connection)
+                self._keep_reader(connection)
 
     @contextmanager
     def reading_or_writing(self) -> Iterator[sqlite3.Connection]:
@@ -281,6 +283,12 @@ class Database:
             source = find_read_only_source(self.path, is_required=True)
             assert source is not None
             return self._connect_read_only(*source)
+
+    def _keep_reader(self, connection: _ReadingConnection) -> None:
+        self._idle_readers.append(connection)
+        if len(self._idle_readers) > IDLE_READERS_MAX:
+            with suppress(IndexError):  # other readers took them
+                self._idle_readers.pop().close()
 
     def _connect_read_only(self, uri: str, frozen: FrozenFile | None) -> _ReadingConnection:
         connection = sqlite3.connect(

@@ -69,6 +69,11 @@ class StateStore:
         self._committer = GroupCommitter(database, log, clock, queue)
 
     @property
+    def database(self) -> Database:
+        """The database of the fold, which outlives this object where states are cached."""
+        return self._database
+
+    @property
     def accepts_commits(self) -> bool:
         """Whether this process may write the state."""
         return self._database.accepts_writes
