@@ -20,6 +20,7 @@ from sleeper.cli.conversion import convert_directly
 from sleeper.cli.instance_option import accept_instance
 from sleeper.cli.output import Commands
 from sleeper.cli.startup import postpone_pandas
+from sleeper.storage.descriptors import raise_descriptor_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,7 @@ def main() -> None:
     # Imports create many objects that stay, which the collector would visit again and again.
     gc.set_threshold(_COLLECTED_OBJECTS)
     postpone_pandas()
+    raise_descriptor_limit()
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of tables and bars.

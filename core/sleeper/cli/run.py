@@ -13,7 +13,7 @@ from sleeper import DISTRIBUTION
 from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.process import interrupted_by_sigterm
+from sleeper.jobs.process import SIGTERM_SECONDS_MAX, interrupted_by_sigterm
 from sleeper.query.printable import printable
 from sleeper.reports.output import pluralize
 from sleeper.workers.trace_exporter import exported_spans
@@ -62,7 +62,7 @@ def run(
     latest: list[RunStatus] = []
     try:
         with (
-            interrupted_by_sigterm(),
+            interrupted_by_sigterm(SIGTERM_SECONDS_MAX),
             exported_spans(),
             _show_status(latest) as (listener, on_job),
         ):
@@ -134,7 +134,7 @@ def serve(
             note(f"changes need the token of this URL: {url}/#token={new_token}")
 
     try:
-        with interrupted_by_sigterm(), exported_spans():
+        with interrupted_by_sigterm(SIGTERM_SECONDS_MAX), exported_spans():
             server.serve(
                 instance,
                 host,

@@ -8,7 +8,8 @@ and the process namespace, because each of them has its own process ids.
 import functools
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ _PROC = Path("/proc")
 _DEAD_STATES = {"Z", "X", "x"}
 # Where there is no /proc, the start is a time of day, which moves when the clock is set.
 _START_TOLERANCE_MS = 2000
+_TERMINATED_STATUS = 128 + signal.SIGTERM
+SIGTERM_SECONDS_MAX = 9.0
+"""The time after SIGTERM in which a command that runs until it is interrupted ends."""
 
 
 def this_process() -> str:
@@ -103,10 +107,61 @@ def _started_ms(process: "psutil.Process") -> int:
 
 
 @contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt in the block, which stops its worker processes."""
+def interrupted_by_sigterm(seconds_max: float | None = None) -> Iterator[None]:
+    """Makes SIGTERM raise KeyboardInterrupt in the block, which stops its worker processes.
+
+    With `seconds_max`, the process ends at the latest so many seconds after the signal, also after
+    the block: code may lose the exception, and native code or a thread may not end.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        if seconds_max is None:
+            yield
+        else:
+            with watched_sigterm(seconds_max, _end_process):
+                yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def end_process_after(seconds: float) -> None:
+    """Ends the process after so many seconds, whatever it does."""
+    timer = threading.Timer(seconds, _end_process)
+    timer.daemon = True
+    timer.start()
+
+
+def _end_process() -> None:
+    os._exit(_TERMINATED_STATUS)
+
+
+@contextmanager
+def watched_sigterm(seconds: float, on_timeout: Callable[[], None]) -> Iterator[threading.Event]:
+    """Calls `on_timeout` so many seconds after a SIGTERM in the block, unless the event was set.
+
+    Another thread calls it. The block is in the main thread, which has a handler of the signal.
+    """
+    ended = threading.Event()
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    # Python runs signal handlers between bytecodes of the main thread, so native code delays
+    # them. The wakeup descriptor is written at once.
+    arguments = (signals, seconds, ended, on_timeout)
+    threading.Thread(target=_watch_signals, args=arguments, daemon=True).start()
+    before = signal.set_wakeup_fd(wakeup)
+    try:
+        yield ended
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(wakeup)
+
+
+def _watch_signals(
+    signals: int, seconds: float, ended: threading.Event, on_timeout: Callable[[], None]
+) -> None:
+    with os.fdopen(signals, "rb", buffering=0) as received:
+        while number := received.read(1):
+            if signal.SIGTERM in number:
+                if not ended.wait(seconds):
+                    on_timeout()
+                return

@@ -6,10 +6,11 @@ waited longest for a request.
 """
 
 import asyncio
-import resource
+import signal
 import socket
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TextIO, cast
 
 import uvicorn
@@ -18,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
+from sleeper.jobs.process import SIGTERM_SECONDS_MAX, end_process_after
 from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application
@@ -27,6 +29,7 @@ from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
 from sleeper.serve.tokens import Tokens
+from sleeper.storage.descriptors import descriptor_limit
 
 _STOP_SECONDS = 5
 # The memory of a process that runs a statement, besides that of the statement.
@@ -122,6 +125,12 @@ class StatementServer(uvicorn.Server):
         self._on_start = on_start
         self.statements = statements
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if sig == signal.SIGTERM:
+            # A request may not end. The event loop has the wakeup descriptor of signals.
+            end_process_after(SIGTERM_SECONDS_MAX)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
@@ -199,15 +208,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _limit_connections(connections_max: int) -> int:
-    """Returns the number of connections that the process may have descriptors for.
-
-    Raises the soft limit of the process as far as it is needed and allowed.
-    """
-    needed = connections_max + _BACKLOG + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY:
-        return connections_max
-    return max(1, min(connections_max, soft - _BACKLOG - _OTHER_DESCRIPTORS))
+    """Returns the number of connections that the process may have descriptors for."""
+    return max(1, min(connections_max, descriptor_limit() - _BACKLOG - _OTHER_DESCRIPTORS))

@@ -10,6 +10,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
 from sleeper.retries import retry_as_job
+from sleeper.storage.descriptors import raise_descriptor_limit
 
 _INTERRUPTED = 130  # the status that shells report for SIGINT
 
@@ -21,6 +22,7 @@ def run_driver(where: str, work: Callable[[Instance], str]) -> int:
     SIGTERM, with which platforms cancel jobs, acts as Ctrl-C: the tracker records the failure.
     """
     retry_as_job()
+    raise_descriptor_limit()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     # Its log has the arguments of all calls, passwords among them.
     logging.getLogger("py4j").setLevel(logging.WARNING)

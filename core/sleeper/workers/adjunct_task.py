@@ -24,6 +24,7 @@ from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
 from sleeper.reports.metric import ADJUNCT_KIND, TASK_KIND, Metric
 from sleeper.retries import retry_as_job
+from sleeper.storage.descriptors import raise_descriptor_limit
 from sleeper.workers.json_logs import log_as_json, log_metrics
 
 STORES_VARIABLE = "SLEEPER_ADJUNCT_STORES"
@@ -39,6 +40,7 @@ def run_adjunct_task() -> None:
     """Fills the stores until SIGTERM."""
     log_as_json(ADJUNCT_KIND)
     retry_as_job()
+    raise_descriptor_limit()
     definitions, parent = _read_environment()
     instance_id = os.environ[INSTANCE_VARIABLE].removeprefix(AWS_PREFIX)
     opened: list[Instance] = []

@@ -12,6 +12,7 @@ import threading
 
 from sleeper.log_lines import log_lines
 from sleeper.retries import retry_as_job
+from sleeper.storage.descriptors import raise_descriptor_limit
 
 
 def start_child(description: str) -> tuple[str, threading.Event]:
@@ -21,6 +22,7 @@ def start_child(description: str) -> tuple[str, threading.Event]:
     arguments = parser.parse_args()
     retry_as_job()
     log_lines("%(levelname)s %(name)s: %(message)s")
+    raise_descriptor_limit()
     stop = threading.Event()
     threading.Thread(target=_stop_when_input_closes, args=(stop,), daemon=True).start()
     # Ctrl-C reaches the whole process group, and the parent handles it.

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 _UNAVAILABLE_WAIT_SECONDS = 2.0
-_STOP_SECONDS_MAX = 10.0
+_STOP_SECONDS_MAX = 3.5
 # After a call that did not return, the process ends when all other calls are as short, or at last.
 _SHORT_SECONDS = 1.0
 _END_SECONDS_MAX = 60.0

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,9 +17,10 @@ _PAUSE_SECONDS_MAX = 5.0
 # A worker that dies so soon, without a message, does not start properly.
 _EARLY_SECONDS = 5.0
 _EARLY_DEATHS_MAX = 50
-_STOP_SECONDS = 30.0
-_TERMINATE_SECONDS = 10.0
-_READ_SECONDS = 5.0
+# Together less than `sleeper run` has after SIGTERM.
+_STOP_SECONDS = 4.0
+_TERMINATE_SECONDS = 3.0
+_READ_SECONDS = 0.5
 
 
 class WorkerPool:
@@ -73,12 +74,12 @@ class WorkerPool:
 
     def stop(self) -> None:
         """Stops the workers. Their jobs have a limited time to finish."""
-        for worker in self._workers:
-            worker.close_input()
-        deadline = time.monotonic() + _STOP_SECONDS
-        for worker in self._workers:
-            worker.end(max(0.0, deadline - time.monotonic()))
-        self._workers.clear()
+        stop_pools(self)
+
+    def take_workers(self) -> "list[_Worker]":
+        """Returns the workers, which the pool has no longer."""
+        workers, self._workers = self._workers, []
+        return workers
 
     def _pause_after(self, worker: "_Worker") -> None:
         now = time.monotonic()
@@ -91,6 +92,30 @@ class WorkerPool:
         doublings = min(self._early_deaths, _EARLY_DEATHS_MAX)
         pause = _FIRST_PAUSE_SECONDS * 2**doublings if doublings else 0.0
         self._no_start_before = now + min(pause, _PAUSE_SECONDS_MAX)
+
+
+def stop_pools(*pools: WorkerPool) -> None:
+    """Stops the workers of all pools at the same time.
+
+    Each finishes its current job or is terminated, which returns its job, and finally killed.
+    """
+    workers = [worker for pool in pools for worker in pool.take_workers()]
+    for worker in workers:
+        worker.close_input()
+    workers_left = _wait_for_end(workers, _STOP_SECONDS)
+    for worker in workers_left:
+        worker.process.terminate()
+    for worker in _wait_for_end(workers_left, _TERMINATE_SECONDS):
+        worker.process.kill()
+        worker.process.wait()
+    for worker in workers:
+        worker.finish_reading()
+
+
+def _wait_for_end(workers: "Sequence[_Worker]", seconds: float) -> "list[_Worker]":
+    """Returns the workers that have not ended after so many seconds."""
+    deadline = time.monotonic() + seconds
+    return [w for w in workers if not w.has_ended(max(0.0, deadline - time.monotonic()))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,21 +131,13 @@ class _Worker:
         if self.process.stdin is not None:
             self.process.stdin.close()
 
-    def end(self, seconds: float) -> None:
-        """Waits, then terminates the process, which returns its job, and finally kills it."""
-        if not self._has_ended(seconds):
-            self.process.terminate()
-            if not self._has_ended(_TERMINATE_SECONDS):
-                self.process.kill()
-                self.process.wait()
-        self.finish_reading()
-
     def finish_reading(self) -> None:
         """Waits until the last lines of an ended process are read."""
         if self.reader is not None:
             self.reader.join(_READ_SECONDS)
 
-    def _has_ended(self, seconds: float) -> bool:
+    def has_ended(self, seconds: float) -> bool:
+        """Returns whether the process ends within so many seconds."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -46,7 +46,7 @@ from sleeper.stash.control import control_stashes
 from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
-from sleeper.workers.pool import WorkerPool
+from sleeper.workers.pool import WorkerPool, stop_pools
 from sleeper.workers.run_status import JOB_REPORTS, JobTotals, Listener, OnJob, RunStatus
 
 logger = logging.getLogger(__name__)
@@ -152,8 +152,7 @@ class _Runner:
 
     def stop(self) -> None:
         """Stops the workers, whose jobs have a limited time to finish."""
-        self._exporter.stop()
-        self._workers.stop()
+        stop_pools(self._exporter, self._workers)
         self._tell()
 
     def _tell(self) -> None:

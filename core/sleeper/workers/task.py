@@ -14,6 +14,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
 from sleeper.properties.instance import TASK_IDLE_STOP_SECONDS
 from sleeper.retries import retry_as_job
+from sleeper.storage.descriptors import raise_descriptor_limit
 from sleeper.workers.json_logs import log_as_json
 from sleeper.workers.worker import Worker, WorkerSettings, run_worker_process
 
@@ -35,6 +36,7 @@ def run_task(kind: JobKind) -> None:
         raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
     log_as_json(f"{kind.value}-task")
     retry_as_job()
+    raise_descriptor_limit()
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     wait_seconds = min(_WAIT_SECONDS_MAX, idle_seconds)

@@ -26,6 +26,7 @@ from sleeper.deletion.message import run_delete_message
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
 from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
+from sleeper.jobs.process import watched_sigterm
 from sleeper.jobs.queue import Message, MessageQueue, QueueName
 from sleeper.properties.instance import INGEST_KEEPALIVE_SECONDS
 from sleeper.query_service.run import run_leaf_query_message
@@ -260,32 +261,23 @@ def visibility_renewal(
 
 def run_worker_process(worker: Worker) -> None:
     """Runs the worker in this process's main thread, with SIGTERM as its interruption."""
-    ended = threading.Event()
-    signals, wakeup = os.pipe()
-    os.set_blocking(wakeup, False)
-    # Python runs signal handlers between bytecodes of the main thread, so native code delays
-    # them. The wakeup descriptor is written at once.
-    threading.Thread(target=_watch_signals, args=(signals, ended, worker), daemon=True).start()
+
+    def give_up() -> None:
+        logger.warning(
+            "the job did not stop within %d s: returning it to its queue", _STOP_SECONDS_MAX
+        )
+        try:
+            worker.abandon()
+        except SleeperError as error:
+            logger.warning("could not return the job: %s", error)
+        os._exit(_INTERRUPTED_STATUS)
+
     signal.signal(signal.SIGTERM, lambda *_: worker.interrupt())
-    signal.set_wakeup_fd(wakeup)
-    try:
-        worker.run()
-    finally:
-        ended.set()
-        signal.set_wakeup_fd(-1)
-
-
-def _watch_signals(signals: int, ended: threading.Event, worker: Worker) -> None:
-    while signal.SIGTERM not in os.read(signals, 1):
-        pass
-    if ended.wait(_STOP_SECONDS_MAX):
-        return
-    logger.warning("the job did not stop within %d s: returning it to its queue", _STOP_SECONDS_MAX)
-    try:
-        worker.abandon()
-    except SleeperError as error:
-        logger.warning("could not return the job: %s", error)
-    os._exit(_INTERRUPTED_STATUS)
+    with watched_sigterm(_STOP_SECONDS_MAX, give_up) as ended:
+        try:
+            worker.run()
+        finally:
+            ended.set()
 
 
 def _run_ingest(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from sleeper.local.instance import create_local_instance
 from sleeper.query.result import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
+from sleeper.workers import pool as pools
 from sleeper.workers.pool import WorkerPool
 
 _ROOT = Path(__file__).parents[3]
@@ -28,7 +29,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_workers_do_not_import_from_the_current_folder(folder: Path) -> None:
+def test_workers_do_not_import_from_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_STOP_SECONDS", 60.0)
     pool = WorkerPool(folder / "instance", 1)
     pool.keep_up(lambda: 0)
     (worker,) = pool._workers
