@@ -8,13 +8,15 @@ import typer
 
 from sleeper.cli.arguments import LIMIT_MAX, OutputKind, complete_table
 from sleeper.cli.output import RowFormat, instance_command, note, open_row_sink, print_listings
-from sleeper.reports.output import ReportKind
+from sleeper.reports.output import ReportKind, pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
+    from sleeper.reports.service import TablePage
 
 _TEXT_ROWS_MAX = 100
 _PAGE_ROWS_MAX = 1000
+_TABLES_MAX = 100
 
 
 class ReportOutput(StrEnum):
@@ -46,6 +48,17 @@ def report(
             f"{_PAGE_ROWS_MAX:,} for HTML, no limit for JSON.",
         ),
     ] = None,
+    offset: Annotated[
+        int,
+        typer.Option(
+            "--offset",
+            min=0,
+            max=LIMIT_MAX,
+            metavar="N",
+            help="Leave out so many tables, in the order of names. Text and HTML have at most "
+            f"{_TABLES_MAX} tables.",
+        ),
+    ] = 0,
     output: Annotated[
         ReportOutput,
         typer.Option("--output", "-o", help="Output format. HTML is one page without scripts."),
@@ -65,17 +78,31 @@ def report(
       sleeper report all --output html --file report.html
     """
     if output is ReportOutput.HTML:
-        _write_page(instance, kind, table, limit, file)
+        _write_page(instance, kind, table, limit, offset, file)
         return
     if file is not None:
         raise typer.BadParameter("--file needs --output html")
     rows_max = _TEXT_ROWS_MAX if limit is None and output is ReportOutput.TEXT else limit
     from sleeper.reports import service
 
-    listings = service.report(instance, kind, table, rows_max)
+    tables = service.TablePage(offset)
+    if output is ReportOutput.TEXT:
+        tables = service.TablePage(offset, _TABLES_MAX)
+    listings = service.report(instance, kind, table, rows_max, tables)
     print_listings(listings, OutputKind(output.value))
+    _note_omission(instance, kind, table, tables)
     if not listings:
         note("no tables")
+
+
+def _note_omission(
+    instance: "Instance", kind: ReportKind, table: str | None, tables: "TablePage"
+) -> None:
+    from sleeper.reports.service import count_omitted
+
+    omitted = count_omitted(instance, kind, table, tables)
+    if omitted:
+        note(f"{pluralize(omitted, 'more table')}: see --offset {tables.offset + tables.count}")
 
 
 def _write_page(
@@ -83,13 +110,17 @@ def _write_page(
     kind: ReportKind,
     table: str | None,
     limit: int | None,
+    offset: int,
     file: Path | None,
 ) -> None:
     from sleeper.reports.html.gather import gather_page
     from sleeper.reports.html.page import format_page
+    from sleeper.reports.service import TablePage
 
-    page = gather_page(instance, kind, table, _PAGE_ROWS_MAX if limit is None else limit)
+    tables = TablePage(offset, _TABLES_MAX)
+    page = gather_page(instance, kind, table, _PAGE_ROWS_MAX if limit is None else limit, tables)
     with open_row_sink(RowFormat.TABLE, file) as sink:
         sink.write(format_page(page).encode())
     if file is not None:
         note(f"wrote {file}")
+        _note_omission(instance, kind, table, tables)

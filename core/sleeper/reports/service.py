@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from sleeper.errors import SleeperError
+from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
@@ -24,6 +25,7 @@ from sleeper.reports.tables import (
     list_deleted_tables,
     list_files,
     list_tables,
+    select_tables,
 )
 from sleeper.runs.task import find_loss, find_loss_of_task
 from sleeper.statestore.store import StateStore
@@ -43,17 +45,68 @@ _JOB_KINDS = {
 }
 
 
-def report(
-    instance: Instance, kind: ReportKind, table_name: str | None = None, limit: int | None = None
-) -> tuple[Listing, ...]:
-    """Returns the listings of a report, of one table or of all, with up to `limit` rows each.
+REPORTS_ON_EACH_TABLE = (ReportKind.FILES, ReportKind.PARTITIONS, ReportKind.STATE)
+"""These reports have a listing for each table."""
+_REPORTS_IN_PAGES = (ReportKind.TABLES, *REPORTS_ON_EACH_TABLE)
 
-    NotFoundError if no table has the name.
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """The tables of a report in the order of their names, without the first `offset`.
+
+    Reports with a listing for each table have at most `count` tables.
+    """
+
+    offset: int = 0
+    count: int = _ALL_ROWS
+
+
+ALL_TABLES = TablePage()
+
+
+def report(
+    instance: Instance,
+    kind: ReportKind,
+    table_name: str | None = None,
+    limit: int | None = None,
+    page: TablePage = ALL_TABLES,
+) -> tuple[Listing, ...]:
+    """Returns the listings of a report, of one table or of a page, with up to `limit` rows each.
+
+    Pages after the first have only what the report says about each table. NotFoundError if no table
+    has the name, InvalidRequestError if a report without such a part has another page.
     """
     ref = instance.tables.index.find(table_name) if table_name is not None else None
     rows_max = _ALL_ROWS if limit is None else limit
     kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
-    return tuple(listing for each in kinds for listing in _report(instance, each, ref, rows_max))
+    if page.offset:
+        kinds = [k for k in kinds if k in _REPORTS_IN_PAGES and ref is None]
+        if not kinds:
+            raise InvalidRequestError(
+                f"report {kind.value!r} has one page (expected no offset, or one of the reports "
+                f"{', '.join(_REPORTS_IN_PAGES)} and all, on all tables)"
+            )
+    return tuple(
+        listing for each in kinds for listing in _report(instance, each, ref, rows_max, page)
+    )
+
+
+def count_tables(instance: Instance, kind: ReportKind, table_name: str | None) -> int | None:
+    """Returns how many tables all pages of the report have, None if it does not have pages."""
+    if table_name is not None or kind not in (*_REPORTS_IN_PAGES, ReportKind.ALL):
+        return None
+    if kind in REPORTS_ON_EACH_TABLE:
+        return len(instance.tables.index.list())
+    return len(select_tables(instance.tables.index))
+
+
+def count_omitted(
+    instance: Instance, kind: ReportKind, table_name: str | None, page: TablePage
+) -> int:
+    """Returns how many tables after the page have a listing of their own in the report."""
+    if table_name is not None or kind not in (*REPORTS_ON_EACH_TABLE, ReportKind.ALL):
+        return 0
+    return max(0, len(instance.tables.index.list()) - page.offset - page.count)
 
 
 def report_deleted(instance: Instance) -> Listing:
@@ -78,26 +131,34 @@ def report_state(instance: Instance, name: str) -> StateReport:
 
 
 def _report(
-    instance: Instance, kind: ReportKind, ref: TableRef | None, limit: int
+    instance: Instance, kind: ReportKind, ref: TableRef | None, limit: int, page: TablePage
 ) -> Iterable[Listing]:
+    report_each = partial(_report_each, instance, ref, page)
     match kind:
         case ReportKind.FILES:
-            return _report_tables(instance, ref, lambda store, n: list_files(store, n, limit))
+            return report_each(lambda store, n: list_files(store, n, limit))
         case ReportKind.PARTITIONS:
-            return _report_tables(instance, ref, lambda store, n: list_partitions(store, n, limit))
+            return report_each(lambda store, n: list_partitions(store, n, limit))
         case ReportKind.STATE:
-            return _report_tables(instance, ref, lambda store, n: gather_state(store, n).listing())
+            return report_each(lambda store, n: gather_state(store, n).listing())
+        case ReportKind.TABLES:
+            index, table_id = instance.tables.index, ref.id if ref is not None else None
+            read_table = partial(_read_table, instance)
+            return (list_tables(index, table_id, limit, read_table, page.offset),)
         case _:
             return (_report_instance(instance, kind, ref, limit),)
 
 
-def _report_tables(
-    instance: Instance, ref: TableRef | None, gather: Callable[[StateStore, str], Listing]
+def _report_each(
+    instance: Instance,
+    ref: TableRef | None,
+    page: TablePage,
+    gather: Callable[[StateStore, str], Listing],
 ) -> Iterator[Listing]:
     if ref is not None:
         yield gather(instance.tables.state(ref.id), ref.name)
         return
-    for table in instance.tables.index.list():
+    for table in instance.tables.index.list()[page.offset :][: page.count]:
         try:
             yield gather(instance.tables.state(table.id), table.name)
         except SleeperError as error:
@@ -110,8 +171,6 @@ def _report_instance(
     index, jobs = instance.tables.index, instance.jobs
     table_id = ref.id if ref is not None else None
     match kind:
-        case ReportKind.TABLES:
-            return list_tables(index, table_id, limit, partial(_read_table, instance))
         case _ if kind in _JOB_KINDS:
             find_loss_of = partial(find_loss_of_task, instance, instance.clock())
             return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], find_loss_of, table_id, limit)

@@ -79,17 +79,16 @@ def list_tables(
     table_id: TableId | None = None,
     limit: int | None = None,
     read_table: Callable[[TableRef], ReportedTable] | None = None,
+    offset: int = 0,
 ) -> Listing:
     """Lists active tables, then unfinished clones, then those whose deletion is final.
 
-    With `table_id`, only that table.
+    With `table_id`, only that table. `offset` tables are left out.
 
     `read_table` reads an active table. Logs a table whose state is lost, damaged or unavailable,
     and continues with the others.
     """
-    states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
-    tables = [t for state in states for t in index.list(state) if t.deleted_ms is None]
-    selected = tuple(t for t in tables if table_id is None or t.id == table_id)
+    selected = [t for t in select_tables(index) if table_id is None or t.id == table_id][offset:]
     shown = []
     for table in selected[:limit]:
         reported = ReportedTable(table)
@@ -101,6 +100,12 @@ def list_tables(
                 reported = ReportedTable(table, is_unreadable=True)
         shown.append(reported)
     return describe_tables(shown, len(selected))
+
+
+def select_tables(index: TableIndex) -> Sequence[TableRef]:
+    """Returns the tables of the report on all tables, in its order."""
+    states = (TableState.ACTIVE, TableState.CREATING, TableState.DELETING)
+    return [t for state in states for t in index.list(state) if t.deleted_ms is None]
 
 
 def list_deleted_tables(index: TableIndex, delay_ms: int) -> Listing:

@@ -259,3 +259,29 @@ def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
     }
     sample = full("report", "queues").stdout
     assert sample.startswith("1 message, 0 dead letters\n")
+
+
+def test_text_and_html_have_a_limited_number_of_tables(
+    full: Sleeper, schema_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sleeper.cli.report._TABLES_MAX", 2)
+    for name in ("towns", "villages"):
+        assert full("table", "create", name, "--schema", schema_file).status == 0
+    first = full("report", "state")
+    assert "villages" not in first.stdout
+    assert first.stderr == "1 more table: see --offset 2\n"
+    second = full("report", "state", "--offset", "2")
+    assert ("towns" in second.stdout, "villages" in second.stdout) == (False, True)
+    assert second.stderr == ""
+    page = tmp_path / "report.html"
+    pages = []
+    for offset in (0, 2):
+        full("report", "all", "-o", "html", "--file", page, "--offset", offset)
+        pages.append(page.read_text())
+    assert ["<h2>villages" in text for text in pages] == [False, True]
+    assert ["<h2>towns" in text for text in pages] == [True, False]
+    rows = full("report", "state", "--output", "json").rows
+    assert [row["table"] for row in rows] == ["cities", "towns", "villages"]
+    refused = full("report", "tasks", "--offset", "2")
+    assert refused.status == 1
+    assert "report 'tasks' has one page" in refused.stderr

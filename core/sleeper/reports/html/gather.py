@@ -10,36 +10,46 @@ from sleeper.reports.history import describe_history
 from sleeper.reports.html.page import ReportPage, TablePart
 from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partition_sizes import list_partition_sizes
-from sleeper.reports.service import report, report_table
+from sleeper.reports.service import (
+    ALL_TABLES,
+    REPORTS_ON_EACH_TABLE,
+    TablePage,
+    report,
+    report_table,
+)
 from sleeper.reports.tables import gather_state, list_files
 
 logger = logging.getLogger(__name__)
 
-# The part of each table has these.
-_REPORTS_ON_TABLES = (ReportKind.FILES, ReportKind.PARTITIONS, ReportKind.STATE)
-
 
 def gather_page(
-    instance: Instance, kind: ReportKind, table_name: str | None, limit: int
+    instance: Instance,
+    kind: ReportKind,
+    table_name: str | None,
+    limit: int,
+    tables: TablePage = ALL_TABLES,
 ) -> ReportPage:
     """Reads a report, with up to `limit` rows per listing.
 
-    The report `all` has a part for each table, or for the named one. NotFoundError if no table has
-    the name.
+    The report `all` has a part for each of the tables, or for the named one. Errors of `report`.
     """
     instance_id, now = str(instance.properties().get(ID)), instance.clock()
     if kind is not ReportKind.ALL:
-        return ReportPage(instance_id, now, report(instance, kind, table_name, limit))
-    kinds = [k for k in ReportKind if k not in (ReportKind.ALL, *_REPORTS_ON_TABLES)]
-    listings = [each for k in kinds for each in report(instance, k, table_name, limit)]
-    return ReportPage(
-        instance_id, now, listings, tuple(_gather_tables(instance, table_name, limit))
-    )
+        return ReportPage(instance_id, now, report(instance, kind, table_name, limit, tables))
+    kinds = [k for k in ReportKind if k not in (ReportKind.ALL, *REPORTS_ON_EACH_TABLE)]
+    if tables.offset:
+        kinds = [ReportKind.TABLES]
+    listings = [each for k in kinds for each in report(instance, k, table_name, limit, tables)]
+    parts = tuple(_gather_tables(instance, table_name, limit, tables))
+    return ReportPage(instance_id, now, listings, parts)
 
 
-def _gather_tables(instance: Instance, table_name: str | None, limit: int) -> Iterator[TablePart]:
-    names = sorted(ref.name for ref in instance.tables.index.list())
-    for name in names if table_name is None else [table_name]:
+def _gather_tables(
+    instance: Instance, table_name: str | None, limit: int, tables: TablePage
+) -> Iterator[TablePart]:
+    names = [ref.name for ref in instance.tables.index.list()]
+    names = names[tables.offset :][: tables.count] if table_name is None else [table_name]
+    for name in names:
         try:
             yield TablePart(name, tuple(_list_table(instance, name, limit)))
         except SleeperError as error:

@@ -35,8 +35,8 @@ export async function getJson(parts, parameters = {}, signal = undefined) {
 
 /** Returns the rows of a report, and its summary, over all of its listings. */
 export async function getReport(report, parameters, signal) {
-    const { reports } = await getJson(["status"], { report, ...parameters }, signal);
-    return { summary: reports[0]?.summary ?? "", rows: reports.flatMap((each) => each.rows) };
+    const { reports, tables } = await getJson(["status"], { report, ...parameters }, signal);
+    return { summary: reports[0]?.summary ?? "", rows: reports.flatMap((each) => each.rows), tables };
 }
 
 /** Returns the response to a request for rows. Aborting the signal cancels the query. */

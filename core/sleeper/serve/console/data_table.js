@@ -44,6 +44,22 @@ export function dataTable(title, columns, rows) {
     return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": title }, table);
 }
 
+/** Returns links to the pages before and after this one, or nothing if there is one page. */
+export function pager(things, page, pages, place) {
+    if (pages === 1) return "";
+    const step = (number, text) =>
+        number >= 1 && number <= pages
+            ? h("a", { class: "button", href: place(number) }, text)
+            : h("span", { class: "button off", "aria-disabled": "true" }, text);
+    return h(
+        "nav",
+        { class: "pager", "aria-label": `Pages of ${things}` },
+        step(page - 1, "Previous"),
+        h("span", {}, `Page ${count(page)} of ${count(pages)}`),
+        step(page + 1, "Next"),
+    );
+}
+
 /** Returns columns for rows whose members are unknown: the members of the first row. */
 export function columnsFor(rows) {
     return Object.keys(rows[0] ?? {}).map((name, index) => ({

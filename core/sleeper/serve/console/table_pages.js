@@ -1,7 +1,7 @@
 /** Pages of a table: files, history, followers and holds. */
 
 import { getJson } from "./api.js";
-import { dataTable } from "./data_table.js";
+import { dataTable, pager } from "./data_table.js";
 import { command, empty, h, panel } from "./dom.js";
 import { cell, count, plural } from "./format.js";
 import { link } from "./router.js";
@@ -69,7 +69,7 @@ export async function showFiles({ table, query, signal }) {
     return [
         h("p", { class: "about" }, `${plural(total, "file")}, oldest first`),
         dataTable(`Files of ${table.name}`, FILE_COLUMNS, files),
-        pager(page, Math.max(1, Math.ceil(Number(total) / FILES_PER_PAGE)), place),
+        pager("files", page, Math.max(1, Math.ceil(Number(total) / FILES_PER_PAGE)), place),
     ];
 }
 
@@ -166,21 +166,6 @@ function holdsPanel(holds) {
         { name: "expires", title: "Expires", kind: "time" },
     ];
     return panel("Holds", dataTable("Holds", columns, holds));
-}
-
-function pager(page, pages, place) {
-    if (pages === 1) return "";
-    const step = (number, text) =>
-        number >= 1 && number <= pages
-            ? h("a", { class: "button", href: place(number) }, text)
-            : h("span", { class: "button off", "aria-disabled": "true" }, text);
-    return h(
-        "nav",
-        { class: "pager", "aria-label": "Pages of files" },
-        step(page - 1, "Previous"),
-        h("span", {}, `Page ${count(page)} of ${count(pages)}`),
-        step(page + 1, "Next"),
-    );
 }
 
 function keyText(key) {
