@@ -9,6 +9,8 @@ from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, di
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables import TableId, TableRef, TableState, check_table_name
 
+_NAMES_COMPARED_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class LocalTableIndex:
@@ -34,9 +36,19 @@ class LocalTableIndex:
             "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
         )
         if not rows:
-            near = did_you_mean(name, (table.name for table in self.list()))
-            raise NotFoundError(f"no table is named {name!r}{near}")
+            raise NotFoundError(
+                f"no table is named {name!r}{did_you_mean(name, self._similar_names(name))}"
+            )
         return _table(rows[0])
+
+    def _similar_names(self, name: str) -> "list[str]":
+        """Returns names that may be similar; a comparison of many names takes long."""
+        rows = self.database.read(
+            "SELECT name FROM tables WHERE state = 'active' ORDER BY substr(name, 1, 1) <> ?,"
+            " abs(length(name) - ?), name LIMIT ?",
+            (name[:1], len(name), _NAMES_COMPARED_MAX),
+        )
+        return [row["name"] for row in rows]
 
     def get(self, table_id: TableId) -> TableRef:
         """See the port."""
