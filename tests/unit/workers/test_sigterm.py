@@ -71,7 +71,8 @@ def test_a_process_ends_soon_after_the_first_sigterm(work: str, status: int, out
 
 
 _SERVER = """
-import sys, threading, time
+import contextlib, sys, threading, time
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
 from sleeper.serve import server
 
@@ -80,7 +81,8 @@ def start_thread_that_does_not_end(url):
     print("ready", flush=True)
 
 server.SIGTERM_SECONDS_MAX = 0.5
-server.serve(open_instance(sys.argv[1]), "127.0.0.1", 0, None, start_thread_that_does_not_end)
+with contextlib.suppress(KeyboardInterrupt), interrupted_by_sigterm():
+    server.serve(open_instance(sys.argv[1]), "127.0.0.1", 0, None, start_thread_that_does_not_end)
 """
 
 
