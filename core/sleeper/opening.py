@@ -1,6 +1,7 @@
 """Opens and creates instances: the only module that chooses between local and AWS."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from sleeper.adjunct.inputs.log import LogInput
     from sleeper.adjunct.inputs.stream_options import StreamName
 
+# A path object has one slash.
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _TRUE_VALUES = ("1", "true", "t", "yes", "y", "on")
 _FALSE_VALUES = ("", "0", "false", "f", "no", "n", "off")
 
@@ -106,5 +109,9 @@ def _instance_name(where: str | os.PathLike[str] | None) -> str:
         raise InvalidRequestError(
             "no instance specified: pass --instance with a folder or aws:INSTANCE_ID, "
             f"or set {INSTANCE_VARIABLE}"
+        )
+    if _URL.match(name):
+        raise InvalidRequestError(
+            f"instance {name!r} is a URL (expected a folder or aws:INSTANCE_ID)"
         )
     return name

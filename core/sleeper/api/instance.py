@@ -1,9 +1,12 @@
 """Opens, creates and restores instances."""
 
+import functools
 import inspect
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from sleeper import opening
@@ -28,10 +31,13 @@ from sleeper.opening import open_instance as open_ports
 from sleeper.schema.model import FieldType, Schema, schema_to_json
 from sleeper.schema.user_json import parse_user_schema
 from sleeper.statestore.version import parse_version
+from sleeper.storage.network_folder import describe_network_folder
 from sleeper.storage.source_options import make_source_options
 from sleeper.tables import list_deleted
 from sleeper.workers.run_status import RunStatus
 from sleeper.workers.runner import run_instance
+
+logger = logging.getLogger(__name__)
 
 
 def open_instance(
@@ -49,7 +55,18 @@ def open_instance(
     Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
     not exist, and `DataError` if a newer version of Sleeper wrote its database.
     """
-    return Instance(open_ports(where, read_only))
+    ports = open_ports(where, read_only)
+    if ports.background is not None:
+        _warn_of_network(ports.background.folder)
+    return Instance(ports)
+
+
+@functools.cache
+def _warn_of_network(folder: Path) -> None:
+    """Logs a warning once if the folder is on a network file system."""
+    risk = describe_network_folder(folder)
+    if risk is not None:
+        logger.warning("%s", risk)
 
 
 def create_instance(

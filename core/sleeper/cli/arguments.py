@@ -44,8 +44,13 @@ class OutputKind(StrEnum):
 def use_instance(context: typer.Context) -> Iterator["Instance"]:
     """Opens the instance that `--instance` or SLEEPER_INSTANCE names, and closes it."""
     from sleeper.opening import open_instance
+    from sleeper.storage.network_folder import describe_network_folder
 
     instance = open_instance(context.obj)
+    if instance.background is not None:
+        risk = describe_network_folder(instance.background.folder)
+        if risk is not None:
+            typer.echo(f"warning: {risk}", err=True)
     try:
         yield instance
     finally:
