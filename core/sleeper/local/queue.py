@@ -31,6 +31,10 @@ from sleeper.local.failed_receives import (
 
 _NO_FAILURE = "no failure is recorded: each of its workers died or was interrupted"
 _DEDUPLICATION_MS = 5 * 60 * 1000
+# No sender or retry delays a message for longer, except by a visibility timeout.
+_DELAY_SECONDS_MAX = 900
+# A clock that was ahead for a while has delayed messages until then.
+_PARKED = "(died_ms IS NULL AND receipt IS NULL AND due_ms > :latest)"
 # A message is receivable if it is due and no other message of its FIFO group is in flight, or is
 # before it and not due.
 _RECEIVABLE = """
@@ -185,14 +189,17 @@ class LocalQueue:
 
     def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
         # A read without the write lock, so that idle receivers do not block writers.
+        parameters = {**self._parameters(), "limit": messages_max}
         if not self.database.read(
-            "SELECT 1 FROM messages WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now"
-            " LIMIT 1",
-            self._parameters(),
+            "SELECT 1 FROM messages WHERE queue = :queue AND died_ms IS NULL"
+            f" AND (due_ms <= :now OR {_PARKED}) LIMIT 1",
+            parameters,
         ):
             return ()
-        parameters = {**self._parameters(), "limit": messages_max}
         with self.database.write() as transaction:
+            transaction.execute(
+                f"UPDATE messages SET due_ms = :now WHERE queue = :queue AND {_PARKED}", parameters
+            )
             bury(transaction, parameters)
             rows = transaction.execute(_RECEIVABLE, parameters).fetchall()
             return tuple(self._take(transaction, row) for row in rows)
@@ -238,9 +245,12 @@ class LocalQueue:
         return None
 
     def _parameters(self) -> dict[str, str | int]:
+        now = self.clock()
+        longest_seconds = max(self.settings.visibility_timeout_seconds, _DELAY_SECONDS_MAX)
         return {
             "queue": self.name,
-            "now": self.clock(),
+            "now": now,
+            "latest": now + longest_seconds * 1000,
             "max": self.settings.receives_max,
         }
 
