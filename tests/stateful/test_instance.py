@@ -68,7 +68,7 @@ from sleeper.query.changes.service import open_changes
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.schema.model import Field, PrimitiveType
-from sleeper.splitting.find import send_splits
+from sleeper.splitting.find import SentSplit, send_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
@@ -1139,11 +1139,11 @@ class InstanceMachine(RuleBasedStateMachine):
         ref = self.raw.tables.index.find(NAME)
         # As a run remembers it: by the state's estimate a leaf may stay over the threshold
         # that by its sketches is small enough.
-        sent_at: dict[str, int] = {}
+        sent: dict[str, SentSplit] = {}
         for _ in range(100):
             # Leases and what is in flight run out in this time.
             self.clock.now_ms += 61 * MINUTE_MS
-            send_splits(self.raw, ref, sent_at, self.number())
+            send_splits(self.raw, ref, sent, self.number())
             report = create_table_jobs(self.raw, ref)
             worked = False
             while _run_one(self.raw):

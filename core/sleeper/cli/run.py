@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.workers.run_status import JobReport, Listener, OnJob, RunStatus
 
-_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_LINES = 5.0
 
 
 @instance_command
@@ -64,7 +64,7 @@ def run(
         with (
             interrupted_by_sigterm(SIGTERM_SECONDS_MAX),
             exported_spans(),
-            _show_status(latest) as (listener, on_job),
+            _show_status(latest, until_idle) as (listener, on_job),
         ):
             run_instance(instance, until_idle, workers, listener, on_job)
     except KeyboardInterrupt:
@@ -149,10 +149,11 @@ def serve(
 
 
 @contextmanager
-def _show_status(latest: "list[RunStatus]") -> "Iterator[tuple[Listener, OnJob]]":
+def _show_status(latest: "list[RunStatus]", repeats: bool) -> "Iterator[tuple[Listener, OnJob]]":
     """Returns a listener that stores the latest status in the list and shows it, and one of jobs.
 
-    Output is a line per job, and a status line on a terminal, else one at most every ten seconds.
+    Output is a line per job, and a status line on a terminal, else one at most every five seconds,
+    if it has changed or `repeats`.
     """
     from sleeper.workers.run_report import describe_job
 
@@ -178,7 +179,8 @@ def _show_status(latest: "list[RunStatus]") -> "Iterator[tuple[Listener, OnJob]]
             nonlocal last_seconds, last_text
             latest[:] = [status]
             text = _describe_status(status)
-            if text != last_text and status.seconds - last_seconds >= _SECONDS_BETWEEN_LINES:
+            is_new = repeats or text != last_text
+            if is_new and status.seconds - last_seconds >= _SECONDS_BETWEEN_LINES:
                 last_seconds, last_text = status.seconds, text
                 note(text)
 
@@ -188,6 +190,7 @@ def _show_status(latest: "list[RunStatus]") -> "Iterator[tuple[Listener, OnJob]]
 def _describe_status(status: "RunStatus") -> str:
     queues = [
         f"{queue} {status.running.get(queue, 0):,} running, {waiting:,} waiting"
+        + (f" ({delayed:,} for a later time)" if (delayed := status.delayed.get(queue)) else "")
         for queue, waiting in status.waiting.items()
         if waiting or status.running.get(queue)
     ]

@@ -6,6 +6,7 @@ local runner stores the sent leaves in memory, and a lambda queries the job trac
 
 import json
 from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
@@ -37,21 +38,48 @@ def find_leaves(table: OpenTable) -> list[PartitionId]:
 
 
 _BATCH_SIZE = 500
+_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class SentSplit:
+    """The number of the table, and the rows of a leaf, when the leaf was last sent."""
+
+    number: int
+    rows: int
 
 
 def send_splits(
-    instance: Instance, ref: TableRef, sent_at: MutableMapping[str, int], number: int
+    instance: Instance,
+    ref: TableRef,
+    sent: MutableMapping[str, SentSplit],
+    number: int,
+    sends_again: bool = True,
 ) -> int:
     """Sends the leaves over the threshold to the splitting queue. Returns their number.
 
-    `sent_at` holds the table's number at which a leaf was last sent. An unchanged table is not
-    searched again.
+    `sent` is the caller's memory of sent leaves. A leaf that is still one may have a single key or
+    fewer rows than estimated. Unless `sends_again`, it is sent again only after it has grown by
+    half, because most transactions change nothing about that. An unchanged table is not searched
+    again.
     """
-    leaves = find_leaves(OpenTable(instance, ref))
-    new = [leaf for leaf in leaves if sent_at.get(leaf) != number]
-    _send(instance, ref, new)
-    sent_at.update(dict.fromkeys(new, number))
+    table = OpenTable(instance, ref)
+    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
+    with table.state.reading() as state:
+        found = find_partitions_to_split(state, threshold)
+    new = [leaf for leaf in found if _is_new(leaf, sent, number, sends_again)]
+    _send(instance, ref, [leaf.partition_id for leaf in new])
+    sent.update({leaf.partition_id: SentSplit(number, leaf.rows_total) for leaf in new})
     return len(new)
+
+
+def _is_new(
+    leaf: LeafRows, sent: MutableMapping[str, SentSplit], number: int, sends_again: bool
+) -> bool:
+    before = sent.get(leaf.partition_id)
+    if before is None or before.number == number:
+        return before is None
+    return sends_again or leaf.rows_total >= before.rows * _GROWTH
 
 
 def send_new_splits(instance: Instance, ref: TableRef) -> int:

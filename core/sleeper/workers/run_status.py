@@ -48,14 +48,16 @@ JOB_REPORTS = JsonCodec(JobReport)
 class RunStatus:
     """The progress of a run of background work.
 
-    `waiting` and `running` count jobs by queue, and `exports` those that wait in export queues.
-    `done` counts jobs that ended well, by queue, `failures` jobs whose last run failed or was
-    rejected, and `dead_letters` those that became dead letters. `idle` is true if no work is left.
+    `waiting` and `running` count jobs by queue, `delayed` those of them that wait for a time, and
+    `exports` those that wait in export queues. `done` counts jobs that ended well, by queue,
+    `failures` jobs whose last run failed or was rejected, and `dead_letters` those that became dead
+    letters. `idle` is true if no work is left.
     `problems` has the last 20 distinct warnings, as text.
     """
 
     waiting: dict[str, int] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
+    delayed: dict[str, int] = field(default_factory=dict)
     exports: int = 0
     workers: int = 0
     workers_died: int = 0

@@ -41,7 +41,7 @@ from sleeper.properties.instance import (
     TRACKER_DAYS,
 )
 from sleeper.query_service.service import remove_old_queries
-from sleeper.splitting.find import send_splits
+from sleeper.splitting.find import SentSplit, send_splits
 from sleeper.stash.control import control_stashes
 from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
@@ -75,7 +75,7 @@ class _TableProgress:
 
     examined_number: int = -1
     done_at: dict[str, float] = field(default_factory=dict)
-    splits_sent_at: dict[str, int] = field(default_factory=dict)
+    splits_sent: dict[str, SentSplit] = field(default_factory=dict)
 
 
 def run_instance(
@@ -178,17 +178,21 @@ class _Runner:
 
     def _run_round(self, until_idle: bool) -> bool:
         """Returns whether no work is left."""
-        self._keep_workers()
-        was_busy = self._are_exports_busy(until_idle) or self._is_busy()
+        was_busy = self._is_busy()
+        # To start workers takes longer than to see that they have no work.
+        self._keep_workers(is_needed=was_busy or not until_idle)
+        was_busy |= self._are_exports_busy(until_idle)
         found_work = self._create_work(is_final=until_idle and not was_busy)
         is_busy = was_busy or found_work or self._is_busy()
         # The work above may have committed transactions.
         return not is_busy and not self._are_exports_busy(until_idle)
 
-    def _keep_workers(self) -> None:
+    def _keep_workers(self, is_needed: bool) -> None:
         if self._is_first_round:
             self._background.recover()
             self._is_first_round = False
+        if not is_needed and not len(self._workers):
+            return
         died = self._workers.keep_up(self._background.recover)
         self._update(workers_died=self._status.workers_died + died)
 
@@ -210,6 +214,7 @@ class _Runner:
         counts = {name.value: jobs.queue(name).counts() for name in jobs.queues}
         self._update(
             waiting={name: c.visible + c.delayed for name, c in counts.items()},
+            delayed={name: c.delayed for name, c in counts.items()},
             running={name: c.in_flight for name, c in counts.items()},
             dead_letters=max(0, sum(c.dead for c in counts.values()) - self._dead_before),
         )
@@ -276,11 +281,10 @@ class _Runner:
         with self._instance.tables.state(ref.id).reading() as state:
             number = state.number
         found = False
-        if ref.online and (
-            number != progress.examined_number or is_final or self._are_jobs_due(progress)
-        ):
+        is_due = is_final or self._are_jobs_due(progress)
+        if ref.online and (number != progress.examined_number or is_due):
             progress.examined_number = number
-            found = self._split_or_compact(ref, progress, number)
+            found = self._split_or_compact(ref, progress, number, is_due)
         if self._is_due(progress.done_at, "collection") or is_final:
             collected = run_garbage_collection(self._instance, ref).files
             self._update(files_collected=self._status.files_collected + collected)
@@ -292,13 +296,15 @@ class _Runner:
         due = [self._is_due(progress.done_at, name) for name in ("compaction", "splitting")]
         return any(due)
 
-    def _split_or_compact(self, ref: TableRef, progress: _TableProgress, number: int) -> bool:
+    def _split_or_compact(
+        self, ref: TableRef, progress: _TableProgress, number: int, is_due: bool
+    ) -> bool:
         splitting = QueueName.SPLITTING.value
         if self._status.waiting.get(splitting) or self._status.running.get(splitting):
             # Repeat after the splits.
             progress.examined_number = -1
             return True
-        splits = send_splits(self._instance, ref, progress.splits_sent_at, number)
+        splits = send_splits(self._instance, ref, progress.splits_sent, number, is_due)
         if splits:
             # After the splits, smaller jobs on the new leaves run in parallel.
             self._update(splits_sent=self._status.splits_sent + splits)
