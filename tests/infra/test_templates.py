@@ -489,7 +489,7 @@ def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
     )
 
 
-def test_client_roles_are_limited_to_the_account_and_cannot_delete_files(example: Synthesis) -> None:
+def test_client_roles_are_of_the_account_and_cannot_delete_files(example: Synthesis) -> None:
     roles = example.templates["ClientRoles"]["Resources"]
     trusts = [
         r["Properties"]["AssumeRolePolicyDocument"]["Statement"]
