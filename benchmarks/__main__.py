@@ -80,7 +80,10 @@ def main() -> int:
         page = write_reports(replace_records(old, results, NAMES), output)
     print(table(results))
     print(f"written to {page}", file=sys.stderr)
-    return 0
+    unmeasured = [each.result.name for each in results if not each.result.figures]
+    if unmeasured:
+        print(f"error: no figures of {', '.join(unmeasured)}", file=sys.stderr)
+    return 1 if unmeasured else 0
 
 
 def _command(arguments: argparse.Namespace, name: str) -> str:

@@ -180,7 +180,9 @@ def _add_followers(instance: Instance) -> None:
 def _add_dead_letter(instance: Instance, clock: FakeClock) -> None:
     queue = instance.jobs.queue(QueueName.INGEST)
     job = {"id": "load-99", "tableName": "trips", "files": ["lost.parquet"]}
-    queue.send(json.dumps(job)[:-1] + ', "keys": [9007199254740993, 12345678901234567.89]}')
+    numbers = "[9007199254740993, 12345678901234567.89, 1.10, -0, 1e5]"
+    others = f', "keys": {numbers}, "a": {{}}, "b": "{{1, \\"2\\"}}"}}'
+    queue.send(json.dumps(job)[:-1] + others)
     while not instance.jobs.dead_letters(QueueName.INGEST).list():
         queue.receive()
         clock.pass_minutes(16)

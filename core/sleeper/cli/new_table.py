@@ -180,10 +180,15 @@ def _parse_type_option(text: str) -> tuple[str, FieldType]:
 
 
 def _describe_findings(inferred: "InferredTable") -> Iterable[str]:
+    from sleeper.datafiles.sources.foreign_values import describe_foreign_values
+
     for sample in inferred.samples[:_FILES_SHOWN_MAX]:
         yield f"{sample.path}: {', '.join(_describe_sample(sample))}"
         for old, new in () if sample.dialect is None else sample.dialect.renamed:
             yield f"{sample.path}: column {old!r} is renamed to {new!r}"
+        if sample.rows is not None:
+            for sentence in describe_foreign_values(sample.rows):
+                yield f"{sample.path}: {sentence}"
     more = len(inferred.samples) - _FILES_SHOWN_MAX
     if more > 0:
         yield f"(and {pluralize(more, 'more file')})"

@@ -23,6 +23,12 @@ def parse_type(text: str) -> FieldType:
     return kind
 
 
+def type_text_to_json(text: str) -> object:
+    """Returns the JSON of a valid type, as a schema has it."""
+    parse_type(text)
+    return _to_json(text.strip())
+
+
 def _to_json(text: str) -> object:
     call = _CALL.fullmatch(text)
     if call is None:

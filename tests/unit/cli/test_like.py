@@ -72,6 +72,16 @@ def test_dry_run_prints_the_schema_and_creates_nothing(sleeper: Sleeper, folder:
     assert sleeper("table", "list", "--output", "json").rows == []
 
 
+def test_dates_and_numbers_of_other_countries_get_a_hint(sleeper: Sleeper, tmp_path: Path) -> None:
+    rows = tmp_path / "de.csv"
+    rows.write_text("ort;tag;preis;name\nUlm;24.12.2025;1.234,50;a\nBonn;1.2.2026;2,75;b\n")
+    result = sleeper("table", "create", "t", "--like", rows, "--key", "ort", "--dry-run")
+    assert "column 'tag' looks like dates such as 24.12.2025, and becomes text" in result.stderr
+    assert "column 'preis' looks like numbers with a decimal comma" in result.stderr
+    assert "'name' looks" not in result.stderr
+    assert "'ort' looks" not in result.stderr
+
+
 def test_printed_schema_creates_the_same_table(
     sleeper: Sleeper, folder: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from sleeper.schema.model import (
     schema_from_json,
     schema_to_json,
 )
+from sleeper.schema.user_json import parse_user_schema
 
 EXAMPLE = (
     '{"rowKeyFields":[{"name":"id","type":"StringType"}],'
@@ -70,6 +71,15 @@ def test_sort_and_value_lists_may_be_missing() -> None:
 def test_a_wrong_schema_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         schema_from_json(text)
+
+
+def test_a_type_in_the_form_of_options_is_refused_with_its_json() -> None:
+    text = """{"rowKeyFields":[{"name":"k","type":"IntType"}],
+               "valueFields":[{"name":"v","type":"ListType(DecimalType(9,2))"}]}"""
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_user_schema(text)
+    form = '{"ListType": {"elementType": {"DecimalType": {"precision": 9, "scale": 2}}}}'
+    assert str(refusal.value).endswith(f"(expected {form})")
 
 
 def test_a_key_that_is_no_unicode_text_is_refused() -> None:

@@ -27,6 +27,7 @@ from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.nested import OPTION_HINT
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.datafiles.validity import UnfitError, check_unique_keys
+from sleeper.errors import did_you_mean
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -130,7 +131,8 @@ def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
     with contextlib.suppress(ValueError, RecursionError):
         row = json.loads(line)
         if isinstance(row, dict):
-            return _find_fault(row, schema) or f"not a row of the table: {_first_line(error)}"
+            fault = _find_fault(row, schema) or _find_unknown(row, schema, error)
+            return fault or f"not a row of the table: {_first_line(error)}"
     return f"not a JSON object, which each line must be: {_first_line(error)}"
 
 
@@ -144,6 +146,14 @@ def _find_fault(row: dict[str, Any], schema: Schema) -> str | None:
             hint = f" ({OPTION_HINT})" if is_text and isinstance(row[name], dict | list) else ""
             return f"field {name!r}: {_first_line(error)}{hint}"
     return None
+
+
+def _find_unknown(row: dict[str, Any], schema: Schema, error: Exception) -> str | None:
+    names = [field.name for field in schema.fields]
+    unknown = next((name for name in row if name not in names), None)
+    if unknown is None or "unexpected field" not in str(error):
+        return None
+    return f"field {unknown!r} is not in the schema{did_you_mean(unknown, names)}"
 
 
 def _first_line(error: Exception) -> str:

@@ -80,6 +80,21 @@ export function toJson(value, indent = undefined) {
     return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? exactNumber(each) : each), indent);
 }
 
+/** Returns JSON text with a line for each member. Numbers and texts stay as they are written. */
+export function indentJson(text) {
+    JSON.parse(text);
+    let depth = 0;
+    const line = () => "\n" + "  ".repeat(depth);
+    return text.replace(/"(?:[^"\\]|\\.)*"|[{[]\s*[}\]]|\s+|./gsu, (token) => {
+        if (/^\s/u.test(token)) return "";
+        if (token.length > 1) return token[0] === '"' ? token : token[0] + token.at(-1);
+        if (token === "{" || token === "[") return token + (depth++, line());
+        if (token === "}" || token === "]") return (depth--, line()) + token;
+        if (token === ",") return token + line();
+        return token === ":" ? ": " : token;
+    });
+}
+
 /** Returns the value of JSON text. Numbers that would lose digits become BigInt or Decimal. */
 export function fromJson(text) {
     return JSON.parse(text, (_, value, context) =>

@@ -3,7 +3,7 @@
 import { getReport } from "./api.js";
 import { dataTable, stateBadge } from "./data_table.js";
 import { command, empty, facts, h, heading, panel } from "./dom.js";
-import { cell, count, fromJson, time, toJson } from "./format.js";
+import { cell, count, indentJson, time } from "./format.js";
 import { link } from "./router.js";
 
 const LETTERS_MAX = 100;
@@ -100,7 +100,7 @@ function showLetter(letter) {
 
 function pretty(body) {
     try {
-        return toJson(fromJson(body), 2);
+        return indentJson(body);
     } catch {
         return cell(body);
     }
