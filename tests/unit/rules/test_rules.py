@@ -39,7 +39,8 @@ Rule 2, nothing committed is lost and nothing uncommitted seen
 - iterators: unit/processing/test_any_history.py; unit/iterators/test_queries.py
   `an_iterators_violation_is_reported_with_its_name_and_key`,
   `an_iterator_receives_all_rows_of_a_key_in_any_query`
-- hidden rows below all conditions: unit/query/test_hidden_rows.py; unit/api/test_hidden_rows.py
+- hidden rows below all conditions: unit/query/test_hidden_rows.py; unit/api/test_hidden_rows.py;
+  spark/test_hidden_rows.py
 
 Rule 3, nothing live is overwritten
 - fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`,
