@@ -169,6 +169,9 @@ def open_row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO
 
 DEBUG_VARIABLE = "SLEEPER_DEBUG"
 
+_OPTIONS_OF_OTHERS = {
+    "--where": "conditions on values: sleeper sql 'SELECT ... FROM TABLE WHERE ...'",
+}
 _FAILED = 1
 _INTERRUPTED = 130  # the status that shells report for SIGINT
 
@@ -201,11 +204,20 @@ def report_failures() -> Iterator[None]:
     except Exception as error:
         # typer reports its exits and usage errors.
         if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+            _explain_option(error)
             raise
         if _is_debugging():
             raise
         sys.stderr.write(f"error: {printable(_describe(error))}\n")
         raise typer.Exit(_FAILED) from None
+
+
+def _explain_option(error: Any) -> None:
+    """Replaces the suggestions for an unknown option if another command does what it asks for."""
+    hint = _OPTIONS_OF_OTHERS.get(getattr(error, "option_name", ""))
+    if hint is not None:
+        error.possibilities = None
+        error.message += f" ({hint})"
 
 
 def _describe(error: Exception) -> str:
@@ -246,11 +258,14 @@ def show_ingest(description: str) -> Iterator["IngestProgress"]:
         yield IngestProgress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    # While rows are read, their number is not known, and a bar would seem to stand full.
+    reading = SpinnerColumn()
+    writing = BarColumn()
     bar = Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        reading,
         TextColumn("{task.fields[rows]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
@@ -268,6 +283,7 @@ def show_ingest(description: str) -> Iterator["IngestProgress"]:
         def count_written(rows: int) -> None:
             nonlocal rows_written
             rows_written += rows
+            bar.columns = tuple(writing if each is reading else each for each in bar.columns)
             bar.update(
                 task,
                 description=f"{description}: writing",

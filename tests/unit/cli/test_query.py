@@ -210,3 +210,10 @@ def test_parameters_of_a_statement(full: Sleeper) -> None:
         assert message in refused.stderr
     missing = full("sql", statement)
     assert (missing.status, "$name has no value" in missing.stderr) == (1, True)
+
+
+def test_an_option_of_sql_is_explained(full: Sleeper) -> None:
+    result = full("query", "cities", "--where", "people > 5")
+    assert result.status == 2
+    assert "conditions on values: sleeper sql" in " ".join(result.stderr.split())
+    assert "Possible options" not in result.stderr
