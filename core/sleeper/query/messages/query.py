@@ -76,7 +76,8 @@ def _to_id(raw: Any) -> str:
         raise MismatchError(raw, f"at most {_ID_BYTES_MAX} bytes")
     first, *others = text.split("/")
     if _CONTROL.search(text) or first == ".." or not {"", ".", ".."}.isdisjoint(others):
-        raise MismatchError(raw, "no control characters, and no '..' or empty parts between slashes")
+        expected = "no control characters, and no '..' or empty parts between slashes"
+        raise MismatchError(raw, expected)
     return text
 
 
