@@ -21,8 +21,8 @@ from sleeper.errors import (
     read_only_error,
 )
 from sleeper.retries import Backoff, retry
-from sleeper.statestore.database import (
-    create_file,
+from sleeper.statestore.database import create_file
+from sleeper.statestore.database_errors import (
     damage_error,
     explained,
     is_read_only,

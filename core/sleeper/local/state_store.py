@@ -12,7 +12,8 @@ from obstore.store import ObjectStore
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.statestore.commit_queue import CommitQueue
-from sleeper.statestore.database import Database, translated_errors
+from sleeper.statestore.database import Database
+from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore

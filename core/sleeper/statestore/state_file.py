@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.errors import DataError
-from sleeper.statestore.database import translated_errors
+from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.fold_tables import create_tables, path_hash
 from sleeper.statestore.rows import sidecars_from_column
 

@@ -11,7 +11,8 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.cut import copy_version
-from sleeper.statestore.database import Database, translated_errors
+from sleeper.statestore.database import Database
+from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.entry_commit import CommitRequest, catch_up
 from sleeper.statestore.exports import LoggedExport, LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold

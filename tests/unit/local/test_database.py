@@ -11,7 +11,7 @@ import pytest
 from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
 from sleeper.local import database as databases
 from sleeper.local.database import InstanceDatabase
-from sleeper.statestore.database import damage_error
+from sleeper.statestore.database_errors import damage_error
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import DataError, UnavailableError
-from sleeper.statestore.database import Database, translated_errors
+from sleeper.statestore.database import Database
+from sleeper.statestore.database_errors import translated_errors
 
 
 def test_a_read_only_database_is_reported_clearly(tmp_path: Path) -> None:
