@@ -84,13 +84,14 @@ def fail_each_sync(
     version: Callable[[], Any],
     named: Callable[[], Iterable[Path]],
     renames: bool = False,
+    durable: Callable[[], Iterable[Path]] | None = None,
 ) -> None:
     """Repeats the action with an error at its first sync, its second, and so on.
 
     Each error must fail the action, leave `version` as it is, and no file in `named` whose content
-    did not reach the disk. Ends when no sync is left that did not fail; the names are on the disk
-    then too. If the last step `renames` a whole file, an error at the sync of its folder leaves the
-    file with its new name.
+    did not reach the disk. Ends when no sync is left that did not fail; the names in `durable`, by
+    default in `named`, are on the disk then too. If the last step `renames` a whole file, an error
+    at the sync of its folder leaves the file with its new name.
     """
     while True:
         before = version()
@@ -102,7 +103,7 @@ def fail_each_sync(
             else:
                 if disk.failure is None:
                     assert version() != before
-                    assert not {path.parent for path in named()} & disk.unsynced
+                    assert not {path.parent for path in (durable or named)()} & disk.unsynced
                     return
                 pytest.fail(f"an error at the sync of {disk.failure} is lost")
         if not (renames and Path(disk.failure).is_dir()):
