@@ -148,7 +148,7 @@ def key_names(schema: Any) -> tuple[list[str], list[str]]:
 def fields(documents: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the fields of the table, without those of the stash.
 
-    The name of a field of the table that begins with `~` has one more in documents.
+    In documents, the name of a table's field that begins with `~` has a second `~` before it.
     """
     found = documents.select([n for n in documents.schema.names if n not in STASH_FIELDS])
     return found.rename_columns([name.removeprefix("~") for name in found.schema.names])
