@@ -62,8 +62,9 @@ class QueryStack(cdk.NestedStack):
         make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)
         _make_results_queue(self, deployment, days)
         sends = [send(deployment, "leaf_query"), *frames]
+        plans = [*_remove_results(deployment), *sends]
         for construct, receiver in {
-            "Plan": _receiver(deployment, "query", "plan_query", sends),
+            "Plan": _receiver(deployment, "query", "plan_query", plans),
             "Run": _receiver(deployment, "leaf_query", "run_leaf_query", frames),
         }.items():
             make_receiver(self, construct, deployment, receiver, alarms=alarms)
@@ -109,6 +110,15 @@ def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> 
     acknowledge(queue, "SQS3", "only clients receive messages")
     deployment.record(QUERY_RESULTS_QUEUE_URL, queue.queue_url)
     deployment.record(QUERY_RESULTS_QUEUE_ARN, deployment.queue_arn(RESULTS_QUEUE))
+
+
+def _remove_results(deployment: Deployment) -> list[Permission]:
+    """Allows deleting the results of an earlier query when its id comes again."""
+    bucket = deployment.bucket_arn(QUERY_RESULTS)
+    return [
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(("s3:DeleteObject",), [f"{bucket}/query-*"], "a folder for each"),
+    ]
 
 
 def _publish(deployment: Deployment) -> list[Permission]:

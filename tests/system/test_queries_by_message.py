@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
 from sleeper.jobs.event import new_task_id
-from sleeper.jobs.query_tracker import QueryState, QueryStatus
+from sleeper.jobs.query_tracker import QueryIdTakenError, QueryState, QueryStatus
 from sleeper.jobs.queue import QueueName
 from sleeper.local.queue import LocalResultsQueue
 from sleeper.partitions.region import whole_region
 from sleeper.processing.field_changes import AddField
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
+from sleeper.query.rows.output import write_parquet
 from sleeper.query.service import open_query, read_schema
 from sleeper.query.sql.service import open_sql
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
@@ -95,7 +97,7 @@ def ask(instance: Instance, query_id: str, **members: Any) -> QueryStatus:
 
 def results(instance: Instance, query_id: str) -> list[Path]:
     folder = Path(instance.queries.results_root(None).url_of(f"query-{query_id}"))
-    return sorted(folder.glob("*")) if folder.exists() else []
+    return sorted(folder.glob("*.parquet")) if folder.exists() else []
 
 
 def rows(instance: Instance, query_id: str) -> list[dict[str, Any]]:
@@ -389,13 +391,20 @@ def test_an_invalid_query_fails_under_the_id_of_its_message(instance, table):
     assert (status.state, "not JSON" in (status.error or "")) == (QueryState.FAILED, True)
 
 
-def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance, table, clock):
-    ask(instance, "q1")
+def test_the_id_of_a_running_query_is_refused_reported_and_a_dead_letter(instance, table, clock):
+    send(instance, "q1")
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    instance.jobs.queue(QueueName.QUERY).delete(message.receipt)
     regions = [{"k": {"min": 3, "max": 5}}]
     message_id = instance.jobs.queue(QueueName.QUERY).send(body("q1", regions=regions))
+    (refused,) = instance.jobs.queue(QueueName.QUERY).receive()
+    with pytest.raises(QueryIdTakenError, match="'q1' belongs to another query that is not fin"):
+        plan_query_message(instance, refused)
+    # The first query ends before the retries of the second, which stays refused.
     for _ in range(10):
+        clock.now_ms += 1000_000
         work(instance)
-        clock.now_ms += 10_000
     first = instance.queries.tracker().query("q1")
     assert (first.state, first.row_count) == (QueryState.COMPLETED, 100)
     assert len(results(instance, "q1")) == 4
@@ -407,10 +416,87 @@ def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance,
     assert json.loads(letter.body)["regions"] == regions
 
 
-def test_the_same_query_with_the_same_id_changes_nothing(instance, table):
-    previous = ask(instance, "q1")
-    assert ask(instance, "q1") == previous
+def test_an_id_whose_query_has_ended_starts_over(instance, table):
+    ask(instance, "q1")
+    ask(instance, "q1/deeper")
+    before = results(instance, "q1")
+    status = ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 2)
+    assert [row["k"] for row in rows(instance, "q1")] == [3, 4]
+    assert set(before).isdisjoint(results(instance, "q1"))
+    assert len(results(instance, "q1/deeper")) == 4
+    assert len(instance.queries.tracker().subqueries("q1")) == 1
+    assert holds(instance) == []
+
+
+def test_an_invalid_query_replaces_the_results_of_its_id(instance, table):
+    ask(instance, "q1")
+    assert ask(instance, "q1", regions=None).state is QueryState.FAILED
+    assert results(instance, "q1") == []
+    assert ask(instance, "q1", regions=[]).state is QueryState.COMPLETED
+
+
+def test_results_that_outlive_the_tracker_are_replaced(instance, table):
+    ask(instance, "q1")
+    instance.queries.tracker().remove_before(2**60)
+    ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
+    assert [row["k"] for row in rows(instance, "q1")] == [3, 4]
+
+
+def test_the_same_query_again_reads_the_newest_rows(instance, table, tmp_path):
+    ask(instance, "q1")
+    put_rows(instance, tmp_path, range(100, 110))
+    assert ask(instance, "q1").row_count == 110
+    assert len(rows(instance, "q1")) == 110
     assert instance.jobs.dead_letters(QueueName.QUERY).list() == ()
+
+
+@pytest.mark.parametrize("other", [{}, {"regions": [{"k": {"min": 3, "max": 5}}]}])
+def test_a_redelivered_query_changes_nothing(instance, table, other):
+    send(instance, "q1")
+    (first,) = instance.jobs.queue(QueueName.QUERY).receive()
+    run_query_message(instance, first)
+    instance.jobs.queue(QueueName.QUERY).delete(first.receipt)
+    work(instance)
+    status = ask(instance, "q1", **other)
+    before = results(instance, "q1")
+    for receives in (1, 2, 9):
+        assert run_query_message(instance, replace(first, receives=receives)) == 0
+        work(instance)
+    assert instance.queries.tracker().query("q1") == status
+    assert results(instance, "q1") == before
+
+
+def test_a_late_worker_of_an_earlier_query_leaves_no_results(instance, table, monkeypatch):
+    send(instance, "q1")
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    instance.jobs.queue(QueueName.QUERY).delete(message.receipt)
+    late, *others = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
+
+    def start_over() -> None:
+        for again in (late, *others):
+            run_leaf_query_message(instance, again)
+        ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
+
+    monkeypatch.setattr(
+        "sleeper.query_service.publish.write_parquet", call_before_first(start_over, write_parquet)
+    )
+    assert run_leaf_query_message(instance, late) == 0
+    assert instance.queries.tracker().query("q1").row_count == 2
+    assert [row["k"] for row in rows(instance, "q1")] == [3, 4]
+
+
+def call_before_first(work: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, which first calls `work` when it is called the first time."""
+    pending = [work]
+
+    def call(*arguments: Any) -> Any:
+        if pending:
+            pending.pop()()
+        return function(*arguments)
+
+    return call
 
 
 def test_too_many_rows_fail_a_query(instance, table):
@@ -562,17 +648,23 @@ def test_a_websocket_receives_a_failure(instance, table):
 def test_a_websocket_receives_one_error_for_the_id_of_another_query(
     instance, table, clock, members
 ):
-    ask(instance, "q1")
+    send(instance, "q1")
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
     frames: list[dict[str, Any]] = []
     listener = make_frame_sender(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    send(listener, "q1", resultsPublisherConfig=connection, **members)
-    for _ in range(10):
-        work(listener)
-        clock.now_ms += 10_000
+    message_id = listener.jobs.queue(QueueName.QUERY).send(
+        body("q1", resultsPublisherConfig=connection, **members)
+    )
+    (refused,) = listener.jobs.queue(QueueName.QUERY).receive()
+    assert refused.message_id == message_id
+    for receives in (1, 2, 3, 4):
+        with pytest.raises(QueryIdTakenError):
+            plan_query_message(listener, replace(refused, receives=receives))
     (frame,) = frames
     assert (frame["message"], frame["queryId"]) == ("error", "q1")
-    assert instance.queries.tracker().query("q1").state is QueryState.COMPLETED
+    assert instance.queries.tracker().query("q1").state is QueryState.IN_PROGRESS
 
 
 def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):

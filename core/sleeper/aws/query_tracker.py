@@ -2,24 +2,36 @@
 
 A query and each of its subqueries are items. The query's item counts planned, finished and failed
 subqueries and their rows. One transaction ends a subquery and counts it, so nothing is counted
-twice and no read covers all subqueries.
+twice and no read covers all subqueries. A new run of an id replaces the query's item. Items of
+subqueries of an older run are deleted after that, and never listed.
 """
 
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from sleeper.aws.dynamo import TRANSACTION_WRITES_MAX, DynamoItems, Item, Put, Write
 from sleeper.aws.errors import RefusedError
+from sleeper.aws.query_items import (
+    STATUS_ATTRIBUTES,
+    key_of,
+    key_only,
+    run_condition,
+    run_of_item,
+    run_values,
+    state_of,
+    status_of,
+    unchanged_condition,
+)
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import NotFoundError
+from sleeper.errors import ConflictError, NotFoundError
 from sleeper.jobs.query_tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
-    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
@@ -27,6 +39,7 @@ from sleeper.jobs.query_tracker import (
     format_rows_error,
 )
 from sleeper.properties.deployed import RECENT, TIME_TO_LIVE
+from sleeper.retries import Backoff, retry
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -37,16 +50,15 @@ _WRITERS = 8
 _QUERY_WRITE = 1
 _IS_NEW = "attribute_not_exists(#queryId)"
 _IS_UNFINISHED = "#lastKnownState IN (:queued, :running)"
-_STATES = {"queued": QueryState.QUEUED.value, "running": QueryState.IN_PROGRESS.value}
-_STATUS = (
-    "queryId",
-    "subQueryId",
-    "lastKnownState",
-    "rowCount",
-    "lastUpdateTime",
-    "errors",
-    "tableId",
+_REMOVED = (
+    "REMOVE #tableId, #version, #queryTime, #subQueries, #finishedSubQueries, #failedSubQueries"
 )
+_FAILED_AT_ONCE = (
+    ", #fingerprint = :fingerprint, #listing = :listing, #at = :at, #rowCount = :none,"
+    " #messages = :messages"
+)
+_RACES = Backoff(retries=9, seconds_first=0.01)
+_STATES = {"queued": QueryState.QUEUED.value, "running": QueryState.IN_PROGRESS.value}
 
 
 class DynamoQueryTracker:
@@ -69,10 +81,11 @@ class DynamoQueryTracker:
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """See the port."""
         item = {
-            **self._new_item(query_id, WHOLE_QUERY),
+            **self._new_item(query_id, WHOLE_QUERY, pin.run),
             "listing": _LISTING,
             "at": self._clock(),
             "fingerprint": pin.fingerprint,
+            "messages": pin.run,
             "tableId": pin.table_id,
             "version": pin.version,
             "queryTime": pin.now_ms,
@@ -81,16 +94,47 @@ class DynamoQueryTracker:
             self._items.put(item, _IS_NEW)
             return pin
         except RefusedError:
-            item = self._read(query_id)
-        if item.get("fingerprint") != pin.fingerprint:
-            raise QueryIdTakenError(query_id)
-        if _state(item).is_finished:
-            return None
-        return QueryPin(pin.fingerprint, item["tableId"], item["version"], item["queryTime"])
+            return retry(lambda: self._begin_again(pin, item), on=ConflictError, backoff=_RACES)
 
-    def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
+    def _begin_again(self, pin: QueryPin, item: Item) -> QueryPin | None:
+        """Joins the query of an earlier message, or replaces it. ConflictError if it changed."""
+        query_id = item["queryId"]
+        stored = self._read(query_id)
+        run = run_of_item(stored)
+        if run.is_over_for(pin.fingerprint, pin.run):
+            return None
+        if run.starts_over(pin.fingerprint):
+            replacement = {**item, "messages": run.add(pin.run)}
+            self._items.put(replacement, unchanged_condition(run), run_values(run))
+            self._delete_subqueries(query_id, pin.run)
+            return replace(pin, replaces=True)
+        if not run.knows(pin.run):
+            values = {**run_values(run), "messages": run.add(pin.run)}
+            change = "SET #messages = :messages, #lastUpdateTime = :now"
+            stored = self._update(query_id, WHOLE_QUERY, change, unchanged_condition(run), values)
+        return QueryPin(
+            pin.fingerprint,
+            stored["tableId"],
+            stored["version"],
+            stored["queryTime"],
+            run.run,
+            run.replaces,
+        )
+
+    def _delete_subqueries(self, query_id: str, newest_run: str) -> None:
+        """Deletes the items of subqueries of older runs."""
+        items = self._read_all(query_id)
+        old = [i for i in items if i.get("run", "") != newest_run]
+        self._items.delete([key_only(item) for item in old if item["subQueryId"] != WHOLE_QUERY])
+
+    def is_newest(self, query_id: str, run: str) -> bool:
+        """See the port."""
+        item = self._items.get(key_of(query_id, WHOLE_QUERY))
+        return item is None or item.get("run", "") == run
+
+    def plan(self, query_id: str, sub_query_ids: Sequence[str], run: str = "") -> None:
         """See the port. It writes transactions of a hundred subqueries, some concurrently."""
-        puts: list[Put] = [(self._new_item(query_id, i), _IS_NEW, {}) for i in sub_query_ids]
+        puts: list[Put] = [(self._new_item(query_id, i, run), _IS_NEW, {}) for i in sub_query_ids]
         slices = [
             puts[start : start + TRANSACTION_WRITES_MAX]
             for start in range(0, len(puts), TRANSACTION_WRITES_MAX)
@@ -106,20 +150,23 @@ class DynamoQueryTracker:
                 query_id,
                 WHOLE_QUERY,
                 "SET #lastKnownState = :state, #subQueries = :count, #lastUpdateTime = :now",
-                _IS_UNFINISHED,
-                {"state": state.value, "count": len(puts), **_STATES},
+                f"{_IS_UNFINISHED} AND {run_condition(run)}",
+                {"state": state.value, "count": len(puts), "run": run or None, **_STATES},
             )
 
-    def start(self, query_id: str, sub_query_id: str) -> bool:
+    def start(self, query_id: str, sub_query_id: str, run: str = "") -> bool:
         """See the port."""
+        if not self.is_newest(query_id, run):
+            return False
+        change = ", #run = :run" if run else ""
         try:
             self._update(
                 query_id,
                 sub_query_id,
                 "SET #lastKnownState = :running, #lastUpdateTime = :now, #expiryDate = :expiry,"
-                " #rowCount = if_not_exists(#rowCount, :none)",
+                f" #rowCount = if_not_exists(#rowCount, :none){change}",
                 f"{_IS_NEW} OR {_IS_UNFINISHED}",
-                {"none": 0, "expiry": self._expiry(), **_STATES},
+                {"none": 0, "expiry": self._expiry(), "run": run or None, **_STATES},
             )
         except RefusedError:
             return False
@@ -132,63 +179,84 @@ class DynamoQueryTracker:
         rows: int,
         error: str | None = None,
         rows_max: int = 0,
+        run: str = "",
     ) -> QueryStatus | None:
         """See the port."""
         room = rows_max - rows if rows_max and error is None else None
         writes = [
-            self._end_subquery(query_id, sub_query_id, rows, error),
-            self._count_subquery(query_id, rows, error, room),
+            self._end_subquery(query_id, sub_query_id, rows, error, run),
+            self._count_subquery(query_id, rows, error, room, run),
         ]
         try:
             self._items.retry_conflicts(lambda: self._items.transact(writes))
         except RefusedError as refused:
-            # The subquery was finished before, or the query was removed or has too many rows.
+            # The subquery was finished before, or the query was removed or started over, or has
+            # too many rows.
             if room is not None and _QUERY_WRITE in refused.items:
-                return self.finish(query_id, sub_query_id, 0, format_rows_error(rows_max))
-        return self._end_query(query_id)
+                error = format_rows_error(rows_max)
+                return self.finish(query_id, sub_query_id, 0, error, run=run)
+        return self._end_query(query_id, run)
 
-    def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
+    def fail(
+        self, query_id: str, fingerprint: str, error: str, run: str = ""
+    ) -> QueryStatus | None:
         """See the port."""
+        return retry(
+            lambda: self._fail(query_id, fingerprint, error, run), on=ConflictError, backoff=_RACES
+        )
+
+    def _fail(
+        self, query_id: str, fingerprint: str, error: str, message: str
+    ) -> QueryStatus | None:
+        """Fails the message's query once. ConflictError if the item changed meanwhile."""
+        item = self._items.get(key_of(query_id, WHOLE_QUERY))
+        run = None if item is None else run_of_item(item)
+        if run is not None and run.is_over_for(fingerprint, message):
+            return None
         values = {
             "failed": QueryState.FAILED.value,
             "error": error[:ERROR_CHARACTERS_MAX],
-            "fingerprint": fingerprint,
             "expiry": self._expiry(),
-            "none": 0,
-            "listing": _LISTING,
-            "at": self._clock(),
-            **_STATES,
         }
-        try:
-            item = self._update(
-                query_id,
-                WHOLE_QUERY,
-                "SET #lastKnownState = :failed, #errors = :error, #lastUpdateTime = :now,"
-                " #fingerprint = :fingerprint, #expiryDate = :expiry, #listing = :listing,"
-                " #at = if_not_exists(#at, :at), #rowCount = if_not_exists(#rowCount, :none)",
-                f"{_IS_NEW} OR (#fingerprint = :fingerprint AND {_IS_UNFINISHED})",
-                values,
-            )
-        except RefusedError:
-            if self._read(query_id).get("fingerprint") != fingerprint:
-                raise QueryIdTakenError(query_id) from None
-            return None
-        return _status(item)
+        change = "SET #lastKnownState = :failed, #errors = :error, #lastUpdateTime = :now,"
+        change += " #expiryDate = :expiry"
+        if run is not None:
+            values |= run_values(run)
+        if run is None or run.starts_over(fingerprint):
+            change = f"{_REMOVED} {change}{_FAILED_AT_ONCE}" + (", #run = :new" if message else "")
+            values |= {
+                "fingerprint": fingerprint,
+                "listing": _LISTING,
+                "at": self._clock(),
+                "none": 0,
+                "new": message or None,
+                "messages": message if run is None else run.add(message),
+            }
+        condition = _IS_NEW if run is None else unchanged_condition(run)
+        ended = self._update(query_id, WHOLE_QUERY, change, condition, values)
+        if run is not None and run.run != ended.get("run", ""):
+            self._delete_subqueries(query_id, message)
+        return status_of(ended)
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
-        return _status(self._read(query_id))
+        return status_of(self._read(query_id))
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
         """See the port."""
         items = self._read_all(query_id)
-        return tuple(_status(item) for item in items if item["subQueryId"] != WHOLE_QUERY)
+        runs = {i.get("run", "") for i in items if i["subQueryId"] == WHOLE_QUERY}
+        return tuple(
+            status_of(item)
+            for item in items
+            if item["subQueryId"] != WHOLE_QUERY and (not runs or item.get("run", "") in runs)
+        )
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
         """See the port."""
         keys = list(islice(self._newest(), limit))
-        found = self._items.get_all(keys, _STATUS)
-        by_id = {item["queryId"]: _status(item) for item in found}
+        found = self._items.get_all(keys, STATUS_ATTRIBUTES)
+        by_id = {item["queryId"]: status_of(item) for item in found}
         # A query may expire after the read of the index.
         return tuple(by_id[i] for i in (key["queryId"] for key in keys) if i in by_id)
 
@@ -196,13 +264,15 @@ class DynamoQueryTracker:
         """See the port. Queries also expire."""
         old = list(self._newest(before_ms=time_ms))
         for query in old:
-            self._items.delete([_key(item) for item in self._read_all(query["queryId"])])
+            self._items.delete([key_only(item) for item in self._read_all(query["queryId"])])
         return len(old)
 
-    def _end_query(self, query_id: str) -> QueryStatus | None:
+    def _end_query(self, query_id: str, run: str) -> QueryStatus | None:
         """Ends the query if it is not finished and all its subqueries are."""
-        item = self._items.get(_key_of(query_id, WHOLE_QUERY))
-        if item is None or "subQueries" not in item or _state(item).is_finished:
+        item = self._items.get(key_of(query_id, WHOLE_QUERY))
+        if item is None or "subQueries" not in item or state_of(item).is_finished:
+            return None
+        if item.get("run", "") != run:
             return None
         counts = (item.get(name, 0) for name in ("finishedSubQueries", "failedSubQueries"))
         state = derive_query_state(item["subQueries"], *counts)
@@ -213,29 +283,32 @@ class DynamoQueryTracker:
                 query_id,
                 WHOLE_QUERY,
                 "SET #lastKnownState = :state, #lastUpdateTime = :now",
-                _IS_UNFINISHED,
-                {"state": state.value, **_STATES},
+                f"{_IS_UNFINISHED} AND {run_condition(run)}",
+                {"state": state.value, "run": run or None, **_STATES},
             )
         except RefusedError:
             return None
-        return _status(ended)
+        return status_of(ended)
 
     def _end_subquery(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None
+        self, query_id: str, sub_query_id: str, rows: int, error: str | None, run: str
     ) -> Write:
         state, change = QueryState.COMPLETED, ""
         if error is not None:
             state, change = QueryState.FAILED, ", #errors = :error"
+        if run:
+            change += ", #run = :run"
         values = {
             "state": state.value,
             "rows": rows,
             "now": self._now(),
             "expiry": self._expiry(),
             "error": error and error[:ERROR_CHARACTERS_MAX],
+            "run": run or None,
             **_STATES,
         }
         return self._items.update_write(
-            _key_of(query_id, sub_query_id),
+            key_of(query_id, sub_query_id),
             "SET #lastKnownState = :state, #rowCount = :rows, #lastUpdateTime = :now,"
             f" #expiryDate = :expiry{change}",
             f"{_IS_NEW} OR {_IS_UNFINISHED}",
@@ -243,9 +316,12 @@ class DynamoQueryTracker:
         )
 
     def _count_subquery(
-        self, query_id: str, rows: int, error: str | None, room: int | None
+        self, query_id: str, rows: int, error: str | None, room: int | None, run: str
     ) -> Write:
-        """Counts a finished subquery, if the query has at most `room` rows (None: any number)."""
+        """Counts a finished subquery of the id's newest run.
+
+        Only if the query has at most `room` rows (None: any number).
+        """
         change = "" if error is None else ", #errors = if_not_exists(#errors, :error)"
         values = {
             "now": self._now(),
@@ -254,12 +330,14 @@ class DynamoQueryTracker:
             "rows": rows,
             "error": error and error[:ERROR_CHARACTERS_MAX],
             "room": room,
+            "run": run or None,
         }
         return self._items.update_write(
-            _key_of(query_id, WHOLE_QUERY),
+            key_of(query_id, WHOLE_QUERY),
             f"SET #lastUpdateTime = :now{change}"
             " ADD #finishedSubQueries :one, #failedSubQueries :failed, #rowCount :rows",
-            "attribute_exists(#queryId)" + ("" if room is None else " AND #rowCount <= :room"),
+            f"attribute_exists(#queryId) AND {run_condition(run)}"
+            + ("" if room is None else " AND #rowCount <= :room"),
             values,
         )
 
@@ -271,7 +349,7 @@ class DynamoQueryTracker:
         boto3 repeats a request whose response was lost, and the condition then refuses the
         repetition. So each change leaves a fresh write id in the item, which identifies it.
         """
-        key, write_id = _key_of(query_id, sub_query_id), uuid.uuid4().hex
+        key, write_id = key_of(query_id, sub_query_id), uuid.uuid4().hex
         change += ", #writeId = :writeId"
         values = {"now": self._now(), "writeId": write_id, **values}
         try:
@@ -285,7 +363,7 @@ class DynamoQueryTracker:
             return item
 
     def _read(self, query_id: str) -> Item:
-        item = self._items.get(_key_of(query_id, WHOLE_QUERY))
+        item = self._items.get(key_of(query_id, WHOLE_QUERY))
         if item is None:
             raise NotFoundError(f"query {query_id!r} does not exist")
         return item
@@ -298,11 +376,12 @@ class DynamoQueryTracker:
         """Yields the keys of queries, newest first."""
         condition = "#listing = :listing" + ("" if before_ms is None else " AND #at < :before")
         values = {"listing": _LISTING, "before": before_ms}
-        return map(_key, self._items.query(condition, values, RECENT.name, newest_first=True))
+        return map(key_only, self._items.query(condition, values, RECENT.name, newest_first=True))
 
-    def _new_item(self, query_id: str, sub_query_id: str) -> Item:
+    def _new_item(self, query_id: str, sub_query_id: str, run: str) -> Item:
         return {
-            **_key_of(query_id, sub_query_id),
+            **key_of(query_id, sub_query_id),
+            "run": run or None,
             "lastKnownState": QueryState.QUEUED.value,
             "rowCount": 0,
             "lastUpdateTime": self._now(),
@@ -314,27 +393,3 @@ class DynamoQueryTracker:
 
     def _expiry(self) -> int:
         return self._now() + self._days * 86_400
-
-
-def _key_of(query_id: str, sub_query_id: str) -> Item:
-    return {"queryId": query_id, "subQueryId": sub_query_id}
-
-
-def _key(item: Item) -> Item:
-    return _key_of(item["queryId"], item["subQueryId"])
-
-
-def _state(item: Item) -> QueryState:
-    return QueryState(item["lastKnownState"])
-
-
-def _status(item: Item) -> QueryStatus:
-    return QueryStatus(
-        query_id=item["queryId"],
-        sub_query_id=item["subQueryId"],
-        state=_state(item),
-        row_count=item.get("rowCount", 0),
-        updated_ms=item["lastUpdateTime"] * 1000,
-        error=item.get("errors"),
-        table_id=item.get("tableId"),
-    )

@@ -1,5 +1,12 @@
-"""Ports of queries: the tracker (docs/formats.md, "Query tracker"), WebSocket connections."""
+"""Ports of queries: the tracker (docs/formats.md, "Query tracker"), WebSocket connections.
 
+A query's id may come again. A *run* of an id is one query with it, named by the message that began
+it. While a run is unfinished, another query with its id is refused. After that, a new message
+starts the id over with a new run, and nothing that belongs to the old one counts any more. An id
+remembers its newest messages, so that a redelivery of any of them starts nothing over.
+"""
+
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -31,23 +38,75 @@ class QueryState(Enum):
 
 
 class QueryIdTakenError(InvalidRequestError):
-    """The id belongs to another query."""
+    """The id belongs to another query that is not finished."""
 
     def __init__(self, query_id: str) -> None:
-        super().__init__(f"query id {query_id!r} belongs to another query")
+        super().__init__(f"query id {query_id!r} belongs to another query that is not finished")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPin:
     """The identity of a query and the version it reads, fixed by its first delivery.
 
-    `fingerprint` distinguishes its message from that of another query with the same id.
+    `fingerprint` distinguishes its content from that of another query with the same id. `run` names
+    the message, or empty for a query of an earlier release. `replaces` says that the id had an
+    earlier query.
     """
 
     fingerprint: str
     table_id: str
     version: int
     now_ms: int
+    run: str = ""
+    replaces: bool = False
+
+
+def run_of_message(message_id: str) -> str:
+    """Returns the name of the run that a message begins."""
+    return hashlib.sha256(message_id.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+_MESSAGES_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRun:
+    """The newest run of an id, as trackers store it. `messages` are those of its runs, in order."""
+
+    query_id: str
+    fingerprint: str
+    run: str
+    messages: str
+    state: QueryState
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the id had an earlier run."""
+        return self.messages.split()[:1] not in ([], [self.run])
+
+    def knows(self, message: str) -> bool:
+        """Returns whether a run of the id began with the message, or was joined by it."""
+        return message in self.messages.split()
+
+    def add(self, message: str) -> str:
+        """Returns the messages with another one, without the oldest if they are many."""
+        return " ".join([*self.messages.split(), message][-_MESSAGES_MAX:])
+
+    def is_over_for(self, fingerprint: str, message: str) -> bool:
+        """Returns whether the message's query is finished. This run can be a later one."""
+        is_later = self.fingerprint != fingerprint
+        return self.knows(message) and (self.state.is_finished or is_later)
+
+    def starts_over(self, fingerprint: str) -> bool:
+        """Returns whether a new message starts the id over; False if it belongs to this run.
+
+        QueryIdTakenError if it is another query, and this one is not finished.
+        """
+        if self.state.is_finished:
+            return True
+        if self.fingerprint != fingerprint:
+            raise QueryIdTakenError(self.query_id)
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +145,29 @@ def format_rows_error(rows_max: int) -> str:
 class QueryTracker(Protocol):
     """Records the progress of queries. Each call is idempotent, and may be repeated at any time.
 
-    A finished query or subquery does not change.
+    A finished query or subquery does not change, until its id is started over. Calls with a `run`
+    that is not the id's newest change nothing.
     """
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """Records a query as queued. Returns the pin of its first delivery.
 
-        None if the query is finished. QueryIdTakenError if the id belongs to another query.
+        Starts the id over if its query is finished and another message began it. None if the
+        message's query is finished. QueryIdTakenError if the id belongs to an unfinished query
+        with another fingerprint.
         """
 
-    def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
+    def is_newest(self, query_id: str, run: str) -> bool:
+        """Returns whether the id has no newer run."""
+
+    def plan(self, query_id: str, sub_query_ids: Sequence[str], run: str = "") -> None:
         """Records new subqueries as queued, then the query as in progress.
 
         Each call has the same subqueries. Without subqueries, the query is completed.
         """
 
-    def start(self, query_id: str, sub_query_id: str) -> bool:
-        """Records a subquery as in progress; False if it is finished."""
+    def start(self, query_id: str, sub_query_id: str, run: str = "") -> bool:
+        """Records a subquery as in progress; False if it is finished, or the id started over."""
 
     def finish(
         self,
@@ -111,16 +176,20 @@ class QueryTracker(Protocol):
         rows: int,
         error: str | None = None,
         rows_max: int = 0,
+        run: str = "",
     ) -> QueryStatus | None:
         """Records the end of a subquery, once. Returns the query's status if that ended the query.
 
         A subquery fails if the query's rows exceed `rows_max`; 0 is no limit.
         """
 
-    def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
+    def fail(
+        self, query_id: str, fingerprint: str, error: str, run: str = ""
+    ) -> QueryStatus | None:
         """Records the failure of a query. Returns its status, None if it was finished.
 
-        QueryIdTakenError if the id belongs to another query, which does not change.
+        Starts the id over as `begin` does. QueryIdTakenError if the id belongs to an unfinished
+        query with another fingerprint, which does not change.
         """
 
 

@@ -10,8 +10,8 @@ from sleeper.errors import NotFoundError
 from sleeper.jobs.query_tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
-    QueryIdTakenError,
     QueryPin,
+    QueryRun,
     QueryState,
     QueryStatus,
     derive_query_state,
@@ -33,7 +33,9 @@ CREATE TABLE IF NOT EXISTS queries (
     finished INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0,
     row_count INTEGER NOT NULL DEFAULT 0,
-    error TEXT
+    error TEXT,
+    run TEXT NOT NULL DEFAULT '',
+    messages TEXT NOT NULL DEFAULT ''   -- those of all runs of the id, separated by spaces
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS queries_by_creation ON queries (created_ms);
 CREATE TABLE IF NOT EXISTS subqueries (
@@ -46,6 +48,7 @@ CREATE TABLE IF NOT EXISTS subqueries (
     PRIMARY KEY (query_id, sub_query_id)
 ) WITHOUT ROWID;
 """
+_RUN_COLUMNS = ("run", "messages")
 _UNFINISHED = "state IN ('QUEUED', 'IN_PROGRESS')"
 _SUBQUERY_KEY = "WHERE query_id = :query AND sub_query_id = :sub"
 
@@ -59,33 +62,72 @@ class LocalQueryTracker:
 
     def __post_init__(self) -> None:
         self.database.create_missing("queries", _TABLES.split(";"))
+        if not self.database.read_only and not self._has_runs():
+            with self.database.write() as transaction:
+                _add_run_columns(transaction)
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """See the port."""
         with self.database.write() as transaction:
+            stored = _find_run(transaction, query_id)
+            if stored is not None and stored.is_over_for(pin.fingerprint, pin.run):
+                return None
+            self._open_run(transaction, query_id, stored, pin.fingerprint, pin.run)
             transaction.execute(
-                "INSERT INTO queries (query_id, fingerprint, table_id, version, now_ms, state,"
-                " created_ms, updated_ms) VALUES (:query, :fingerprint, :table, :version, :pinned,"
-                " 'QUEUED', :now, :now) ON CONFLICT DO NOTHING",
-                self._values(
-                    query_id,
-                    fingerprint=pin.fingerprint,
-                    table=pin.table_id,
-                    version=pin.version,
-                    pinned=pin.now_ms,
-                ),
+                "UPDATE queries SET table_id = :table, version = :version, now_ms = :pinned"
+                " WHERE query_id = :query AND version IS NULL AND state = 'QUEUED'",
+                self._values(query_id, table=pin.table_id, version=pin.version, pinned=pin.now_ms),
             )
             row = _query_row(transaction, query_id)
-        if row["fingerprint"] != pin.fingerprint:
-            raise QueryIdTakenError(query_id)
-        if QueryState(row["state"]).is_finished:
-            return None
-        return QueryPin(row["fingerprint"], row["table_id"], row["version"], row["now_ms"])
+        return QueryPin(
+            row["fingerprint"],
+            row["table_id"],
+            row["version"],
+            row["now_ms"],
+            row["run"],
+            _run_of(row).replaces,
+        )
 
-    def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
+    def _open_run(
+        self,
+        transaction: sqlite3.Connection,
+        query_id: str,
+        stored: QueryRun | None,
+        fingerprint: str,
+        message: str,
+    ) -> None:
+        """Adds the message to the query, or replaces the query by a queued one of the message."""
+        if stored is not None and not stored.starts_over(fingerprint):
+            if not stored.knows(message):
+                transaction.execute(
+                    "UPDATE queries SET messages = :messages WHERE query_id = :query",
+                    self._values(query_id, messages=stored.add(message)),
+                )
+            return
+        transaction.execute("DELETE FROM subqueries WHERE query_id = ?", (query_id,))
+        transaction.execute("DELETE FROM queries WHERE query_id = ?", (query_id,))
+        transaction.execute(
+            "INSERT INTO queries (query_id, fingerprint, state, created_ms, updated_ms, run,"
+            " messages) VALUES (:query, :fingerprint, 'QUEUED', :now, :now, :run, :messages)",
+            self._values(
+                query_id,
+                fingerprint=fingerprint,
+                run=message,
+                messages=message if stored is None else stored.add(message),
+            ),
+        )
+
+    def is_newest(self, query_id: str, run: str) -> bool:
+        """See the port."""
+        rows = self.database.read("SELECT run FROM queries WHERE query_id = ?", (query_id,))
+        return all(row["run"] == run for row in rows)
+
+    def plan(self, query_id: str, sub_query_ids: Sequence[str], run: str = "") -> None:
         """See the port."""
         now = self.clock()
         with self.database.write() as transaction:
+            if _is_replaced(transaction, query_id, run):
+                return
             transaction.executemany(
                 "INSERT INTO subqueries (query_id, sub_query_id, state, updated_ms)"
                 " VALUES (?, ?, 'QUEUED', ?) ON CONFLICT DO NOTHING",
@@ -98,10 +140,12 @@ class LocalQueryTracker:
                 self._values(query_id, state=state.value, count=len(sub_query_ids)),
             )
 
-    def start(self, query_id: str, sub_query_id: str) -> bool:
+    def start(self, query_id: str, sub_query_id: str, run: str = "") -> bool:
         """See the port."""
         values = self._values(query_id, sub=sub_query_id)
         with self.database.write() as transaction:
+            if _is_replaced(transaction, query_id, run):
+                return False
             _add_subquery(transaction, values)
             changed = transaction.execute(
                 "UPDATE subqueries SET state = 'IN_PROGRESS', updated_ms = :now"
@@ -117,9 +161,12 @@ class LocalQueryTracker:
         rows: int,
         error: str | None = None,
         rows_max: int = 0,
+        run: str = "",
     ) -> QueryStatus | None:
         """See the port."""
         with self.database.write() as transaction:
+            if _is_replaced(transaction, query_id, run):
+                return None
             before = _query_row(transaction, query_id)
             room = rows_max - before["row_count"] if before is not None and rows_max else rows
             if error is None and rows > room:
@@ -143,21 +190,21 @@ class LocalQueryTracker:
                 )
             return self._end(transaction, query_id)
 
-    def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
+    def fail(
+        self, query_id: str, fingerprint: str, error: str, run: str = ""
+    ) -> QueryStatus | None:
         """See the port."""
-        values = self._values(query_id, fingerprint=fingerprint, error=_cut(error))
         with self.database.write() as transaction:
-            changed = transaction.execute(
-                "INSERT INTO queries (query_id, fingerprint, state, created_ms, updated_ms, error)"
-                " VALUES (:query, :fingerprint, 'FAILED', :now, :now, :error)"
-                " ON CONFLICT DO UPDATE SET state = 'FAILED', updated_ms = :now, error = :error"
-                f" WHERE fingerprint = :fingerprint AND {_UNFINISHED}",
-                values,
+            stored = _find_run(transaction, query_id)
+            if stored is not None and stored.is_over_for(fingerprint, run):
+                return None
+            self._open_run(transaction, query_id, stored, fingerprint, run)
+            transaction.execute(
+                "UPDATE queries SET state = 'FAILED', updated_ms = :now, error = :error"
+                " WHERE query_id = :query",
+                self._values(query_id, error=_cut(error)),
             )
-            row = _query_row(transaction, query_id)
-        if row["fingerprint"] != fingerprint:
-            raise QueryIdTakenError(query_id)
-        return _status(row) if changed.rowcount else None
+            return _status(_query_row(transaction, query_id))
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
@@ -192,6 +239,10 @@ class LocalQueryTracker:
                 "DELETE FROM queries WHERE created_ms < ?", (time_ms,)
             ).rowcount
 
+    def _has_runs(self) -> bool:
+        columns = {row["name"] for row in self.database.read("PRAGMA table_info (queries)")}
+        return columns >= set(_RUN_COLUMNS)
+
     def _end(self, transaction: sqlite3.Connection, query_id: str) -> QueryStatus | None:
         """Ends the query if it is not finished and all its subqueries are."""
         row = _query_row(transaction, query_id)
@@ -220,6 +271,29 @@ def _add_subquery(transaction: sqlite3.Connection, values: dict[str, Any]) -> No
 
 def _query_row(transaction: sqlite3.Connection, query_id: str) -> Any:
     return transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,)).fetchone()
+
+
+def _add_run_columns(transaction: sqlite3.Connection) -> None:
+    """Adds the columns of runs, unless the table has them."""
+    present = {row["name"] for row in transaction.execute("PRAGMA table_info (queries)")}
+    for name in _RUN_COLUMNS:
+        if name not in present:
+            transaction.execute(f"ALTER TABLE queries ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")
+
+
+def _find_run(transaction: sqlite3.Connection, query_id: str) -> QueryRun | None:
+    row = _query_row(transaction, query_id)
+    return None if row is None else _run_of(row)
+
+
+def _run_of(row: sqlite3.Row) -> QueryRun:
+    state = QueryState(row["state"])
+    return QueryRun(row["query_id"], row["fingerprint"], row["run"], row["messages"], state)
+
+
+def _is_replaced(transaction: sqlite3.Connection, query_id: str, run: str) -> bool:
+    row = _query_row(transaction, query_id)
+    return row is not None and row["run"] != run
 
 
 def _status(row: sqlite3.Row) -> QueryStatus:

@@ -108,7 +108,7 @@ def _leaf_message(
             requesters=(),
             regions=tuple(_compact_region(schema, region) for region in regions),
         ),
-        sub_query_id=sub_query_id(query.query_id, cut.leaf.id, part),
+        sub_query_id=sub_query_id(query.query_id, pin.run, cut.leaf.id, part),
         leaf_id=cut.leaf.id,
         partition_region=_compact_region(schema, cut.leaf.region),
         # Workers find the files by version, so a long list would only enlarge the message.
@@ -116,6 +116,7 @@ def _leaf_message(
         version=pin.version,
         now_ms=pin.now_ms,
         restriction=planned.restriction,
+        run=pin.run,
     )
 
 
@@ -123,19 +124,23 @@ def _empty(planned: PlannedQuery) -> Subquery:
     query = replace(planned.message, table_id=planned.pin.table_id, requesters=(), regions=())
     message = LeafQueryMessage(
         query=query,
-        sub_query_id=sub_query_id(query.query_id, ROOT_PARTITION_ID, 0),
+        sub_query_id=sub_query_id(query.query_id, planned.pin.run, ROOT_PARTITION_ID, 0),
         leaf_id=ROOT_PARTITION_ID,
         partition_region={},
         version=planned.pin.version,
         now_ms=planned.pin.now_ms,
         restriction=planned.restriction,
+        run=planned.pin.run,
     )
     return Subquery(message, leaf_query_body(message))
 
 
-def sub_query_id(query_id: str, leaf_id: str, part: int) -> str:
-    """Returns a deterministic id, so that a repeated message creates no other subqueries."""
-    text = f"{query_id}\0{leaf_id}\0{part}"
+def sub_query_id(query_id: str, run: str, leaf_id: str, part: int) -> str:
+    """Returns a deterministic id, so that a repeated message creates no other subqueries.
+
+    Each run of a query's id has others, so that late workers of one cannot end those of the next.
+    """
+    text = f"{query_id}\0{leaf_id}\0{part}" + (f"\0{run}" if run else "")
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -149,9 +154,10 @@ def _compact_region(schema: Schema, region: Region) -> dict[str, Any]:
     return raw
 
 
-def query_hold_id(query_id: str) -> str:
+def query_hold_id(query_id: str, run: str) -> str:
     """Returns the id of a query's hold, so that any process can renew or release it."""
-    return f"query-{hashlib.sha256(query_id.encode()).hexdigest()[:32]}"
+    text = f"{query_id}\0{run}" if run else query_id
+    return f"query-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def hold_period_ms(hold_seconds: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.jobs.query_tracker import SendFrame
 from sleeper.jobs.queue import ResultsQueue
 from sleeper.properties.table import CompressionCodec
@@ -30,12 +30,14 @@ class Publisher:
     """The ports for publishing rows.
 
     `results_root` opens a bucket and `results_queue` a URL; None opens the instance's own.
+    `is_newest` returns whether a run is the newest of its query's id.
     """
 
     results_root: Callable[[str | None], DataRoot]
     results_queue: Callable[[str | None], ResultsQueue]
     send_frame: SendFrame
     batch_rows: int
+    is_newest: Callable[[str, str], bool]
 
 
 def publish_rows(
@@ -84,7 +86,11 @@ def _to_file(
     name = "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value
     path = results_path(query.query_id, leaf.sub_query_id)
     with publisher.results_root(query.results.bucket).replacing(path) as sink:
-        return write_parquet(columns, batches, sink, name)
+        rows = write_parquet(columns, batches, sink, name)
+        if not publisher.is_newest(query.query_id, leaf.run):
+            # A client would read the file as part of the newer query.
+            raise StateMovedOnError(f"query {query.query_id!r} was started over by a newer message")
+    return rows
 
 
 def _to_queue(

@@ -89,14 +89,16 @@ def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: b
         )
 
     properties = instance.properties()
+    tracker = instance.queries.tracker()
     publisher = Publisher(
         instance.queries.results_root,
         instance.queries.results_queue,
         frame_sender(instance.queries.send_frame),
         properties.get(QUERY_RESULTS_BATCH_SIZE),
+        tracker.is_newest,
     )
     runner = LeafRunner(
-        tracker=instance.queries.tracker(),
+        tracker=tracker,
         find_table=table_of,
         engine=instance.queries.engine,
         publisher=publisher,
@@ -139,7 +141,7 @@ def run_leaf_query(
     """
     query_id, sub_query_id = leaf.query.query_id, leaf.sub_query_id
     rows, error = 0, None
-    if runner.tracker.start(query_id, sub_query_id):
+    if runner.tracker.start(query_id, sub_query_id, leaf.run):
         try:
             _check_tries(leaf, tries, runner.tries_max)
             rows = _run(leaf, runner, held)
@@ -152,7 +154,7 @@ def run_leaf_query(
     if error is not None:
         logger.warning("subquery %s of %s failed: %s", sub_query_id, query_id, error)
     # A worker that finished the subquery before may have died before it ended the query.
-    ended = runner.tracker.finish(query_id, sub_query_id, rows, error, runner.rows_max)
+    ended = runner.tracker.finish(query_id, sub_query_id, rows, error, runner.rows_max, leaf.run)
     if ended is not None:
         _end(leaf, ended, runner, held)
     return rows
@@ -193,7 +195,7 @@ def _kept_version(
     leaf: LeafQueryMessage, table: QueryTable, runner: LeafRunner
 ) -> AbstractContextManager[object]:
     """Renews the hold of the query, unless it is new, and then while the rows are read."""
-    hold_id, seconds = query_hold_id(leaf.query.query_id), runner.hold_seconds
+    hold_id, seconds = query_hold_id(leaf.query.query_id, leaf.run), runner.hold_seconds
     now_ms, period_ms = runner.clock(), hold_period_ms(runner.hold_seconds)
     # Subqueries of a short query do not renew its hold.
     if now_ms - (now_ms if leaf.now_ms is None else leaf.now_ms) >= period_ms:
@@ -252,7 +254,7 @@ def _end(leaf: LeafQueryMessage, status: QueryStatus, runner: LeafRunner, held: 
     if held and leaf.query.table_id is not None:
         try:
             store = runner.find_table(leaf.query.table_id).store
-            release_hold(store, query_hold_id(status.query_id))
+            release_hold(store, query_hold_id(status.query_id, leaf.run))
         except SleeperError as error:
             # The hold was deleted with its table, or expires.
             logger.info("could not release hold of query %s: %s", status.query_id, error)

@@ -5,7 +5,9 @@ Loads no engine before a query runs here.
 
 import json
 import logging
+import re
 import uuid
+from collections.abc import Collection
 
 from sleeper.errors import (
     DataError,
@@ -16,7 +18,7 @@ from sleeper.errors import (
     UserCodeError,
 )
 from sleeper.instance import Instance
-from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX, Connection
+from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX, Connection, QueryIdTakenError
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.processing.restriction import find_chain_restriction
 from sleeper.properties.deployed import (
@@ -44,8 +46,15 @@ from sleeper.query.messages.query import (
     read_query_id,
     replace_connections,
 )
-from sleeper.query_service.dispatch import Dispatcher, DispatchTable, dispatch_query, refuse_query
-from sleeper.query_service.frames import frame_sender, results_folder
+from sleeper.query_service.dispatch import (
+    Dispatcher,
+    DispatchTable,
+    dispatch_query,
+    is_refused,
+    refuse_query,
+    refuse_taken_id,
+)
+from sleeper.query_service.frames import frame_sender, results_folder, results_path
 from sleeper.query_service.plan import Subquery
 from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables import find_table
@@ -62,6 +71,7 @@ FINAL_ERRORS: tuple[type[SleeperError], ...] = (
 )
 """Errors that another attempt of a query would repeat."""
 _DAY_MS = 86_400_000
+_FILE = re.compile(r"[^/]+\.parquet")
 
 
 def run_query_message(instance: Instance, message: Message) -> int:
@@ -85,10 +95,23 @@ def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
     """
     dispatcher = _dispatcher(instance, message.sender)
     tries_max = instance.properties().get(QUEUE_RECEIVES_MAX)
+    body, message_id = message.body, message.message_id
+    if message.receives > 1 and is_refused(body, message_id, instance.queries.tracker()):
+        raise QueryIdTakenError(read_query_id(body, message_id))
+    try:
+        return _dispatch(message, dispatcher, tries_max)
+    except QueryIdTakenError as taken:
+        refuse_taken_id(body, message_id, str(taken), dispatcher)
+        raise
+
+
+def _dispatch(message: Message, dispatcher: Dispatcher, tries_max: int) -> Subquery | None:
     try:
         if message.receives > tries_max:
             raise InvalidRequestError(f"gave up after {tries_max} tries without a result")
         return dispatch_query(message.body, message.message_id, dispatcher)
+    except QueryIdTakenError:
+        raise
     except FINAL_ERRORS as error:
         refuse_query(message.body, message.message_id, str(error), dispatcher)
     except Exception as error:
@@ -206,13 +229,28 @@ def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
         if destination.kind is DestinationKind.SQS:
             instance.queries.results_queue(destination.queue_url)
 
+    tracker = instance.queries.tracker()
+
+    def remove_results(
+        bucket: str | None, query_id: str, run: str, sub_query_ids: Collection[str]
+    ) -> None:
+        root, folder = instance.queries.results_root(bucket), f"{results_folder(query_id)}/"
+        kept = {results_path(query_id, each) for each in sub_query_ids}
+        found = (each.path for each in root.list_objects(folder))
+        # Deeper files belong to other ids, others are being written.
+        old = [p for p in found if p not in kept and _FILE.fullmatch(p.removeprefix(folder))]
+        # Listed before the check, so none of them can be of a newer run.
+        if old and tracker.is_newest(query_id, run):
+            root.delete(old)
+
     return Dispatcher(
-        tracker=instance.queries.tracker(),
+        tracker=tracker,
         find_table=table_of,
         check_iterator=check_iterator,
         check_destination=check_destination,
         send_subqueries=lambda bodies: instance.jobs.queue(QueueName.LEAF_QUERY).send_all(bodies),
         send_frame=frame_sender(instance.queries.send_frame),
+        remove_results=remove_results,
         hold_seconds=properties.get(QUERY_HOLD_SECONDS),
         clock=instance.clock,
         bytes_max=properties.get(QUERY_BYTES_MAX),

@@ -12,7 +12,7 @@ from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.file_requests import FileRequest
-from sleeper.jobs.query_tracker import QueryIdTakenError, QueryPin, QueryState
+from sleeper.jobs.query_tracker import QueryPin, QueryState
 from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
@@ -28,7 +28,7 @@ from tests.servers.dynoxide import DynamoTables
 from tests.servers.lost_responses import lose_next_response
 
 TABLE = TableId("0000000a")
-PIN = QueryPin("fingerprint", TABLE, 1, 1)
+PIN = QueryPin("fingerprint", TABLE, 1, 1, "m1")
 
 
 @pytest.fixture
@@ -46,22 +46,22 @@ def test_a_lost_response_still_reports_the_end_of_the_query(
     queries: DynamoQueryTracker, client: Any
 ) -> None:
     queries.begin("q", PIN)
-    queries.plan("q", ["s"])
-    queries.start("q", "s")
+    queries.plan("q", ["s"], "m1")
+    queries.start("q", "s", "m1")
     lose_next_response(client, "UpdateItem")
-    results = queries.finish("q", "s", 3)
+    results = queries.finish("q", "s", 3, run="m1")
     assert results is not None
     assert (results.state, results.row_count) == (QueryState.COMPLETED, 3)
-    assert queries.finish("q", "s", 3) is None
+    assert queries.finish("q", "s", 3, run="m1") is None
 
 
 def test_a_repeated_count_of_rows_finishes_a_subquery_once(
     queries: DynamoQueryTracker, client: Any
 ) -> None:
     queries.begin("q", PIN)
-    queries.plan("q", ["s"])
+    queries.plan("q", ["s"], "m1")
     lose_next_response(client, "TransactWriteItems")
-    results = queries.finish("q", "s", 3, rows_max=4)
+    results = queries.finish("q", "s", 3, rows_max=4, run="m1")
     assert results is not None
     assert (results.state, results.row_count) == (QueryState.COMPLETED, 3)
 
@@ -73,19 +73,21 @@ def test_a_query_that_fails_is_ended_once(
     if is_begun:
         queries.begin("q", PIN)
     lose_next_response(client, "UpdateItem")
-    results = queries.fail("q", PIN.fingerprint, "reason")
+    results = queries.fail("q", PIN.fingerprint, "reason", "m1")
     assert results is not None
     assert (results.state, results.error) == (QueryState.FAILED, "reason")
-    assert queries.fail("q", PIN.fingerprint, "reason") is None
-    with pytest.raises(QueryIdTakenError):
-        queries.fail("q", "another", "reason")
+    assert queries.fail("q", PIN.fingerprint, "reason", "m1") is None
+    lose_next_response(client, "UpdateItem")
+    other = queries.fail("q", "another", "other reason", "m2")
+    assert other is not None
+    assert other.error == "other reason"
 
 
 def test_a_repeated_begin_is_accepted(queries: DynamoQueryTracker, client: Any) -> None:
     lose_next_response(client, "PutItem")
     assert queries.begin("q", PIN) == PIN
     lose_next_response(client, "UpdateItem")
-    assert queries.start("q", "s")
+    assert queries.start("q", "s", "m1")
 
 
 def test_a_repeated_table_creation_is_no_conflict(tables: DynamoTables, client: Any) -> None:

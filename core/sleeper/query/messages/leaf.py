@@ -33,7 +33,7 @@ class LeafQueryMessage:
 
     `version` and `now_ms` pin the rows, so that repeated runs return the same rows; `None` is the
     newest version and the current time. `files` is for operators only. `restriction` is that of
-    the caller.
+    the caller. `run` is that of the query's id.
     """
 
     query: Annotated[QueryMessage, Member(flat=True)]
@@ -44,6 +44,7 @@ class LeafQueryMessage:
     version: Annotated[int | None, Member(optional=True), Conversion(_to_number)] = None
     now_ms: Annotated[int | None, Member("queryTime", optional=True), Conversion(_to_number)] = None
     restriction: Annotated[Restriction, Member(optional=True), RESTRICTION] = NO_RESTRICTION
+    run: Annotated[str, Member(optional=True)] = ""
 
 
 _CODEC = JsonCodec(LeafQueryMessage, camel_case)
