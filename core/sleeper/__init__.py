@@ -31,6 +31,8 @@ INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
 """The environment variable that names the instance of a command."""
 READ_ONLY_VARIABLE = "SLEEPER_READ_ONLY"
 """The environment variable that opens instances read-only."""
+UPGRADE_VARIABLE = "SLEEPER_UPGRADE"
+"""The environment variable that converts the states of instances of older versions."""
 
 __all__ = [
     "ExportBatch",

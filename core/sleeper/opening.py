@@ -2,11 +2,11 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE
+from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, UPGRADE_VARIABLE
 from sleeper.errors import InvalidRequestError, NotFoundError, read_only_error
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.queue import ExternalQueue
@@ -21,11 +21,17 @@ _TRUE_VALUES = ("1", "true", "t", "yes", "y", "on")
 _FALSE_VALUES = ("", "0", "false", "f", "no", "n", "off")
 
 
-def open_instance(where: str | os.PathLike[str] | None = None, read_only: bool = False) -> Instance:
+def open_instance(
+    where: str | os.PathLike[str] | None = None,
+    read_only: bool = False,
+    upgrade: bool = False,
+    accept_upgrade: Callable[[str], bool] | None = None,
+) -> Instance:
     """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE.
 
     It imports only the modules of that kind of instance. SLEEPER_READ_ONLY opens all instances of
-    the process read-only, which are folders.
+    the process read-only, which are folders. `upgrade`, SLEEPER_UPGRADE or an `accept_upgrade` that
+    returns true converts the states of a folder of an older version, which is refused otherwise.
     """
     name = _instance_name(where)
     read_only = read_only or is_opened_read_only()
@@ -40,17 +46,27 @@ def open_instance(where: str | os.PathLike[str] | None = None, read_only: bool =
         return open_aws_instance(name.removeprefix(AWS_PREFIX))
     from sleeper.local.instance import open_local_instance
 
-    return open_local_instance(Path(name), open_external_queue=_open_sqs, read_only=read_only)
+    return open_local_instance(
+        Path(name),
+        open_external_queue=_open_sqs,
+        read_only=read_only,
+        upgrade=upgrade or _is_set(UPGRADE_VARIABLE),
+        accept_upgrade=accept_upgrade,
+    )
 
 
 def is_opened_read_only() -> bool:
     """Returns whether SLEEPER_READ_ONLY is set. InvalidRequestError if its value is not valid."""
-    value = os.environ.get(READ_ONLY_VARIABLE, "")
+    return _is_set(READ_ONLY_VARIABLE)
+
+
+def _is_set(variable: str) -> bool:
+    value = os.environ.get(variable, "")
     if value.lower() in _TRUE_VALUES:
         return True
     if value.lower() in _FALSE_VALUES:
         return False
-    raise InvalidRequestError(f"invalid {READ_ONLY_VARIABLE}: {value!r} (expected true or false)")
+    raise InvalidRequestError(f"invalid {variable}: {value!r} (expected true or false)")
 
 
 def find_instance(where: str | os.PathLike[str] | None = None) -> Instance | None:

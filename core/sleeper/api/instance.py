@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_instance(
-    where: str | os.PathLike[str] | None = None, read_only: bool = False
+    where: str | os.PathLike[str] | None = None, read_only: bool = False, upgrade: bool = False
 ) -> "Instance":
     """Opens an existing instance.
 
@@ -52,10 +52,14 @@ def open_instance(
     folder changes, also if another process writes to it: changes raise `InvalidRequestError`. A
     read then takes no hold, so it fails if garbage collection deletes its files.
 
+    If an older version wrote the folder, `upgrade`, or the environment variable `SLEEPER_UPGRADE`,
+    converts the states of its tables, and keeps a copy of each. Without it, `InvalidRequestError`
+    announces the conversion.
+
     Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
     not exist, and `DataError` if a newer version of Sleeper wrote its database.
     """
-    ports = open_ports(where, read_only)
+    ports = open_ports(where, read_only, upgrade)
     if ports.background is not None:
         _warn_of_network(ports.background.folder)
     return Instance(ports)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.cli.arguments import accept_upgrade
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import AWS_PREFIX
 
@@ -84,7 +85,7 @@ def feed_context(
 
     def open_once() -> "Instance":
         if not opened:
-            opened.append(open_instance(context.obj))
+            opened.append(open_instance(context.obj, accept_upgrade=accept_upgrade))
         return opened[0]
 
     try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 import csv
 import json
+import sys
 from collections.abc import Sequence
 
 from sleeper.errors import InvalidRequestError
@@ -46,7 +47,7 @@ def use_instance(context: typer.Context) -> Iterator["Instance"]:
     from sleeper.opening import open_instance
     from sleeper.storage.network_folder import describe_network_folder
 
-    instance = open_instance(context.obj)
+    instance = open_instance(context.obj, accept_upgrade=accept_upgrade)
     if instance.background is not None:
         risk = describe_network_folder(instance.background.folder)
         if risk is not None:
@@ -55,6 +56,13 @@ def use_instance(context: typer.Context) -> Iterator["Instance"]:
         yield instance
     finally:
         instance.close()
+
+
+def accept_upgrade(announcement: str) -> bool:
+    """Asks whether to convert the states of an older version. False without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"{announcement}. Convert now?", err=True)
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:

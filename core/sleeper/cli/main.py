@@ -15,7 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, __version__
+from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, UPGRADE_VARIABLE, __version__
 from sleeper.cli.conversion import convert_directly
 from sleeper.cli.instance_option import accept_instance
 from sleeper.cli.output import Commands
@@ -178,6 +178,14 @@ def options(
             help="Change nothing in the folder of the instance, and refuse changes.",
         ),
     ] = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--upgrade",
+            envvar=UPGRADE_VARIABLE,
+            help="Convert the tables' states of a folder of an older version, and keep copies.",
+        ),
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option(
@@ -195,6 +203,8 @@ def options(
     if read_only:
         # Child processes open the instance too.
         os.environ[READ_ONLY_VARIABLE] = "1"
+    if upgrade:
+        os.environ[UPGRADE_VARIABLE] = "1"
 
 
 def main() -> None:

@@ -154,6 +154,13 @@ class InstanceFolder:
         """Returns the path of the table's log and state."""
         return self.table_folder(table_id) / "state.db"
 
+    def state_paths(self) -> Iterator[Path]:
+        """Yields the paths of the logs and states of all listed tables, also of deleted ones."""
+        for row in self.database.read("SELECT id FROM tables ORDER BY id"):
+            path = self.state_path(row["id"])
+            if _has_content(path):
+                yield path
+
     def check_state_exists(self, table_id: TableId) -> None:
         """Raises DataError if the file of a listed table's log and state is missing.
 

@@ -33,6 +33,11 @@ from sleeper.local.queue import (
     release_dead_receivers,
 )
 from sleeper.local.reserve import Reserve
+from sleeper.local.state_formats import (
+    AcceptUpgrade,
+    check_state_formats,
+    record_current_format,
+)
 from sleeper.local.state_store import install_state, open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
@@ -82,6 +87,7 @@ def create_local_instance(
     # A process without write access cannot create these tables later.
     LocalFileRequests(local.database)
     LocalQueryTracker(local.database)
+    record_current_format(local.database)
     local.close()
     return instance_id
 
@@ -96,14 +102,25 @@ def open_local_instance(
     clock: Clock = system_clock,
     open_external_queue: Callable[[str], ExternalQueue] | None = None,
     read_only: bool = False,
+    upgrade: bool = False,
+    accept_upgrade: AcceptUpgrade | None = None,
 ) -> Instance:
     """Opens the instance of a folder. NotFoundError if it holds none.
+
+    States of an older format are converted with `upgrade`, or if `accept_upgrade` returns true;
+    InvalidRequestError otherwise. A `read_only` opening converts none.
 
     `open_external_queue` opens queues of SQS, which a local instance has none of. A `read_only`
     instance changes nothing in the folder, and refuses changes with InvalidRequestError.
     """
     local = open_instance_folder(folder, read_only)
     database = local.database
+    try:
+        if not read_only:
+            check_state_formats(local, upgrade, accept_upgrade)
+    except BaseException:
+        local.close()
+        raise
     properties = local.properties()
     open_root = ReadOnlyRoot if read_only else DataRoot
     root = open_root(local.folder)

@@ -11,9 +11,11 @@ from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.local.state_formats import check_format
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
+from sleeper.statestore.fold_tables import older_format
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
@@ -161,7 +163,8 @@ def open_state_store(
     """Opens log and state in one SQLite file, which is created if it does not exist.
 
     Snapshots go below `<table id>/snapshots/` of `objects`, if that is given. A `read_only` store
-    refuses commits and creates nothing.
+    refuses commits and creates nothing. InvalidRequestError if the state has an older format, which
+    `check_state_formats` converts.
     """
     if not read_only:
         try:
@@ -169,10 +172,21 @@ def open_state_store(
         except OSError as error:
             raise UnavailableError(f"{path.parent}: {error}") from error
     database = Database(path, read_only=read_only)
+    if not read_only:
+        _check_format(database)
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     queue = CommitQueue(database.lock_path)
     log = SqliteTransactionLog(database)
     return StateStore(database, log, clock, snapshots, queue, table_id)
+
+
+def _check_format(database: Database) -> None:
+    try:
+        with database.reading() as connection:
+            check_format(database.path, older_format(connection))
+    except BaseException:
+        database.close()
+        raise
 
 
 def install_state(path: Path, state: Path) -> None:

@@ -118,6 +118,12 @@ def has_tables(connection: sqlite3.Connection) -> bool:
     return bool(version == FOLD_FORMAT_VERSION)
 
 
+def older_format(connection: sqlite3.Connection) -> int | None:
+    """Returns the format of a fold that `create_tables` would upgrade, None if there is none."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return version if 0 < version < FOLD_FORMAT_VERSION else None
+
+
 def create_tables(connection: sqlite3.Connection) -> None:
     """Creates an empty fold, or upgrades an older one.
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.commit_queue import CommitQueue
+from sleeper.statestore.conversion import delete_copies
 from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
@@ -241,8 +242,10 @@ class StateStore:
     def vacuum(self) -> bool:
         """Removes the remains of deleted rows from the file of the state, and of the log in it.
 
-        Returns False if a reader of another process still needs them: repeat it later.
+        Its copies in older formats are deleted. Returns False if a reader of another process still
+        needs the remains: repeat it later.
         """
+        delete_copies(self._database.path)
         return self._database.vacuum()
 
     def save_space(self) -> None:

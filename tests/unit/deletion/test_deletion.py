@@ -17,6 +17,7 @@ from sleeper.partitions.region import Range, Region
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
+from tests.older_formats import make_format_3
 from tests.tables.opened import KEY_AND_VALUE, compact, read_keys, run_compaction_jobs
 
 
@@ -242,16 +243,8 @@ def test_a_state_of_an_older_format_gets_deletes(
     instance.close()
     with closing(sqlite3.connect(tmp_path / "instance" / ref.id / "state.db")) as state:
         references = state.execute("SELECT * FROM refs ORDER BY partition").fetchall()
-        state.executescript(
-            "CREATE TABLE old (partition INTEGER NOT NULL, file INTEGER NOT NULL,"
-            " rows INTEGER NOT NULL, added INTEGER NOT NULL, removed INTEGER, job INTEGER,"
-            " PRIMARY KEY (partition, file)) WITHOUT ROWID;"
-            "INSERT INTO old SELECT * FROM refs; DROP TABLE refs; ALTER TABLE old RENAME TO refs;"
-            "CREATE INDEX refs_by_file ON refs (file); DROP TABLE deletes;"
-            "DROP TABLE key_files;"
-            "DROP TABLE history; ALTER TABLE files DROP COLUMN applied; PRAGMA user_version = 3"
-        )
-    with sleeper.open_instance(tmp_path / "instance") as opened:
+    make_format_3(tmp_path / "instance" / ref.id / "state.db")
+    with sleeper.open_instance(tmp_path / "instance", upgrade=True) as opened:
         table = opened.table("rows")
         assert read_keys(table) == list(range(100))
         table.delete(ranges=[(0, 60)])
