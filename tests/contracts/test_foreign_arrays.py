@@ -13,6 +13,7 @@ import sleeper
 from sleeper.adapters.database_rows import fit_rows
 from sleeper.admin.code import add_wheels
 from sleeper.clock import system_clock
+from sleeper.datafiles.sources.budget import RowLimits
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.ingest.large_rows import write_large
 from sleeper.ingest.parts import begin_parts, write_part
@@ -105,7 +106,9 @@ def _request(instance: sleeper.Instance, rows: pa.RecordBatch, _: Path) -> None:
 def _large_request(instance: sleeper.Instance, rows: pa.RecordBatch, folder: Path) -> None:
     file = folder / "body.arrows"
     file.write_bytes(_body(rows))
-    write_large(instance._ports.table("rows"), file, ContentType.ARROW_STREAM, b"", None)
+    write_large(
+        instance._ports.table("rows"), file, ContentType.ARROW_STREAM, b"", None, RowLimits()
+    )
 
 
 def _spark_task(instance: sleeper.Instance, rows: pa.RecordBatch, _: Path) -> None:
