@@ -26,8 +26,8 @@ def check_members(raw: Mapping[str, Any], known: Collection[str]) -> None:
 def check_selective_members(raw: Mapping[str, Any], known: Collection[str], what: str) -> None:
     """Raises InvalidRequestError for an unknown member that would narrow or change a result.
 
-    A later version of a client's format can have such a member, or it is misspelt. Its name shows
-    it. Other unknown members, and empty ones, are ignored.
+    Such a member is misspelt, or belongs to a later version of the client's format. It is
+    recognised by its name. Other unknown members, and empty ones, are ignored.
     """
     for name, value in raw.items():
         if name in known or value in (None, ""):
@@ -35,8 +35,8 @@ def check_selective_members(raw: Mapping[str, Any], known: Collection[str], what
         letters = _NO_LETTER.sub("", name.lower())
         if _SELECTIVE_WORD.search(letters) or _SELECTIVE_NAME.fullmatch(letters):
             raise InvalidRequestError(
-                f"{what}: {name[:200]!r} is not supported, and the result without it would be "
-                f"another (expected {', '.join(known)})"
+                f"{what}: {name[:200]!r} is not supported, and would change the result "
+                f"(expected {', '.join(known)})"
             )
 
 

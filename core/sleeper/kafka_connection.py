@@ -7,9 +7,9 @@ from sleeper import DISTRIBUTION
 from sleeper.errors import InvalidRequestError
 from sleeper.runs.transport import (
     INSECURE,
-    host_of,
     insecure_connection,
     must_verify,
+    parse_host,
     read_insecure,
 )
 
@@ -109,7 +109,7 @@ def _choose_protocol(where: str, brokers: str, options: Mapping[str, str]) -> st
     secure, plain = ("SSL", "PLAINTEXT")
     if "sasl.username" in options:
         secure, plain = f"SASL_{secure}", f"SASL_{plain}"
-    hosts = [host_of(each) for each in brokers.split(",")]
+    hosts = [parse_host(each) for each in brokers.split(",")]
     is_insecure = read_insecure(where, options)
     given = options.get("security.protocol")
     if not must_verify(hosts, is_insecure):

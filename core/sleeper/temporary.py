@@ -1,7 +1,7 @@
 """The temporary root: one folder of this user, whose contents other users can neither see nor make.
 
 Rows are spilled there, and code is unpacked there and imported. Its parent may be shared, as `/tmp`
-is, where anyone can make any name first. So a folder that is another user's is refused.
+is, where any user can create the folder first. So a folder of another user is refused.
 """
 
 import os

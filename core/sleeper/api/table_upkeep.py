@@ -77,7 +77,8 @@ class TableUpkeep:
 
         Verifies that each file exists, its checksums, its rows with their values, order, bounds and
         partitions, and its sidecars. `findings` of the result has the faults, each with the `path`
-        of the file, the `fault` and, if known, the `row_group`. `files` and `rows` were checked.
+        of the file, the `fault` and, if known, the `row_group`. `files` and `rows` count those
+        checked.
         """
         return check_table(self._instance, self.name)
 

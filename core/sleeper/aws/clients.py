@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
-from sleeper.aws.errors import check_answer, translate_errors
+from sleeper.aws.errors import check_response, translate_errors
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.retries import Backoff
@@ -57,7 +57,7 @@ def make_client(service: str, config: Config | None = None, **settings: Any) -> 
     with _CREATION_LOCK, translate_errors(f"AWS {service}"), _enough_quota():
         # boto3 clients are safe for threads, but their creation is not.
         client = boto3.client(service, config=config or _config(service), **settings)
-    client.meta.events.register("after-call", check_answer)
+    client.meta.events.register("after-call", check_response)
     return client
 
 

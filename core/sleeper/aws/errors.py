@@ -64,14 +64,14 @@ def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", "")).rpartition(".")[2]
 
 
-class TruncatedAnswerError(BotoCoreError):  # type: ignore[misc]  # botocore has no types
-    """The answer of a service is not complete."""
+class TruncatedResponseError(BotoCoreError):  # type: ignore[misc]  # botocore has no types
+    """The response of a service is not complete."""
 
-    fmt = "the answer of {operation} is truncated"
+    fmt = "the response of {operation} is truncated"
 
 
-def check_answer(http_response: Any, parsed: Mapping[str, Any], model: Any, **_: object) -> None:
-    """Raises TruncatedAnswerError for an answer that is not JSON but should be.
+def check_response(http_response: Any, parsed: Mapping[str, Any], model: Any, **_: object) -> None:
+    """Raises TruncatedResponseError for a response that is not JSON but should be.
 
     botocore returns a dict without any member then.
     """
@@ -82,7 +82,7 @@ def check_answer(http_response: Any, parsed: Mapping[str, Any], model: Any, **_:
     try:
         json.loads(http_response.content)
     except ValueError as error:
-        raise TruncatedAnswerError(operation=model.name) from error
+        raise TruncatedResponseError(operation=model.name) from error
 
 
 @contextlib.contextmanager

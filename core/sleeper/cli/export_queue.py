@@ -136,8 +136,8 @@ def drain(
             "--seconds",
             min=0,
             metavar="N",
-            help="Longest duration; until then, calls of an unavailable receiver are repeated. "
-            "Default: until it is empty or the receiver is unavailable.",
+            help="Longest duration, in which calls of an unavailable receiver are repeated. "
+            "Default: until the queue is empty or the receiver is unavailable.",
         ),
     ] = None,
 ) -> None:

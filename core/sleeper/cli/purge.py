@@ -46,8 +46,8 @@ def purge(
     all rows that are deleted now. A row that is not deleted is an error.
 
     The report lists each object as gone, as kept with what keeps it and until when, or as
-    remaining where a purge cannot remove it. A purge can be interrupted and repeated. One that
-    waits says every ten seconds what for.
+    remaining where a purge cannot remove it. A purge can be interrupted and repeated. With
+    --wait, it prints every ten seconds which object it waits for.
 
     \b
     Examples:

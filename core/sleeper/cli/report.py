@@ -55,7 +55,7 @@ def report(
             min=0,
             max=LIMIT_MAX,
             metavar="N",
-            help="Leave out so many tables, in the order of names. Text and HTML have at most "
+            help="Skip the first N tables, in the order of names. Text and HTML have at most "
             f"{_TABLES_MAX} tables.",
         ),
     ] = 0,

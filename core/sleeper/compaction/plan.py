@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
-from sleeper.compaction.own_strategy import open_selector
 from sleeper.compaction.strategy import Selection, select
+from sleeper.compaction.strategy_process import open_selector
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile, FileReference
 from sleeper.instance import Instance, OpenTable

@@ -48,7 +48,8 @@ class FailingBucket:
 class QueueStatus:
     """The state of an export queue.
 
-    `exporter` is without the parts of a URL that may be secret, and says if it may be `(insecure)`.
+    `exporter` omits the parts of a URL that may be secret, and ends in `(insecure)` if the
+    connection may be without verified TLS.
     `lag` is the number of transactions that are not taken up. `pending` exports of
     `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
     are taken up while the queue `is_full`: its pending exports have too many bytes.

@@ -165,7 +165,7 @@ SPLIT_THRESHOLD_ROWS = _inherit("partition.splitting.threshold", whole_number(1,
 
 COMPACTION_STRATEGY = _inherit("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "The strategy that selects the files of compaction jobs. SizeRatioCompactionStrategy and BasicCompactionStrategy are built in.")
 COMPACTION_FILES_BATCH_SIZE = _inherit("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "The maximum number of files in a compaction job.")
-COMPACTION_STRATEGY_TIMEOUT_SECONDS = _inherit("compaction.strategy.timeout.seconds", whole_number(1), 60, Group.COMPACTION, "The maximum time in which a strategy of a wheel selects the files of a partition. It runs in a process of its own, which is then killed.")
+COMPACTION_STRATEGY_TIMEOUT_SECONDS = _inherit("compaction.strategy.timeout.seconds", whole_number(1), 60, Group.COMPACTION, "The maximum time in which a strategy of a wheel selects the files of a partition. The strategy runs in a process of its own, which is killed after that time.")
 SIZE_RATIO = _inherit("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller files if these together have at least this multiple of its rows.")
 SIZE_RATIO_JOBS_MAX = _inherit("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a partition.")
 COMPACTION_JOBS_MAX = _inherit("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a table.")

@@ -1,6 +1,6 @@
 """The rule of connections to other machines: TLS that verifies the server.
 
-Only a definition that says `insecure=true` may connect otherwise. Connections that stay on this
+Only a definition with `insecure=true` may connect without it. Connections that stay on this
 machine are exempt. Each kind of connection translates the rule into the settings of its client.
 """
 
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def host_of(address: str) -> str:
+def parse_host(address: str) -> str:
     """Returns the host of `HOST`, `HOST:PORT` or `[HOST]:PORT`."""
     if address.startswith("["):
         return address[1:].partition("]")[0]

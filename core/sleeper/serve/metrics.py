@@ -92,10 +92,10 @@ class ServerMetrics:
 
 
 class _InstanceCollector(Collector):
-    """Reads queues and tables. Leaves out what cannot be read, so that the rest is reported.
+    """Reads queues and tables. Omits those that cannot be read, so that the rest is reported.
 
-    Also what the reports refuse to the caller: tables that it may not see completely, and queues
-    unless it may see all tables so.
+    Also omits tables that the caller may not see completely, and the queues unless it may see all
+    tables completely.
     """
 
     def __init__(self, instance: Instance, caller: str) -> None:

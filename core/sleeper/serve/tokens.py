@@ -1,10 +1,10 @@
-"""Bearer tokens, and what their bearers may do.
+"""Bearer tokens and their rights.
 
-A token has the right `read`, `write` or `admin`; each includes the one before. `read` is for
+A token has the right `read`, `write` or `admin`; each includes the previous one. `read` is for
 queries, SQL and reports, `write` also for adding and deleting rows, `admin` also for tables: their
-creation, properties, versions and deletion. A server of this machine without configured tokens is
-open for reads, and makes a token for everything else, because all users of a machine reach its
-loopback address.
+creation, properties, versions and deletion. A server on a loopback
+address without configured tokens is open for reads, and creates a token for everything else,
+because all users of a machine can connect to that address.
 """
 
 import hmac
@@ -36,7 +36,7 @@ class Right(IntEnum):
 class Tokens:
     """The rights of tokens, and that of requests without one; `None` if they need one.
 
-    Tokens are never logged or shown, but for a new one at the start.
+    Tokens are never logged or shown, except for a new one at the start.
     """
 
     rights: Mapping[str, Right]

@@ -35,7 +35,7 @@ _HOUR_MS = 60 * _MINUTE_MS
 class ControlReport:
     """The names of stashes that were planned or have ended, and errors as text.
 
-    `partial` are those planned ones that leave out tables.
+    `partial` are the planned ones that leave out tables.
     """
 
     planned: tuple[str, ...] = ()

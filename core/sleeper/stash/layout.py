@@ -110,7 +110,7 @@ _ORIGINAL_FILE = re.compile(
 )
 
 
-def directory_of_original(path: str) -> str | None:
+def parse_emo_directory(path: str) -> str | None:
     """Returns the directory of a file of EmoDB's Stash, by its path relative to a root."""
     found = _ORIGINAL_FILE.fullmatch(path)
     return None if found is None else found["directory"]
@@ -181,7 +181,7 @@ class StashedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class OriginalTable:
+class EmoTable:
     """A table of a stash that EmoDB made. It has no list of tables, so the files tell all."""
 
     table: str

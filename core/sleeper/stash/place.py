@@ -11,11 +11,11 @@ from sleeper.stash.layout import (
     LATEST,
     SUCCESS,
     TABLES,
-    OriginalTable,
+    EmoTable,
     StashedTable,
     Success,
-    directory_of_original,
     is_root_name,
+    parse_emo_directory,
     parse_tables,
 )
 from sleeper.storage.bucket import is_s3_url
@@ -72,18 +72,18 @@ class StashPlace:
         path = f"{name}/{TABLES}"
         return parse_tables(self.root.read(path), self.root.url_of(path))
 
-    def original_tables(self, name: str) -> tuple[OriginalTable, ...]:
+    def emo_tables(self, name: str) -> tuple[EmoTable, ...]:
         """Returns the tables of a complete root that EmoDB made; none if another program did."""
         sizes: dict[str, list[int]] = {}
         for path, size in self.files(name):
-            directory = directory_of_original(path[len(name) + 1 :])
+            directory = parse_emo_directory(path[len(name) + 1 :])
             if directory is None:
                 return ()
             sizes.setdefault(directory, []).append(size)
         if self.success(name) is None:
             return ()
         return tuple(
-            OriginalTable(each.replace("~", ":"), each, len(found), sum(found))
+            EmoTable(each.replace("~", ":"), each, len(found), sum(found))
             for each, found in sizes.items()
         )
 

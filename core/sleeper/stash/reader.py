@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.stash.layout import (
     FILE_SUFFIXES,
-    OriginalTable,
+    EmoTable,
     StashedTable,
     StashFormat,
     root_name,
@@ -103,7 +103,7 @@ class Stash:
             )
         return described
 
-    def find_tables(self) -> Sequence[StashedTable | OriginalTable]:
+    def find_tables(self) -> Sequence[StashedTable | EmoTable]:
         """Returns the tables of the stash. Of one that EmoDB made, names and files are known."""
         return self._find_tables(self._root())
 
@@ -135,7 +135,7 @@ class Stash:
         found = self._find(root, table)
         return StashRows(self._place, found, self._pieces(root, found))
 
-    def _pieces(self, root: str, table: StashedTable | OriginalTable) -> list[str]:
+    def _pieces(self, root: str, table: StashedTable | EmoTable) -> list[str]:
         """Returns the table's files, and none that another program has put beside them."""
         found = [path for path, _ in self._place.files(root, table.directory)]
         if isinstance(table, StashedTable):
@@ -148,16 +148,16 @@ class Stash:
     def _root(self) -> str:
         return self._locked or self._place.latest()
 
-    def _find_tables(self, root: str) -> Sequence[StashedTable | OriginalTable]:
+    def _find_tables(self, root: str) -> Sequence[StashedTable | EmoTable]:
         try:
             return self._place.tables(root)
         except NotFoundError as error:
-            found = self._place.original_tables(root)
+            found = self._place.emo_tables(root)
             if not found:
                 raise self._damaged(root, "it has no list of tables") from error
             return found
 
-    def _find(self, root: str, table: str) -> StashedTable | OriginalTable:
+    def _find(self, root: str, table: str) -> StashedTable | EmoTable:
         tables = self._find_tables(root)
         for each in tables:
             if each.table == table:
@@ -177,9 +177,7 @@ class StashRows:
     It is a context manager, and must be closed after a partial iteration.
     """
 
-    def __init__(
-        self, place: StashPlace, table: StashedTable | OriginalTable, paths: list[str]
-    ) -> None:
+    def __init__(self, place: StashPlace, table: StashedTable | EmoTable, paths: list[str]) -> None:
         self._place = place
         self._table = table
         self._paths = paths

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
-from sleeper.stash.layout import OriginalTable, StashedTable, root_time_ms
+from sleeper.stash.layout import EmoTable, StashedTable, root_time_ms
 from sleeper.stash.place import StashPlace, StashRoot
 
 _ROOT_COLUMNS = (
@@ -36,9 +36,7 @@ def list_roots(place: StashPlace, roots: Sequence[StashRoot]) -> Listing:
     return Listing.describe("stashes", summary, _ROOT_COLUMNS, roots[::-1])
 
 
-def list_tables(
-    destination: str, root: str, tables: Sequence[StashedTable | OriginalTable]
-) -> Listing:
+def list_tables(destination: str, root: str, tables: Sequence[StashedTable | EmoTable]) -> Listing:
     """Returns a row per table of a stash, by name."""
     by_name = sorted(tables, key=lambda each: each.table)
     summary = f"stash {root} of {destination}: {pluralize(len(tables), 'table')}"

@@ -79,7 +79,9 @@ class MissedStart:
         )
 
 
-_NO_WORKER = "nothing has started it (does `sleeper run`, or on AWS the function of stashes, run?)"
+_NO_WORKER = (
+    "nothing has started it (expected `sleeper run`, or on AWS the function of stashes, to run)"
+)
 _CODEC = JsonCodec(StashSchedule, camel_case)
 
 

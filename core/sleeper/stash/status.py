@@ -60,10 +60,7 @@ class StashStatus:
 
     @property
     def reason(self) -> str | None:
-        """Why the stash failed, or the last errors of tasks that are not done.
-
-        And the tables that it leaves out.
-        """
+        """Why the stash failed, or the last errors of unfinished tasks; and omitted tables."""
         decided = self.decision.reason if self.decision is not None else None
         texts = (decided, *self.problems, describe_left_out(self.left_out))
         return "; ".join(filter(None, texts)) or None

@@ -1,7 +1,7 @@
 """Errors of the disk for files that nobody syncs, such as sorted runs.
 
-The system writes them when it needs the memory. If the disk refuses, it drops what it held, so that
-a later read returns other content, and reports the error to whoever asks.
+The system writes them when it needs the memory. If the disk fails, the system drops the content, so
+that a later read returns other content, and reports the error to the next program that asks.
 """
 
 import ctypes

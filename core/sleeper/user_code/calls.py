@@ -1,8 +1,8 @@
 """Calls of user code, whose errors of every kind are those of the code and end no process.
 
-User code may raise what ends a process: SystemExit, KeyboardInterrupt, or another BaseException.
-An interrupt of this process, by SIGINT or SIGTERM, can arrive while user code runs, and looks the
-same. It is told apart by its signal, which only the main thread handles.
+User code may raise errors that end a process: SystemExit, KeyboardInterrupt, or another
+BaseException. An interrupt of this process, by SIGINT or SIGTERM, can arrive while user code runs,
+and raises the same error. Its signal, which only the main thread handles, identifies it.
 """
 
 import signal
@@ -18,8 +18,8 @@ def contain_errors(
 ) -> Iterator[None]:
     """Raises the error that `make_error` returns for the reason if the user code inside fails.
 
-    Errors of the types in `passed`, and interrupts of this process, pass unchanged. It takes up to
-    0.1 ms, so it is for calls with many rows.
+    Errors of the types in `passed`, and interrupts of this process, pass unchanged. This takes up
+    to 0.1 ms, so it is for calls with many rows.
     """
     signals: list[int] = []
     with _record_interrupts(signals):

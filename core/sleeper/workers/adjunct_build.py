@@ -22,12 +22,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serves one request. Ends without a word if the process that waits for it ends."""
+    """Serves one request. Ends silently if the process that waits for it ends."""
     _end_with_parent()
     try:
         _serve()
     except BrokenPipeError:
-        # Python would complain about the answers that it cannot write at its end.
+        # At its end, Python would report the answers that it could not write.
         os._exit(1)
 
 

@@ -77,7 +77,7 @@ class WorkerPool:
         stop_pools(self)
 
     def take_workers(self) -> "list[_Worker]":
-        """Returns the workers, which the pool has no longer."""
+        """Removes all workers from the pool and returns them."""
         workers, self._workers = self._workers, []
         return workers
 

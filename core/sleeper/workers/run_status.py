@@ -48,10 +48,10 @@ JOB_REPORTS = JsonCodec(JobReport)
 class RunStatus:
     """The progress of a run of background work.
 
-    `waiting` and `running` count jobs by queue, `delayed` those of them that wait for a time, and
-    `exports` those that wait in export queues. `done` counts jobs that ended well, by queue,
-    `failures` jobs whose last run failed or was rejected, and `dead_letters` those that became dead
-    letters. `idle` is true if no work is left.
+    `waiting` and `running` count jobs by queue, `delayed` the waiting ones that are
+    not due yet, and `exports` the pending exports of export queues. `done` counts jobs that
+    succeeded, by queue, `failures` jobs whose last run failed or was rejected, and `dead_letters`
+    jobs that became dead letters. `idle` is true if no work is left.
     `problems` has the last 20 distinct warnings, as text.
     """
 

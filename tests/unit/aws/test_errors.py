@@ -130,7 +130,9 @@ def test_a_truncated_answer_is_unavailable(
 ) -> None:
     monkeypatch.setattr(_Answers, "content", content)
     with (
-        pytest.raises(UnavailableError, match="table t: the answer of DescribeTable is truncated"),
+        pytest.raises(
+            UnavailableError, match="table t: the response of DescribeTable is truncated"
+        ),
         translate_errors("table t"),
     ):
         dynamo.describe_table(TableName="t")["Table"]

@@ -3,7 +3,7 @@
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.runs.transport import host_of, insecure_connection, must_verify, read_insecure
+from sleeper.runs.transport import insecure_connection, must_verify, parse_host, read_insecure
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_only_true_allows_an_insecure_connection() -> None:
     ],
 )
 def test_the_host_of_an_address(address: str, host: str) -> None:
-    assert host_of(address) == host
+    assert parse_host(address) == host
 
 
 def test_the_error_names_the_host_that_is_elsewhere_and_both_ways_out() -> None:

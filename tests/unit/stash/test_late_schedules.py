@@ -174,7 +174,7 @@ def test_a_schedule_that_has_missed_its_time_is_late_in_all_listings(
     assert list_statuses(instance, None).summary == "0 stashes, 0 not ended, 1 schedule late"
     assert list_schedules(instance).summary == "1 schedule, 1 late"
     (row,) = rows_of(list_statuses(instance, None))
-    assert "does `sleeper run`" in row["reason"]
+    assert "expected `sleeper run`" in row["reason"]
     delete_table(instance, "t")
     start_due_stashes(instance)
     (row,) = rows_of(list_statuses(instance, None))

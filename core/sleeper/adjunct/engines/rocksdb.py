@@ -316,7 +316,7 @@ def _may_write_config(folder: Path) -> bool:
 
 
 def _close_config(config: Path) -> None:
-    """Ends the permission of other users to write, which earlier versions gave."""
+    """Removes the write permission of other users, which earlier versions granted."""
     with contextlib.suppress(OSError):
         config.chmod(stat.S_IMODE(config.stat().st_mode) & ~stat.S_IWOTH)
 

@@ -1,7 +1,7 @@
 """A barrier in a plan, below which the engine moves no condition.
 
-DataFusion moves filters below projections, sorts, merges and other filters, so that it may evaluate
-a condition on rows that a filter below it hides. It never moves one below a limit.
+DataFusion moves filters below projections, sorts, merges and other filters, so it may evaluate a
+condition on rows that another filter hides. It never moves a filter below a limit.
 """
 
 from datafusion import DataFrame
@@ -10,5 +10,5 @@ NO_LIMIT = 2**62
 
 
 def add_barrier(frame: DataFrame) -> DataFrame:
-    """Returns all rows of the frame, of which filters above see only those of filters below."""
+    """Returns the frame with a barrier: later filters see only the rows of earlier ones."""
     return frame.limit(NO_LIMIT)

@@ -1,9 +1,9 @@
 """The strategy of a table, in a process of its own if it comes from a wheel.
 
 Files are selected while a table's state is open, by a process that works for other tables too. A
-strategy that never returns, or ends its process, must not stop it, and Python cannot end a call in
-a thread. So a child process imports and calls it, which lives for one creation of jobs, and is
-killed if an answer takes too long.
+strategy that never returns, or ends its process, must not stop that process, and Python cannot end
+a call in a thread. So a child process imports and calls the strategy. It serves one creation of
+jobs, and is killed if an answer takes too long.
 
 The child reads a line of JSON for the strategy, then one for each leaf, which it answers with a
 line: the groups as paths, or an error. It starts with the first leaf that has files to select.
