@@ -9,7 +9,9 @@ from constructs import Construct
 from sleeper.properties.deployed import (
     ADD_TABLE_URL,
     HTTP_API_URL,
+    INGEST_BATCHER,
     REST_API_URL,
+    WAITING,
 )
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
@@ -27,6 +29,7 @@ from stacks.constructs.permissions import (
     read_objects,
     read_queries,
     read_state,
+    scan_index,
     send,
     track,
     write_objects,
@@ -97,6 +100,12 @@ def _permissions(of: Deployment) -> list[Permission]:
     ]
     if of.has(OptionalStack.QUERY):
         found += [send(of, "query"), *read_queries(of)]
+    if of.has(OptionalStack.INGEST_BATCHER):
+        index = f"{of.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
+        found += [
+            Permission(("dynamodb:Query",), [index]),
+            scan_index(of, INGEST_BATCHER, WAITING),
+        ]
     if of.has(OptionalStack.EXPORT_QUEUES):
         found.append(report_export_queues(of))
     return found

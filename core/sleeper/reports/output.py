@@ -24,6 +24,7 @@ class ReportKind(StrEnum):
     INGEST_JOBS = "ingest-jobs"
     BULK_IMPORT_JOBS = "bulk-import-jobs"
     BULK_EXPORT_JOBS = "bulk-export-jobs"
+    INGEST_BATCHER = "ingest-batcher"
     COMPACTION_JOBS = "compaction-jobs"
     DELETION_JOBS = "deletion-jobs"
     ADAPTER_JOBS = "adapter-jobs"

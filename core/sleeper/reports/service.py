@@ -10,6 +10,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import DELETION_DELAY_HOURS
+from sleeper.reports.batcher import list_waiting_files
 from sleeper.reports.export_queues import gather_export_queues, list_export_queues
 from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
@@ -180,6 +181,8 @@ def _report_instance(
             )
         case ReportKind.QUEUES:
             return list_queues(instance)
+        case ReportKind.INGEST_BATCHER:
+            return list_waiting_files(instance, table_id, limit)
         case ReportKind.EXPORT_QUEUES:
             return list_export_queues(instance, table_id, limit)
         case ReportKind.DEAD_LETTERS:

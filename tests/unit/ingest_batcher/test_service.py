@@ -26,6 +26,8 @@ from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
+from sleeper.reports.output import ReportKind
+from sleeper.reports.service import report
 from tests.ports import with_ports
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
@@ -255,3 +257,23 @@ def test_files_wait_while_the_properties_of_their_table_are_missing(
         table.properties()
     path.write_bytes(content)
     assert create_all_ingest_batches(instance) == (1, ())
+
+
+def test_the_report_lists_the_files_that_wait(instance: Instance, file: Path) -> None:
+    create_table(instance, "u", SCHEMA)
+    for name in ("t", "u"):
+        receive_batch_message(
+            instance, message(f'{{"tableName":"{name}","files":["{file}"]}}', name)
+        )
+    (listing,) = report(instance, ReportKind.INGEST_BATCHER)
+    assert listing.summary == "2 waiting files, 10 bytes"
+    assert [row[:4] for row in listing.rows] == [
+        (str(file), "t", 5, 1_000),
+        (str(file), "u", 5, 1_000),
+    ]
+    (listing,) = report(instance, ReportKind.INGEST_BATCHER, "u", limit=0)
+    assert (listing.summary, listing.rows) == ("1 waiting file, 5 bytes", ())
+    assert listing.note == "1 more waiting file: see --limit"
+    create_all_ingest_batches(instance)
+    (listing,) = report(instance, ReportKind.INGEST_BATCHER)
+    assert (listing.summary, listing.rows) == ("0 waiting files, 0 bytes", ())
