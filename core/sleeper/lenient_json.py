@@ -10,21 +10,30 @@ from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, Member, MismatchError, parse_object
+from sleeper.lenient_parser import DEPTH_MAX, parse_lenient_object
 
 # A float holds every whole number up to here exactly.
 _EXACT_MAX = 2**53
 _CHARACTERS_MAX = 64 * 1024
-_DEPTH_MAX = 20
 _WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
 _FLAGS = {"true": True, "false": False}
 
 
 def parse_message_object(body: str, what: str) -> dict[str, Any]:
-    """Parses the body of a message. InvalidRequestError if it is not a JSON object."""
-    raw = parse_object(body, what)
-    if _depth_exceeds(raw, _DEPTH_MAX):
+    """Parses the body of a message. InvalidRequestError if it is not a JSON object.
+
+    Names and text may lack their quotes.
+    """
+    try:
+        raw = parse_object(body, what)
+    except InvalidRequestError as error:
+        try:
+            return parse_lenient_object(body)
+        except ValueError:
+            raise error from None
+    if _depth_exceeds(raw, DEPTH_MAX):
         # Python can parse deeper values than it can write.
-        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
+        raise InvalidRequestError(f"{what}: nested deeper than {DEPTH_MAX} levels")
     return raw
 
 
@@ -75,6 +84,16 @@ def to_strict_text(raw: Any) -> str:
 def to_optional_text(raw: Any) -> str | None:
     """Returns strict text; None if it is null or empty."""
     return None if raw in (None, "") else to_strict_text(raw)
+
+
+def to_key_text(raw: Any) -> Any:
+    """Returns the text of a number or a flag, for a key of text; other values as they are."""
+    match raw:
+        case bool() | int():
+            return to_text(raw)
+        case float() if "e" not in (text := repr(raw)) and math.isfinite(raw):
+            return text
+    return raw
 
 
 def to_whole_number(raw: Any) -> int:

@@ -18,7 +18,6 @@ from sleeper.json_codec import (
     Member,
     MismatchError,
     camel_case,
-    parse_object,
 )
 from sleeper.json_members import check_selective_members
 from sleeper.lenient_json import LenientText, OptionalText, parse_message_object, to_text
@@ -65,7 +64,7 @@ class MessageCodec(Generic[M]):
     def parse(self, body: str, message_id: str) -> M:
         """Returns the message. Ignores unknown members, except selective ones."""
         self._check_size(body)
-        raw = parse_object(body, self._what)
+        raw = parse_message_object(body, self._what)
         if raw.get(self._id_member) in (None, ""):
             raw[self._id_member] = message_id
         if self._selective:
@@ -90,7 +89,7 @@ def add_id(body: str, member: str, message_id: str) -> str:
     Sending a message again changes its id. A body that is not a JSON object is returned unchanged.
     """
     try:
-        raw = parse_object(body, "message")
+        raw = parse_message_object(body, "message")
     except InvalidRequestError:
         return body
     if raw.get(member):

@@ -1,9 +1,9 @@
 """The job and the table that a message names, for logs and reports."""
 
-import json
 from dataclasses import dataclass
 
-from sleeper.errors import SleeperError
+from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.lenient_json import parse_message_object
 from sleeper.tables import TableId, TableIndex
 
 _IDS = ("jobId", "queryId", "id", "runId", "partitionId")
@@ -39,10 +39,8 @@ class NamedJob:
 def read_named_job(body: str) -> NamedJob:
     """Returns what a message of any queue names, nothing if it is not a JSON object."""
     try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError):
-        return NamedJob()
-    if not isinstance(raw, dict):
+        raw = parse_message_object(body, "message")
+    except InvalidRequestError:
         return NamedJob()
     members = {name: value for name, value in raw.items() if isinstance(value, str) and value}
     job = next((members[name] for name in _IDS if name in members), None)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member, MismatchError, camel_case
-from sleeper.lenient_json import LenientFlag, to_flag, to_whole_number
+from sleeper.lenient_json import LenientFlag, to_flag, to_key_text, to_whole_number
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.key_values import check_key_value, plain_key_value
 from sleeper.schema.model import (
@@ -174,4 +174,6 @@ def _end(field: Field, raw: Any, encoded: bool) -> KeyValue | None:
         # Other values are errors of the field.
         with contextlib.suppress(MismatchError):
             raw = to_whole_number(raw)
+    if field.type is PrimitiveType.STRING:
+        raw = to_key_text(raw)
     return key_value_from_json(field, raw, encoded)

@@ -67,6 +67,10 @@ class CompressionCodec(Enum):
     UNCOMPRESSED = "uncompressed"
 
 
+OTHER_CODEC_NAMES = {"lz4_raw": CompressionCodec.LZ4}
+"""Parquet's name of LZ4 without frames, as which `lz4` is written."""
+
+
 class ParquetLayout(Enum):
     """The size of pages in data files: small ones for lookups, large ones for scans."""
 
@@ -147,7 +151,7 @@ QUERY_CALLERS = _inherit("query.callers", optional(CALLERS_JSON), None, Group.QU
 SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file with the initial split points of the table, one per line.")
 SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION, "Whether split points of strings are base64.")
 
-COMPRESSION_CODEC = _inherit("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "The compression of data files. Columns that it makes less than a tenth smaller are not compressed.")
+COMPRESSION_CODEC = _inherit("parquet.compression.codec", choice(CompressionCodec, OTHER_CODEC_NAMES), CompressionCodec.ZSTD, Group.STORAGE, "The compression of data files. Columns that it makes less than a tenth smaller are not compressed.")
 ROW_GROUP_ROWS_MAX = _inherit("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "The maximum number of rows in a row group.")
 ROW_GROUP_BYTES = _inherit("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "The approximate maximum memory of a row group, which has about 10,000 rows at least. Smaller row groups reduce the memory of merges; larger ones reduce the number of requests.")
 PAGE_SIZE_BYTES = _inherit("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "The maximum size of a data page, in bytes.")

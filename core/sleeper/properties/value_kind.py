@@ -123,9 +123,9 @@ def pattern(regex: str, expected: str) -> ValueKind[str]:
     return ValueKind(expected, parse, str)
 
 
-def choice(members: type[E]) -> ValueKind[E]:
-    """Returns the kind of an enum's values, case-insensitive."""
-    by_value = {str(member.value).lower(): member for member in members}
+def choice(members: type[E], other_names: Mapping[str, E] | None = None) -> ValueKind[E]:
+    """Returns the kind of an enum's values, case-insensitive. Other names are read too."""
+    by_value = {str(member.value).lower(): member for member in members} | dict(other_names or {})
     return ValueKind(
         "one of " + ", ".join(str(member.value) for member in members),
         lambda value: by_value[value.lower()],

@@ -20,6 +20,7 @@ from sleeper.errors import (
 from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX, Connection, QueryIdTakenError
 from sleeper.jobs.queue import Message, QueueName
+from sleeper.lenient_json import parse_message_object
 from sleeper.processing.restriction import find_chain_restriction
 from sleeper.properties.deployed import (
     QUERY_RESULTS_BUCKET,
@@ -128,7 +129,7 @@ def send_query(instance: Instance, body: str) -> str:
     InvalidRequestError if it is not a query message. Does not check the table.
     """
     message = parse_query_message(body, uuid.uuid4().hex)
-    raw = {**json.loads(body), "queryId": message.query_id}
+    raw = {**parse_message_object(body, "query message"), "queryId": message.query_id}
     instance.jobs.queue(QueueName.QUERY).send(json.dumps(raw))
     return message.query_id
 

@@ -42,6 +42,9 @@ STACKS = [
     "TableMetricsStack",
 ]
 LATER_NAMES = [
+    "sleeper.bulk.import.eks.automode.nodepool.cpu.limit",
+    "sleeper.bulk.import.eks.automode.nodepool.enabled",
+    "sleeper.bulk.import.eks.automode.nodepool.instance.types",
     "sleeper.bulk.import.eks.job.concurrency.level",
     "sleeper.bulk.import.job.file.retention.days",
     "sleeper.default.table.query.data.engine",

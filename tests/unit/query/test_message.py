@@ -19,7 +19,11 @@ from sleeper.processing.model import (
 )
 from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
-from sleeper.query.messages.destination import DestinationKind, ResultsDestination
+from sleeper.query.messages.destination import (
+    DestinationKind,
+    ResultsDestination,
+    StatusKind,
+)
 from sleeper.query.messages.leaf import (
     LeafQueryBodies,
     LeafQueryMessage,
@@ -315,6 +319,46 @@ def test_results_go_to_s3_by_default():
 
 def test_results_without_a_queue_url_go_to_the_default_queue():
     assert parse_results({"destination": "SQS"}) == ResultsDestination(DestinationKind.SQS)
+
+
+@pytest.mark.parametrize("name", ["lz4_raw", "LZ4_RAW", "lz4"])
+def test_names_of_parquet_for_lz4_are_one_codec(name):
+    assert parse_results({"compressionCodec": name}).codec is CompressionCodec.LZ4
+
+
+@pytest.mark.parametrize("query_id", [7, 7.0])
+def test_a_query_id_may_be_a_number(query_id):
+    assert parse_query_message(body(queryId=query_id), "default").query_id == "7"
+    assert read_query_id(body(queryId=query_id), "default") == "7"
+
+
+def test_a_status_destination_without_members_is_the_tracker():
+    (status,) = parse_query_message(body(statusReportDestinations=[{}]), "default").status
+    assert status.kind is StatusKind.TRACKER
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"), [(5, "5"), (-3, "-3"), (5.5, "5.5"), (5.0, "5.0"), (True, "true")]
+)
+def test_a_number_or_flag_stands_for_a_key_of_text(raw, text):
+    region = {"name": {"min": raw}, "stringsBase64Encoded": False}
+    assert parse_region(region).ranges[0] == Range(text, None)
+
+
+def test_a_message_may_lack_quotes():
+    text = """{type: Query, queryId: q-1, 'tableName': 't', asOf: 7, requestedValueFields: [v, 'w'],
+        regions: [{n: {min: 5, max: null, minInclusive: TRUE}}]}"""
+    message = parse_query_message(text, "default")
+    assert message == QueryMessage(
+        "q-1",
+        ({"n": {"min": 5, "max": None, "minInclusive": True}},),
+        ("v", "w"),
+        table_name="t",
+        as_of=7,
+    )
+    assert query_fingerprint(text) == query_fingerprint(
+        rewrite_query_body(text, "m", "somebody").replace("somebody", "else")
+    )
 
 
 @pytest.mark.parametrize("nine", [9, 9.0, "9", "9.0"])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from sleeper.jobs.query_tracker import Connection
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
 from sleeper.lenient_json import OptionalStrictText, to_whole_number
-from sleeper.properties.table import CompressionCodec
+from sleeper.properties.table import OTHER_CODEC_NAMES, CompressionCodec
 
 
 class DestinationKind(Enum):
@@ -54,7 +54,7 @@ def connection_to_json(connection: Connection | None) -> dict[str, Any]:
 
 
 def _to_connection(raw: dict[str, Any]) -> Connection | None:
-    return _CONNECTIONS.decode(raw) if raw["destination"] == _WEBSOCKET else None
+    return _CONNECTIONS.decode(raw) if raw.get("destination") == _WEBSOCKET else None
 
 
 def _to_batch_size(raw: Any) -> int:
@@ -66,7 +66,8 @@ def _to_batch_size(raw: Any) -> int:
 
 def _to_codec(raw: Any) -> CompressionCodec:
     try:
-        return CompressionCodec(str(raw).lower())
+        name = str(raw).lower()
+        return OTHER_CODEC_NAMES.get(name) or CompressionCodec(name)
     except ValueError:
         known = ", ".join(codec.value for codec in CompressionCodec)
         raise MismatchError(raw, f"one of {known}") from None
@@ -122,7 +123,7 @@ RESULTS_DESTINATION = Conversion(_to_results, _RESULTS.to_json)
 class StatusDestination:
     """A destination of status. The tracker records every query in any case."""
 
-    kind: Annotated[StatusKind, Member("destination")] = StatusKind.TRACKER
+    kind: Annotated[StatusKind, Member("destination", optional=True)] = StatusKind.TRACKER
     connection: _ToConnection = None
 
 

@@ -28,6 +28,7 @@ from sleeper.lenient_json import (
     StrictText,
     parse_message_object,
     to_strict_text,
+    to_text,
 )
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
@@ -70,8 +71,9 @@ _WEBSOCKET = DestinationKind.WEBSOCKET.value
 
 
 def _to_id(raw: Any) -> str:
-    """Returns an id that can be a part of an object's path."""
-    text = to_strict_text(raw)
+    """Returns an id that can be a part of an object's path, also of a number."""
+    is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
+    text = to_strict_text(to_text(raw) if is_number else raw)
     if len(text.encode()) > _ID_BYTES_MAX:
         raise MismatchError(raw, f"at most {_ID_BYTES_MAX} bytes")
     first, *others = text.split("/")
