@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sleeper.aws.sources import AwsSources
 from sleeper.bulk_import.service import run_bulk_import_message
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.ingest.service import ingest_rows
@@ -27,9 +28,15 @@ QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
 
 @pytest.fixture
 def platform(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    instance.change_properties({"sleeper.ingest.source.bucket": "b"})
+    instance.change_properties({"sleeper.ingest.source.bucket": "b,bucket"})
     fake = FakePlatform()
-    instance_with_platform = with_ports(instance, jobs={"spark_platform": lambda name: fake})
+    # A local instance has no source buckets: its users read what their credentials allow.
+    sources = AwsSources(instance.storage.root, instance.properties)
+    instance_with_platform = with_ports(
+        instance,
+        jobs={"spark_platform": lambda name: fake},
+        storage={"sources": sources},
+    )
     monkeypatch.setattr(lambda_function, "_opened", lambda where: instance_with_platform)
     monkeypatch.setenv("SLEEPER_BULK_IMPORT_PLATFORM", "emr_serverless")
     return fake
