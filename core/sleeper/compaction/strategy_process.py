@@ -91,7 +91,7 @@ class OwnStrategy:
 
         def end() -> None:
             is_late.set()
-            process.kill()
+            _kill(process)
 
         timer = threading.Timer(self._seconds, end)
         timer.start()
@@ -100,6 +100,7 @@ class OwnStrategy:
         finally:
             timer.cancel()
         if answer is None:
+            _kill(process)  # it may have closed its output only
             reason = f"its process ended with status {process.wait()}"
             if is_late.is_set():
                 limit = f"{COMPACTION_STRATEGY_TIMEOUT_SECONDS.name} is {self._seconds}"
@@ -116,7 +117,8 @@ class OwnStrategy:
         """Ends the process."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            if process.returncode is None:
+                _kill(process)
             process.communicate()
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -139,6 +141,12 @@ class OwnStrategy:
         }
         _send(process, head)
         return process
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills the process, and those that it has forked, which keep its output open."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _request(files: Sequence[FileSize], settings: StrategySettings) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Users' compaction strategies: valid and invalid answers, and those that end or never do."""
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
 from tests.wheels import isolated_user_code, make_wheel
 
+_FORKED_SECONDS = 20
 _CODE = """
 import os
+import time
 from sleeper.compaction.strategy import FileSize
 
 print("at import")
@@ -43,6 +46,18 @@ def never(files):
     while True:
         pass
 
+def fork_and(act):
+    def forking(files):
+        if os.fork() == 0:
+            time.sleep(FORKED_SECONDS)
+            os._exit(0)
+        return act(files)
+    return forking
+
+def close_output(files):
+    os.closerange(3, 100)
+    never(files)
+
 raises = failing(lambda files: fail(RuntimeError("no idea")))
 interrupts = failing(lambda files: fail(KeyboardInterrupt()))
 exits = failing(lambda files: fail(SystemExit(3)))
@@ -54,19 +69,25 @@ returns_duplicate = failing(lambda files: [[files[0], files[0]]])
 returns_one_file = failing(lambda files: [[files[0]]])
 returns_text = failing(lambda files: ["ab"])
 loops = failing(never)
+forks_and_loops = failing(fork_and(never))
+forks_and_ends = failing(fork_and(lambda files: os._exit(7)))
+closes_output = failing(close_output)
 missing = None
 """
 _NAMES = [
     *("pairs", "raises", "interrupts", "exits", "ends", "loops", "missing", "returns_none"),
     *("returns_unknown", "returns_overlap", "returns_duplicate", "returns_one_file"),
-    "returns_text",
+    *("returns_text", "forks_and_loops", "forks_and_ends", "closes_output"),
 ]
 
 
 @pytest.fixture
 def code(tmp_path: Path) -> Iterator[UserCode]:
     names = {name: f"my_code:{name}" for name in _NAMES}
-    modules = {"my_code": _CODE, "my_code_import": "while True: pass"}
+    modules = {
+        "my_code": f"FORKED_SECONDS = {_FORKED_SECONDS}\n{_CODE}",
+        "my_code_import": "while True: pass",
+    }
     names["import_loops"] = "my_code_import:any"
     registry = Registry(CodeFolder(tmp_path / "code"))
     registry.add([make_wheel(tmp_path, modules=modules, strategies=names)])
@@ -132,15 +153,22 @@ def test_an_invalid_answer_for_one_leaf_assigns_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["loops", "import_loops"])
+@pytest.mark.parametrize("name", ["loops", "import_loops", "forks_and_loops", "forks_and_ends"])
 def test_a_strategy_that_never_ends_is_killed(table: DataTable, code: UserCode, name: str) -> None:
     limit = {"sleeper__table__compaction__strategy__timeout__seconds": "1"}
+    start = time.monotonic()
     with pytest.raises(
         UserCodeError, match=rf"'{name}' .*: no answer within 1 seconds \(sleeper.table.compaction"
     ):
         create(table, code, name, **limit)
+    assert time.monotonic() - start < _FORKED_SECONDS
     assert table.assigned() == []
     assert create(table, code, "pairs").created == 4
+
+
+def test_a_strategy_that_closes_its_output_is_killed(table: DataTable, code: UserCode) -> None:
+    with pytest.raises(UserCodeError, match="its process ended with status -9"):
+        create(table, code, "closes_output")
 
 
 def test_an_unregistered_strategy_assigns_nothing(table: DataTable, code: UserCode) -> None:
