@@ -1,6 +1,5 @@
 """The engine's session of a SQL statement, and what it is told about the tables."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from sleeper.schema.model import PrimitiveType
 # The footers of all files are read before the first row.
 _STATISTICS_FILES_MAX = 1000
 _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
-_EXTREME = re.compile(r"\b(min|max)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +54,23 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def find_pruning(
-    statement: str, plans: Mapping[str, TablePlan], needs: Mapping[str, TableNeeds]
-) -> Pruning:
+def find_pruning(plans: Mapping[str, TablePlan], needs: Mapping[str, TableNeeds]) -> Pruning:
     """Returns the pruning of a statement, of which `needs` has the part of each table.
 
     Joins and sorts must not exclude rows by expressions that may fail on a hidden row, or by
-    statistics that are not exact, such as those of floats, which omit NaN. The planner answers MIN
-    and MAX from statistics too.
+    statistics that are not exact, such as those of floats, which omit NaN. With statistics, the
+    engine answers MIN and MAX from them too, and does not read a column whose least and largest
+    value in a file are equal.
     """
-    skips_no_rows = all(each.prunes_exactly for each in needs.values())
     reads_floats = any(
         field.type in _FLOATS and needs[name].reads(field.name)
         for name, plan in plans.items()
         for field in plan.schema.values
     )
+    reads_exactly = not reads_floats and all(each.prunes_exactly for each in needs.values())
     files = sum(len(plan.paths) for plan in plans.values())
     return Pruning(
         by_keys=any(each.regions is not None for each in needs.values()),
-        by_joins=skips_no_rows
-        and not reads_floats
-        and not any(plan.hides_rows for plan in plans.values()),
-        with_statistics=skips_no_rows
-        and len(plans) > 1
-        and files <= _STATISTICS_FILES_MAX
-        and not (reads_floats and _EXTREME.search(statement)),
+        by_joins=reads_exactly and not any(plan.hides_rows for plan in plans.values()),
+        with_statistics=reads_exactly and len(plans) > 1 and files <= _STATISTICS_FILES_MAX,
     )

@@ -191,7 +191,7 @@ class StatementRun:
         size = sum(plan.bytes for plan in self.plans.values())
         check_size(size, self._engine.settings.bytes_max)
         self.session = open_sql_session(
-            self._engine.settings.engine, find_pruning(self._statement, self.plans, self.needs)
+            self._engine.settings.engine, find_pruning(self.plans, self.needs)
         )
         merged = []
         for each in pinned:
