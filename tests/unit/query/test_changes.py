@@ -193,13 +193,15 @@ def holds(table: sleeper.Table) -> list[Hold]:
         return list(state.collection.holds())
 
 
+@pytest.mark.parametrize("limit", ["_SMALL_ROWS", "_SMALL_FILES", "_SMALL_BYTES"])
 def test_changes_that_are_read_are_kept_until_the_end_of_the_reader(
     instance: sleeper.Instance,
     table: sleeper.Table,
     clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
+    limit: str,
 ) -> None:
-    monkeypatch.setattr("sleeper.query.changes.reader._SMALL_ROWS", 1)
+    monkeypatch.setattr(f"sleeper.query.changes.reader.{limit}", 1)
     ingest(table, 1)
     ingest(table, 2)
     reader = table.changes()

@@ -21,6 +21,7 @@ _SECONDS_BETWEEN_POLLS = 1.0
 # Feeds of few rows, as many as a batch, are read at once.
 _SMALL_ROWS = 8_192
 _SMALL_FILES = 32
+_SMALL_BYTES = 8 * 1024**2
 # A reader that dies repeats at most so many rows, or those of one transaction if it has more.
 _ROWS_PER_COMMIT = 100_000
 
@@ -212,10 +213,13 @@ class ChangeReader:
     def _is_small(self, step: Step) -> bool:
         """Returns whether all changes of the step can be read at once."""
         scans = [scan for change in step.changes for leaf in change.leaves for scan in leaf.scans]
-        keys = [file.keys for change in step.changes for file in change.key_files]
+        keys = [file for change in step.changes for file in change.key_files]
+        rows = sum(scan.file.rows for scan in scans) + sum(file.keys for file in keys)
+        size = sum(scan.file.bytes for scan in scans) + sum(file.bytes for file in keys)
         return (
             len(scans) + len(keys) <= _SMALL_FILES
-            and sum(scan.file.rows for scan in scans) + sum(keys) <= _SMALL_ROWS
+            and rows <= _SMALL_ROWS
+            and size <= _SMALL_BYTES
             and not any(self._later_schemas(change) for change in step.changes)
         )
 
