@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from datafusion import lit
 from datafusion.expr import BinaryExpr, Column, Expr, InList, IsNotNull, IsNull, Literal, Not
 from datafusion.functions import in_list
 
@@ -111,18 +110,22 @@ def _safe_comparison(kinds: pa.Schema, node: BinaryExpr) -> Expr | None:
         number = value.as_py()
         if node.op() not in _COMPARISONS_WITHOUT_NAN or number != number:
             return None
-    return compare(column(field.name), lit(value))
+    return compare(column(field.name), _literal(node.right()))
 
 
 def _safe_list(kinds: pa.Schema, node: InList) -> Expr | None:
     field = _find_field(kinds, node.expr())
     if field is None or pa.types.is_floating(field.type):
         return None
-    values = [_find_value(field, each) for each in node.list()]
-    known = [lit(value) for value in values if value is not None]
-    if len(known) < len(values):
+    values = node.list()
+    if any(_find_value(field, each) is None for each in values):
         return None
-    return in_list(column(field.name), known, node.negated())
+    return in_list(column(field.name), [_literal(each) for each in values], node.negated())
+
+
+def _literal(expression: Any) -> Expr:
+    # A new literal of the value would import pandas (apache/arrow#34994).
+    return expression if isinstance(expression, Expr) else Expr(expression)
 
 
 def _find_field(kinds: pa.Schema, expression: Any) -> pa.Field | None:
