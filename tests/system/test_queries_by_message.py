@@ -26,7 +26,7 @@ from sleeper.partitions.region import whole_region
 from sleeper.processing.field_changes import AddField
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.query.rows.output import write_parquet
+from sleeper.query.rows.output import write_client_parquet
 from sleeper.query.service import open_query, read_schema
 from sleeper.query.sql.service import open_sql
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
@@ -480,7 +480,8 @@ def test_a_late_worker_of_an_earlier_query_leaves_no_results(instance, table, mo
         ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
 
     monkeypatch.setattr(
-        "sleeper.query_service.publish.write_parquet", call_before_first(start_over, write_parquet)
+        "sleeper.query_service.publish.write_client_parquet",
+        call_before_first(start_over, write_client_parquet),
     )
     assert run_leaf_query_message(instance, late) == 0
     assert instance.queries.tracker().query("q1").row_count == 2

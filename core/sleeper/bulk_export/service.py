@@ -25,7 +25,7 @@ from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_has_rows
 from sleeper.query.request import Query
-from sleeper.query.rows.output import write_parquet
+from sleeper.query.rows.output import write_client_parquet
 from sleeper.query.run import RESTARTS, run_query
 from sleeper.query.service import make_query_table
 from sleeper.reports.access import check_export_access
@@ -262,7 +262,7 @@ def _export(
     def write(region: Region, version: int, sink: BinaryIO) -> int:
         query = Query((region,), version=version, processing=Processing(filters))
         with run_query(query, query_table, engine, is_held=True) as rows:
-            return write_parquet(rows.schema, rows, sink)
+            return write_client_parquet(rows.schema, rows, sink)
 
     try:
         with _hold_newest(table, folder.export_id, engine) as newest:

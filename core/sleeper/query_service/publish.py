@@ -14,7 +14,7 @@ from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import LeafQueryMessage
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query.rows.json_pages import JsonPage, json_pages
-from sleeper.query.rows.output import write_parquet
+from sleeper.query.rows.output import write_client_parquet
 from sleeper.query_service.frames import Location, results_folder, results_path
 from sleeper.schema.model import Schema, schema_to_json
 from sleeper.storage.location import DataRoot
@@ -86,7 +86,7 @@ def _to_file(
     name = "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value
     path = results_path(query.query_id, leaf.sub_query_id)
     with publisher.results_root(query.results.bucket).replacing(path) as sink:
-        rows = write_parquet(columns, batches, sink, name)
+        rows = write_client_parquet(columns, batches, sink, name)
         if not publisher.is_newest(query.query_id, leaf.run):
             # A client would read the file as part of the newer query.
             raise StateMovedOnError(f"query {query.query_id!r} was started over by a newer message")

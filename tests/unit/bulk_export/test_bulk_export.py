@@ -120,7 +120,7 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
     instance: Instance, monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:
     output = 0
-    write_parquet = service.write_parquet
+    write_client_parquet = service.write_client_parquet
 
     def torn(schema: pa.Schema, rows: Write, sink: BinaryIO) -> int:
         nonlocal output
@@ -128,10 +128,10 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
         if output > dies_at:
             sink.write(b"PAR1 and then")
             raise UnavailableError("the disk is full")
-        return write_parquet(schema, rows, sink)
+        return write_client_parquet(schema, rows, sink)
 
     with monkeypatch.context() as context:
-        context.setattr(service, "write_parquet", torn)
+        context.setattr(service, "write_client_parquet", torn)
         with pytest.raises(UnavailableError, match="the disk is full"):
             export_table(instance, "t", export_id="e1")
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)

@@ -19,7 +19,7 @@ from sleeper.datafiles.json_text import json_values
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
-from sleeper.query.rows.output import ROW_OUTPUTS
+from sleeper.query.rows.output import ROW_OUTPUTS, write_client_parquet
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
 
 TABLE = Schema(
@@ -203,3 +203,21 @@ def test_intervals_are_text_and_have_no_type_in_parquet() -> None:
     }
     with pytest.raises(InvalidRequestError, match="column 'age' is an interval"):
         write_output("parquet", rows, schema)
+
+
+def test_elements_of_lists_have_the_name_of_their_field_for_clients(tmp_path):
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False))),
+            pa.field("props", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+    rows = [{"k": 1, "tags": ["a", "b"], "props": [("x", 1)]}, {"k": 2, "tags": [], "props": []}]
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    with (tmp_path / "rows.parquet").open("wb") as sink:
+        assert write_client_parquet(schema, [batch], sink) == 2
+    file = pq.ParquetFile(tmp_path / "rows.parquet")
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    assert paths == ["k", "tags.list.tags", "props.key_value.key", "props.key_value.value"]
+    assert file.read().to_pylist() == rows

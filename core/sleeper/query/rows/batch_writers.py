@@ -49,9 +49,12 @@ def open_arrow(schema: pa.Schema, sink: BinaryIO) -> AbstractContextManager[Batc
 
 
 def open_parquet(
-    schema: pa.Schema, sink: BinaryIO, codec: str = "zstd"
+    schema: pa.Schema, sink: BinaryIO, codec: str = "zstd", for_clients: bool = False
 ) -> AbstractContextManager[BatchWriter]:
     """Returns a writer of a Parquet file with a row group for each batch.
+
+    `for_clients` names the elements of a list after its field, because the Java clients of
+    gchq/sleeper find them only by that name. Other readers go by their position.
 
     InvalidRequestError if Parquet has no type for a column.
     """
@@ -61,8 +64,20 @@ def open_parquet(
                 f"column {field.name!r} is an interval, for which Parquet has no type (expected a "
                 "cast to text, or another format)"
             )
-    writer: AbstractContextManager[BatchWriter] = pq.ParquetWriter(sink, schema, compression=codec)
+    if for_clients:
+        schema = pa.schema(map(_name_elements, schema))
+    # A compliant writer names elements `element`, whatever the schema says.
+    writer: AbstractContextManager[BatchWriter] = pq.ParquetWriter(
+        sink, schema, compression=codec, use_compliant_nested_type=not for_clients
+    )
     return writer
+
+
+def _name_elements(field: pa.Field) -> pa.Field:
+    """Returns a list field whose elements have its name; other fields as they are."""
+    if not pa.types.is_list(field.type):
+        return field
+    return field.with_type(pa.list_(field.type.value_field.with_name(field.name)))
 
 
 def _is_csv_type(kind: pa.DataType) -> bool:

@@ -69,11 +69,16 @@ def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     return _write_batches(open_arrow(schema, sink), batches)
 
 
-def write_parquet(
+def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """Writes a Parquet file."""
+    return _write_batches(open_parquet(schema, sink), batches)
+
+
+def write_client_parquet(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
 ) -> int:
-    """Writes a Parquet file."""
-    return _write_batches(open_parquet(schema, sink, codec), batches)
+    """Writes a Parquet file that clients of gchq/sleeper can read too."""
+    return _write_batches(open_parquet(schema, sink, codec, for_clients=True), batches)
 
 
 ROW_OUTPUTS: dict[str, RowOutput] = {
