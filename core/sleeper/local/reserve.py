@@ -46,13 +46,18 @@ class Reserve:
 
     def _keep(self, others_bytes: int) -> None:
         """Creates or enlarges the reserve, if so many bytes stay for others."""
-        size = self._path.stat().st_size if self._path.exists() else 0
-        kept = min(size + free_bytes(self._path) - others_bytes, _BYTES)
-        if kept <= size:
-            return
         try:
-            with self._path.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, kept)
+            size = self._find_size()
+            kept = min(size + free_bytes(self._path) - others_bytes, _BYTES)
+            if kept > size:
+                with self._path.open("ab") as file:
+                    os.posix_fallocate(file.fileno(), 0, kept)
         except OSError as error:
             # Another process may have used the room.
             logger.warning("cannot enlarge %s: %s", self._path, error.strerror)
+
+    def _find_size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:  # another process may have released it
+            return 0
