@@ -75,6 +75,10 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
         completed_ms = max(instance.clock(), started_ms, *others)
         success = Success(started_ms, completed_ms, stash_id(instance, record))
         _put(place.root, f"{record.name}/{SUCCESS}", success.to_bytes())
+    else:
+        # A process that died here may not have synchronized its name.
+        path = f"{record.name}/{SUCCESS}"
+        _put(place.root, path, place.root.read(path))
     for root in filter(lambda each: each.damage, roots):
         logger.warning("stash %s of %s is ignored: %s", root.name, place.name, root.damage)
     place.record_latest()

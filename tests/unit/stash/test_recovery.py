@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,6 +29,7 @@ from sleeper.stash.control import (
 from sleeper.stash.cut import release_cuts
 from sleeper.stash.finish import cancel_stash
 from sleeper.stash.message import run_stash_message
+from sleeper.stash.place import StashPlace
 from sleeper.stash.record import StashRecord, StashRecords, StashRequest
 from sleeper.stash.run import make_stash
 from sleeper.stash.start import is_dead, start_stash
@@ -219,6 +221,24 @@ def test_a_cancelled_stash_leaves_no_files_and_no_holds(
     for again in (make_stash, recover_stash):
         with pytest.raises((ConflictError, InvalidRequestError), match="was cancelled"):
             again(stasher.ports(), record)
+
+
+def test_a_repeated_end_makes_the_name_of_success_durable(
+    stasher: Stasher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(stasher.instance.create_table("a", SCHEMA), rows(1))
+    record = start(stasher)
+    with monkeypatch.context() as patch:
+        patch.setattr(StashPlace, "record_latest", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            make_stash(stasher.ports(), record)
+    with monkeypatch.context() as patch:
+        replacing = Mock(side_effect=DataRoot.replacing)
+        patch.setattr(DataRoot, "replacing", lambda *arguments: replacing(*arguments))
+        make_stash(stasher.ports(), record)
+    written = [call.args[1] for call in replacing.call_args_list]
+    assert any(path.endswith("_SUCCESS") for path in written)
+    assert (stasher.root / "_SUCCESS").exists()
 
 
 def test_a_complete_stash_cannot_be_cancelled(stasher: Stasher) -> None:
