@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.conversions import as_numbers
+from sleeper.datafiles.conversions import as_numbers, integer_array
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, ListType, MapType, Schema
 
@@ -90,6 +90,7 @@ def check_inside(column: pa.Array) -> None:
 
 def check_unique_keys(maps: npt.NDArray[Any], keys: pa.Array) -> None:
     """Raises UnfitError if a map has a key twice. `maps` has the number of each key's map."""
+    keys = _as_distinct(keys)
     longest = int(np.bincount(maps).max(initial=0))
     if longest > _COMPARED_KEYS_MAX:
         pairs = pa.table({"map": maps, "key": keys})
@@ -98,6 +99,15 @@ def check_unique_keys(maps: npt.NDArray[Any], keys: pa.Array) -> None:
     elif not any(_has_equal_keys(maps, keys, distance) for distance in range(1, longest)):
         return
     raise UnfitError("duplicate key in a map")
+
+
+def _as_distinct(keys: pa.Array) -> pa.Array:
+    """Returns numbers for floats, of which 0.0 and -0.0 are different keys, and all NaN are one."""
+    if not pa.types.is_floating(keys.type):
+        return keys
+    values = keys.to_numpy(zero_copy_only=False)
+    values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
+    return integer_array(values.view(f"i{values.dtype.itemsize}"))
 
 
 def check_field(column: pa.Array, field: Field) -> None:
