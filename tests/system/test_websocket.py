@@ -184,7 +184,7 @@ def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
         (query(resultsPublisherConfig={"destination": "S3"}), "S3"),
         (query(resultsPublisherConfig=7), "resultsPublisherConfig"),
         (query(statusReportDestinations=7), "statusReportDestinations"),
-        (query(queryId=7), "queryId"),
+        (query(queryId={"a": 7}), "queryId"),
     ],
 )
 def test_an_invalid_frame_is_reported_once_and_the_connection_continues(

@@ -161,10 +161,12 @@ def delete_key_rows(
     regions: Sequence[Region] = (),
     delete_id: str | None = None,
     progress: DeleteProgress = _NO_PROGRESS,
+    compares_keys: bool = True,
 ) -> DeleteResult:
     """Deletes the rows with a key in the Arrow batches, which may exceed memory.
 
-    As `delete_keys_from`. A repeated id is done if the keys are the same, in any order.
+    As `delete_keys_from`. A repeated id is done if the keys are the same, in any order. Without
+    `compares_keys` it is done whatever the keys are, and they are not read.
     """
     keys = _KeyFingerprint()
 
@@ -179,7 +181,8 @@ def delete_key_rows(
 
         return keys.follow(schema, read_batches(select(), checker))
 
-    return _Run(instance.table(table_name), delete_id, keys, regions).execute(read, progress)
+    source = keys if compares_keys else "keys in memory"
+    return _Run(instance.table(table_name), delete_id, source, regions).execute(read, progress)
 
 
 def _listed_keys(schema: Schema, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:

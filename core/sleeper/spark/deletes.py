@@ -42,7 +42,11 @@ def delete_keys(
     opened = _open_table(table, instance)
     names = [field.name for field in _schema(opened).row_keys]
     _check_columns(keys.columns, names)
-    return delete_key_rows(opened.instance, table, _batches(keys, names), delete_id=delete_id)
+    batches = _batches(keys, names)
+    # A repeated DataFrame may read the table from which its rows were deleted.
+    return delete_key_rows(
+        opened.instance, table, batches, delete_id=delete_id, compares_keys=False
+    )
 
 
 def delete_where(

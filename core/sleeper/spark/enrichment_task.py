@@ -50,8 +50,9 @@ class StorePlace:
 
     def open_input(self) -> DatasetInput:
         """Returns the input. InvalidRequestError if it has no datasets."""
+        folder = temporary_folder("adjunct") if self.path is None else Path(self.path)
         source = open_dataset_input(
-            self.definition, lambda: cached_instance(self.where or ""), self.folder() / _SPILL
+            self.definition, lambda: cached_instance(self.where or ""), folder / _SPILL
         )
         if source is None:
             raise InvalidRequestError(
