@@ -60,11 +60,11 @@ def measure(settings: Settings) -> Result:
     for name, data in sets.items():
         counted = pq.read_metadata(data.folder / "rows.parquet").num_rows
         runs = {layout: _runs_of(data, layout, counted, settings.repeats) for layout in _LAYOUTS}
-        for layout, of in runs.items():
+        for layout, jobs in runs.items():
             what = f"{name}, {layout}"
-            sizes = [run.answer["bytes"] / counted for run in of["write"]]
+            sizes = [run.answer["bytes"] / counted for run in jobs["write"]]
             figures.append(figure(f"{what}: size", sizes, "MB/M rows"))
-            for job, each in of.items():
+            for job, each in jobs.items():
                 unit = "ns/row" if job == "spark" else "cpu ns/row"
                 times = [_time(job, run) / counted * 1e9 for run in each]
                 figures.append(figure(f"{what}: {job}", times, unit))

@@ -41,7 +41,9 @@ def measure(settings: Settings) -> Result:
         name: {job: [run.answer[job] for run in results] for job in _JOBS}
         for name, results in runs.items()
     }
-    speed = {name: [rows / each / 1e6 for each in of["full scan"]] for name, of in seconds.items()}
+    speed = {
+        name: [rows / each / 1e6 for each in jobs["full scan"]] for name, jobs in seconds.items()
+    }
     figures = [
         figure(
             f"{job}, of spark.read.parquet",

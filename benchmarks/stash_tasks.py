@@ -188,9 +188,9 @@ def ingest_beside(watch: Watch, home: str, out: str, turns: int = 2) -> dict[str
             quiet = _time_ingests(instance)
             with _stashing(home, out):
                 busy = _time_ingests(instance)
-            for name, of in (("p50", median), ("p99", _p99)):
-                found[f"{name}_ms"].append(1000 * of(quiet))
-                found[name].append(of(busy) / of(quiet))
+            for name, statistic in (("p50", median), ("p99", _p99)):
+                found[f"{name}_ms"].append(1000 * statistic(quiet))
+                found[name].append(statistic(busy) / statistic(quiet))
     shutil.rmtree(out, ignore_errors=True)
     return found
 

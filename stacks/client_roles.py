@@ -101,49 +101,53 @@ class ClientRolesStack(cdk.NestedStack):
         deployment.record(place, role.role_arn)
 
 
-def _query(of: Deployment, websocket_id: str | None) -> list[Permission]:
-    found = find_tables(of)
-    if of.has(OptionalStack.QUERY):
-        found += [send(of, "query"), *read_queries(of)]
+def _query(deployment: Deployment, websocket_id: str | None) -> list[Permission]:
+    found = find_tables(deployment)
+    if deployment.has(OptionalStack.QUERY):
+        found += [send(deployment, "query"), *read_queries(deployment)]
     if websocket_id is not None:
-        connect = of.arn("execute-api", f"{websocket_id}/{LIVE_STAGE}/$connect")
+        connect = deployment.arn("execute-api", f"{websocket_id}/{LIVE_STAGE}/$connect")
         found.append(Permission(("execute-api:Invoke",), [connect]))
     return found
 
 
-def _read_results(of: Deployment) -> list[Permission]:
-    return read_results(of) if of.has(OptionalStack.QUERY) else []
+def _read_results(deployment: Deployment) -> list[Permission]:
+    return read_results(deployment) if deployment.has(OptionalStack.QUERY) else []
 
 
-def _ingest_by_queue(of: Deployment) -> list[Permission]:
-    queues = [queue.key for queue in of.queues if queue.key in _INGEST_QUEUES]
-    sends = [send(of, *queues)] if queues else []
-    return [*find_tables(of), upload_files(of), *sends]
+def _ingest_by_queue(deployment: Deployment) -> list[Permission]:
+    queues = [queue.key for queue in deployment.queues if queue.key in _INGEST_QUEUES]
+    sends = [send(deployment, *queues)] if queues else []
+    return [*find_tables(deployment), upload_files(deployment), *sends]
 
 
-def _ingest_directly(of: Deployment) -> list[Permission]:
+def _ingest_directly(deployment: Deployment) -> list[Permission]:
     return [
-        *read_state(of),
-        *commit(of),
-        *track(of),
-        *read_sources(of),
-        upload_files(of),
-        write_objects(of, DATA, COMMITS),
-        send(of, "commits"),
+        *read_state(deployment),
+        *commit(deployment),
+        *track(deployment),
+        *read_sources(deployment),
+        upload_files(deployment),
+        write_objects(deployment, DATA, COMMITS),
+        send(deployment, "commits"),
     ]
 
 
-def _administer(of: Deployment) -> list[Permission]:
-    adapters = of.has(OptionalStack.ADAPTERS)
+def _administer(deployment: Deployment) -> list[Permission]:
+    adapters = deployment.has(OptionalStack.ADAPTERS)
     return [
-        *([*read_adapters(of), change_adapters(of), *read_secrets(of)] if adapters else []),
-        *(administer_stashes(of) if of.has(OptionalStack.STASH) else []),
-        *(use_export_queues(of) if of.has(OptionalStack.EXPORT_QUEUES) else []),
-        *change_instance_properties(of),
-        *change_table_index(of),
-        read_objects(of, DATA),
-        write_objects(of, BIRTHMARK, STATE),
-        send(of, *(queue.key for queue in of.queues)),
-        count_all(of),
-        redrive_dead_letters(of),
+        *(
+            [*read_adapters(deployment), change_adapters(deployment), *read_secrets(deployment)]
+            if adapters
+            else []
+        ),
+        *(administer_stashes(deployment) if deployment.has(OptionalStack.STASH) else []),
+        *(use_export_queues(deployment) if deployment.has(OptionalStack.EXPORT_QUEUES) else []),
+        *change_instance_properties(deployment),
+        *change_table_index(deployment),
+        read_objects(deployment, DATA),
+        write_objects(deployment, BIRTHMARK, STATE),
+        send(deployment, *(queue.key for queue in deployment.queues)),
+        count_all(deployment),
+        redrive_dead_letters(deployment),
     ]

@@ -89,32 +89,32 @@ class HttpApiStack(cdk.NestedStack):
         deployment.record(ADD_TABLE_URL, f"{api.api_endpoint}{_TABLES_PATH}")
 
 
-def _permissions(of: Deployment) -> list[Permission]:
+def _permissions(deployment: Deployment) -> list[Permission]:
     found = [
-        *read_state(of),
-        *commit(of),
-        *track(of),
-        read_objects(of, DATA),
-        count_all(of),
-        list_dead_letters(of),
+        *read_state(deployment),
+        *commit(deployment),
+        *track(deployment),
+        read_objects(deployment, DATA),
+        count_all(deployment),
+        list_dead_letters(deployment),
     ]
-    if of.has(OptionalStack.QUERY):
-        found += [send(of, "query"), *read_queries(of)]
-    if of.has(OptionalStack.INGEST_BATCHER):
-        index = f"{of.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
+    if deployment.has(OptionalStack.QUERY):
+        found += [send(deployment, "query"), *read_queries(deployment)]
+    if deployment.has(OptionalStack.INGEST_BATCHER):
+        index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
         found += [
             Permission(("dynamodb:Query",), [index]),
-            scan_index(of, INGEST_BATCHER, WAITING),
+            scan_index(deployment, INGEST_BATCHER, WAITING),
         ]
-    if of.has(OptionalStack.EXPORT_QUEUES):
-        found.append(report_export_queues(of))
+    if deployment.has(OptionalStack.EXPORT_QUEUES):
+        found.append(report_export_queues(deployment))
     return found
 
 
-def _permissions_to_add(of: Deployment) -> list[Permission]:
+def _permissions_to_add(deployment: Deployment) -> list[Permission]:
     return [
-        *read_state(of),
-        *commit(of),
-        *change_table_index(of),
-        write_objects(of, BIRTHMARK),
+        *read_state(deployment),
+        *commit(deployment),
+        *change_table_index(deployment),
+        write_objects(deployment, BIRTHMARK),
     ]

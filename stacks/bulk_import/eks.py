@@ -1,10 +1,10 @@
 """Bulk import on EKS: a cluster in Auto Mode and a state machine."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
-from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk.aws_eks import CfnAccessEntry, CfnCluster, CfnPodIdentityAssociation
+from aws_cdk.aws_stepfunctions import CfnStateMachine
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import (
@@ -72,7 +72,7 @@ class EksStack(cdk.NestedStack):
             ],
         )
 
-    def _cluster(self, deployment: Deployment, network: NetworkStack) -> eks.CfnCluster:
+    def _cluster(self, deployment: Deployment, network: NetworkStack) -> CfnCluster:
         role = _managed_role(self, "ClusterRole", "eks", _CLUSTER_POLICIES)
         assert role.assume_role_policy is not None
         # Auto Mode tags the resources that it creates with this role.
@@ -82,31 +82,33 @@ class EksStack(cdk.NestedStack):
             )
         )
         nodes = _managed_role(self, "NodeRole", "ec2", _NODE_POLICIES)
-        of, name = eks.CfnCluster, deployment.name("bulk-import")
-        cluster = of(
+        name = deployment.name("bulk-import")
+        cluster = CfnCluster(
             self,
             "Cluster",
             name=name,
             role_arn=role.role_arn,
-            access_config=of.AccessConfigProperty(
+            access_config=CfnCluster.AccessConfigProperty(
                 authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
             ),
             bootstrap_self_managed_addons=False,
-            compute_config=of.ComputeConfigProperty(
+            compute_config=CfnCluster.ComputeConfigProperty(
                 enabled=True, node_pools=_POOLS, node_role_arn=nodes.role_arn
             ),
-            kubernetes_network_config=of.KubernetesNetworkConfigProperty(
-                elastic_load_balancing=of.ElasticLoadBalancingProperty(enabled=True)
+            kubernetes_network_config=CfnCluster.KubernetesNetworkConfigProperty(
+                elastic_load_balancing=CfnCluster.ElasticLoadBalancingProperty(enabled=True)
             ),
-            storage_config=of.StorageConfigProperty(
-                block_storage=of.BlockStorageProperty(enabled=True)
+            storage_config=CfnCluster.StorageConfigProperty(
+                block_storage=CfnCluster.BlockStorageProperty(enabled=True)
             ),
-            logging=of.LoggingProperty(
-                cluster_logging=of.ClusterLoggingProperty(
-                    enabled_types=[of.LoggingTypeConfigProperty(type=kind) for kind in _LOGS]
+            logging=CfnCluster.LoggingProperty(
+                cluster_logging=CfnCluster.ClusterLoggingProperty(
+                    enabled_types=[
+                        CfnCluster.LoggingTypeConfigProperty(type=kind) for kind in _LOGS
+                    ]
                 )
             ),
-            resources_vpc_config=of.ResourcesVpcConfigProperty(
+            resources_vpc_config=CfnCluster.ResourcesVpcConfigProperty(
                 subnet_ids=network.subnets,
                 endpoint_private_access=True,
                 endpoint_public_access=True,
@@ -118,7 +120,7 @@ class EksStack(cdk.NestedStack):
         acknowledge(cluster, "EKS1", "Step Functions reaches only public endpoints, by IAM")
         return cluster
 
-    def _give_pods_a_role(self, deployment: Deployment, cluster: eks.CfnCluster) -> None:
+    def _give_pods_a_role(self, deployment: Deployment, cluster: CfnCluster) -> None:
         pods = make_role(
             self, "PodRole", service="pods.eks", permissions=import_in_bulk(deployment)
         )
@@ -129,7 +131,7 @@ class EksStack(cdk.NestedStack):
                 principals=[iam.ServicePrincipal("pods.eks.amazonaws.com")],
             )
         )
-        eks.CfnPodIdentityAssociation(
+        CfnPodIdentityAssociation(
             self,
             "PodIdentity",
             cluster_name=cluster.ref,
@@ -138,24 +140,23 @@ class EksStack(cdk.NestedStack):
             role_arn=pods.role_arn,
         )
 
-    def _machine(self, deployment: Deployment, cluster: eks.CfnCluster) -> sfn.CfnStateMachine:
+    def _machine(self, deployment: Deployment, cluster: CfnCluster) -> CfnStateMachine:
         name = deployment.name("bulk-import-eks")
         group = make_log_group(self, "Log", deployment, f"/aws/vendedlogs/states/{name}")
         role = make_role(self, "MachineRole", service="states", permissions=_log_deliveries())
-        eks.CfnAccessEntry(
+        CfnAccessEntry(
             self,
             "MachineAccess",
             cluster_name=cluster.ref,
             principal_arn=role.role_arn,
             access_policies=[
-                eks.CfnAccessEntry.AccessPolicyProperty(
+                CfnAccessEntry.AccessPolicyProperty(
                     policy_arn=f"arn:{cdk.Aws.PARTITION}:eks::aws:{_ADMIN}",
-                    access_scope=eks.CfnAccessEntry.AccessScopeProperty(type="cluster"),
+                    access_scope=CfnAccessEntry.AccessScopeProperty(type="cluster"),
                 )
             ],
         )
-        of = sfn.CfnStateMachine
-        machine = of(
+        machine = CfnStateMachine(
             self,
             "Machine",
             state_machine_name=name,
@@ -163,18 +164,18 @@ class EksStack(cdk.NestedStack):
             definition=states_of_job(
                 cluster.ref, cluster.attr_endpoint, cluster.attr_certificate_authority_data
             ),
-            logging_configuration=of.LoggingConfigurationProperty(
+            logging_configuration=CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL",
                 include_execution_data=True,
                 destinations=[
-                    of.LogDestinationProperty(
-                        cloud_watch_logs_log_group=of.CloudWatchLogsLogGroupProperty(
+                    CfnStateMachine.LogDestinationProperty(
+                        cloud_watch_logs_log_group=CfnStateMachine.CloudWatchLogsLogGroupProperty(
                             log_group_arn=group.log_group_arn
                         )
                     )
                 ],
             ),
-            tracing_configuration=of.TracingConfigurationProperty(enabled=False),
+            tracing_configuration=CfnStateMachine.TracingConfigurationProperty(enabled=False),
         )
         acknowledge(machine, "SF2", "its only long step is the job, which logs to CloudWatch")
         machine.node.add_dependency(role)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_emr as emr
 from aws_cdk import aws_sns as sns
+from aws_cdk.aws_emr import CfnCluster
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PYTHON, PlatformName, docker_configuration
@@ -61,29 +61,28 @@ class PersistentEmrStack(cdk.NestedStack):
 
     def _cluster(
         self, deployment: Deployment, parts: EmrParts, network: NetworkStack
-    ) -> emr.CfnCluster:
+    ) -> CfnCluster:
         least = deployment.get(PERSISTENT_CAPACITY_MIN)
-        of = emr.CfnCluster
-        main = of.InstanceFleetConfigProperty(
+        main = CfnCluster.InstanceFleetConfigProperty(
             target_on_demand_capacity=1,
             instance_type_configs=_types(deployment.get(EMR_MAIN_TYPES)),
         )
-        others = of.InstanceFleetConfigProperty(
+        others = CfnCluster.InstanceFleetConfigProperty(
             target_on_demand_capacity=least,
             instance_type_configs=_types(deployment.get(EMR_EXECUTOR_TYPES)),
         )
-        return of(
+        return CfnCluster(
             self,
             "Cluster",
             name=deployment.name("bulk-import-persistent"),
             release_label=deployment.get(EMR_RELEASE),
-            applications=[of.ApplicationProperty(name="Spark")],
+            applications=[CfnCluster.ApplicationProperty(name="Spark")],
             configurations=[_configuration(docker_configuration(parts.image.image_uri))],
             service_role=parts.service_role.role_name,
             job_flow_role=parts.profile.ref,
             security_configuration=parts.security.ref,
             log_uri=f"s3://{deployment.bucket_name(BULK_IMPORT)}/logs/",
-            instances=of.JobFlowInstancesConfigProperty(
+            instances=CfnCluster.JobFlowInstancesConfigProperty(
                 master_instance_fleet=main,
                 core_instance_fleet=others,
                 ec2_subnet_ids=network.subnets,
@@ -93,18 +92,18 @@ class PersistentEmrStack(cdk.NestedStack):
                 keep_job_flow_alive_when_no_steps=True,
                 termination_protected=False,
             ),
-            managed_scaling_policy=of.ManagedScalingPolicyProperty(
-                compute_limits=of.ComputeLimitsProperty(
+            managed_scaling_policy=CfnCluster.ManagedScalingPolicyProperty(
+                compute_limits=CfnCluster.ComputeLimitsProperty(
                     unit_type="InstanceFleetUnits",
                     minimum_capacity_units=least,
                     maximum_capacity_units=max(least, deployment.get(PERSISTENT_CAPACITY_MAX)),
                 )
             ),
             steps=[
-                of.StepConfigProperty(
+                CfnCluster.StepConfigProperty(
                     name="receive jobs from the queue",
                     action_on_failure="CONTINUE",
-                    hadoop_jar_step=of.HadoopJarStepConfigProperty(
+                    hadoop_jar_step=CfnCluster.HadoopJarStepConfigProperty(
                         jar="command-runner.jar",
                         args=["bash", "-ec", _start_workers(deployment, parts.image.image_uri)],
                     ),
@@ -117,14 +116,14 @@ class PersistentEmrStack(cdk.NestedStack):
 def _start_workers(deployment: Deployment, image: str) -> str:
     """Returns the script that starts one container per concurrent job. Docker restarts them."""
     registry = f"{cdk.Aws.ACCOUNT_ID}.dkr.ecr.{cdk.Aws.REGION}.{cdk.Aws.URL_SUFFIX}"
-    told = {
+    variables = {
         "SLEEPER_INSTANCE": f"aws:{deployment.id}",
         "SLEEPER_CONFIG_BUCKET": deployment.bucket_name(CONFIG),
         "AWS_DEFAULT_REGION": cdk.Aws.REGION,
         "HADOOP_CONF_DIR": "/etc/hadoop/conf",
         "SPARK_CONF_DIR": "/etc/spark/conf",
     }
-    environment = " ".join(f"-e {name}={value}" for name, value in told.items())
+    environment = " ".join(f"-e {name}={value}" for name, value in variables.items())
     login = (
         f"aws ecr get-login-password --region {cdk.Aws.REGION}"
         f" | sudo docker login --username AWS --password-stdin {registry}"
@@ -138,13 +137,13 @@ def _start_workers(deployment: Deployment, image: str) -> str:
     return f"{login}\nfor job in $(seq {jobs}); do {run}; done"
 
 
-def _types(names: tuple[str, ...]) -> list[emr.CfnCluster.InstanceTypeConfigProperty]:
-    of = emr.CfnCluster.InstanceTypeConfigProperty
-    return [of(instance_type=name, weighted_capacity=1) for name in names]
+def _types(names: tuple[str, ...]) -> list[CfnCluster.InstanceTypeConfigProperty]:
+    config = CfnCluster.InstanceTypeConfigProperty
+    return [config(instance_type=name, weighted_capacity=1) for name in names]
 
 
-def _configuration(raw: dict[str, Any]) -> emr.CfnCluster.ConfigurationProperty:
-    return emr.CfnCluster.ConfigurationProperty(
+def _configuration(raw: dict[str, Any]) -> CfnCluster.ConfigurationProperty:
+    return CfnCluster.ConfigurationProperty(
         classification=raw["Classification"],
         configuration_properties=raw.get("Properties"),
         configurations=[_configuration(each) for each in raw.get("Configurations", ())] or None,

@@ -67,9 +67,9 @@ def start_jobs(
     start_every(watch, deployment, deployment.get(WATCH_PERIOD_MINUTES), f"watch-{stem}")
 
 
-def keep_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
+def keep_runs(deployment: Deployment, platform: PlatformName) -> list[Permission]:
     """Returns permissions to store messages for drivers, and accepted runs."""
-    bucket = of.bucket_arn(BULK_IMPORT)
+    bucket = deployment.bucket_arn(BULK_IMPORT)
     runs = f"{bucket}/runs/{platform.value}/*"
     return [
         # Without it, S3 reports a missing object as forbidden.
@@ -84,8 +84,8 @@ _EACH_JOB = "an object for each job"
 _AT_ONCE_MAX = 10
 
 
-def _end_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
-    bucket = of.bucket_arn(BULK_IMPORT)
+def _end_runs(deployment: Deployment, platform: PlatformName) -> list[Permission]:
+    bucket = deployment.bucket_arn(BULK_IMPORT)
     runs = f"{bucket}/runs/{platform.value}/*"
     return [
         Permission(("s3:ListBucket",), [bucket]),

@@ -21,35 +21,37 @@ from stacks.deployment import Deployment
 _OUTSIDE = ("kafka", "kinesis", "dynamodb")
 
 
-def fill_stores(of: Deployment, stores: Sequence[StoreDefinition]) -> list[Permission]:
+def fill_stores(deployment: Deployment, stores: Sequence[StoreDefinition]) -> list[Permission]:
     """Allows reading the inputs of the stores. InvalidRequestError for one that AWS cannot read."""
     permissions: list[Permission] = []
     for each in stores:
         kind, _, rest = each.input.partition(":")
-        if kind in _OUTSIDE and of.get(VPC) is None:
+        if kind in _OUTSIDE and deployment.get(VPC) is None:
             raise InvalidRequestError(
                 f"store {each.name!r}: the network of the deployment does not reach {each.input} "
                 f"(expected {VPC.name}, a network that does)"
             )
-        permissions += _read_input(of, each, kind, rest)
+        permissions += _read_input(deployment, each, kind, rest)
     if any(each.input.startswith("table:") for each in stores):
-        permissions += _read_tables(of)
-    return [*permissions, *read_listed_secrets(of, ADJUNCT_SECRETS)]
+        permissions += _read_tables(deployment)
+    return [*permissions, *read_listed_secrets(deployment, ADJUNCT_SECRETS)]
 
 
-def _read_tables(of: Deployment) -> list[Permission]:
+def _read_tables(deployment: Deployment) -> list[Permission]:
     # A hold on the version that is loaded is an entry of the log.
-    return [*read_state(of), *commit(of), read_objects(of, DATA)]
+    return [*read_state(deployment), *commit(deployment), read_objects(deployment, DATA)]
 
 
-def _read_input(of: Deployment, store: StoreDefinition, kind: str, rest: str) -> list[Permission]:
+def _read_input(
+    deployment: Deployment, store: StoreDefinition, kind: str, rest: str
+) -> list[Permission]:
     match kind:
         case "table" | "kafka":
             return []
         case "kinesis":
-            return _read_stream(of, rest.partition("?")[0])
+            return _read_stream(deployment, rest.partition("?")[0])
         case "dynamodb":
-            return _read_table_stream(of, rest.partition("?")[0])
+            return _read_table_stream(deployment, rest.partition("?")[0])
         case "stash" | "files" if rest.startswith("s3://"):
             return _read_bucket(rest.removeprefix("s3://"))
     raise InvalidRequestError(
@@ -59,18 +61,18 @@ def _read_input(of: Deployment, store: StoreDefinition, kind: str, rest: str) ->
     )
 
 
-def _read_stream(of: Deployment, name: str) -> list[Permission]:
+def _read_stream(deployment: Deployment, name: str) -> list[Permission]:
     actions = (
         "kinesis:DescribeStreamSummary",
         "kinesis:GetRecords",
         "kinesis:GetShardIterator",
         "kinesis:ListShards",
     )
-    return [Permission(actions, [of.arn("kinesis", f"stream/{name}")])]
+    return [Permission(actions, [deployment.arn("kinesis", f"stream/{name}")])]
 
 
-def _read_table_stream(of: Deployment, name: str) -> list[Permission]:
-    table = of.arn("dynamodb", f"table/{name}")
+def _read_table_stream(deployment: Deployment, name: str) -> list[Permission]:
+    table = deployment.arn("dynamodb", f"table/{name}")
     actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
     return [
         Permission(("dynamodb:DescribeTable",), [table]),

@@ -20,51 +20,51 @@ from stacks.constructs.permissions import (
 from stacks.deployment import Deployment
 
 
-def use_export_queues(of: Deployment) -> list[Permission]:
+def use_export_queues(deployment: Deployment) -> list[Permission]:
     """Allows reading and changing queues and their pending exports."""
     actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-    objects = objects_in(of, TABLE_DATA, "export-queues/*")
+    objects = objects_in(deployment, TABLE_DATA, "export-queues/*")
     return [
-        *use_table(of, EXPORT_QUEUES),
-        delete_items(of, EXPORT_QUEUES),
-        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
+        *use_table(deployment, EXPORT_QUEUES),
+        delete_items(deployment, EXPORT_QUEUES),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
         Permission(actions, objects, "an object for each large content"),
     ]
 
 
-def report_export_queues(of: Deployment) -> Permission:
+def report_export_queues(deployment: Deployment) -> Permission:
     """Allows reading queues and the numbers of their exports, as reports do."""
-    return Permission(("dynamodb:GetItem", "dynamodb:Query"), [of.table_arn(EXPORT_QUEUES)])
+    return Permission(("dynamodb:GetItem", "dynamodb:Query"), [deployment.table_arn(EXPORT_QUEUES)])
 
 
-def follow_logs(of: Deployment) -> list[Permission]:
+def follow_logs(deployment: Deployment) -> list[Permission]:
     """Allows reading the stream of the log table, and the rows of tables that have queues."""
-    stream = f"{of.table_arn(TRANSACTION_LOG)}/stream/*"
+    stream = f"{deployment.table_arn(TRANSACTION_LOG)}/stream/*"
     actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
     return [
-        *read_state(of),
+        *read_state(deployment),
         # Cursors and holds are items and entries of the log.
-        *commit(of),
-        read_objects(of, DATA),
+        *commit(deployment),
+        read_objects(deployment, DATA),
         Permission(actions, [stream], "a stream is named after its creation"),
         Permission(("dynamodb:ListStreams",), ["*"], "listing streams does not support resources"),
     ]
 
 
-def export(of: Deployment) -> list[Permission]:
+def export(deployment: Deployment) -> list[Permission]:
     """Allows sending to receivers: tables of the instance, listed queues, those with a password."""
     permissions = [
-        *read_state(of),
-        *commit(of),
-        *track(of),
-        read_objects(of, DATA),
-        write_objects(of, DATA),
-        *read_listed_secrets(of, EXPORT_SECRETS),
+        *read_state(deployment),
+        *commit(deployment),
+        *track(deployment),
+        read_objects(deployment, DATA),
+        write_objects(deployment, DATA),
+        *read_listed_secrets(deployment, EXPORT_SECRETS),
     ]
-    queues = of.get(EXPORT_SQS_QUEUES)
+    queues = deployment.get(EXPORT_SQS_QUEUES)
     if queues:
         permissions.append(Permission(("sqs:GetQueueUrl", "sqs:SendMessage"), queues))
-    if of.get(EXPORT_SUBNETS):
+    if deployment.get(EXPORT_SUBNETS):
         permissions.append(_use_network())
     return permissions
 
@@ -85,7 +85,7 @@ def _use_network() -> Permission:
     return Permission(_NETWORK_ACTIONS, ["*"], why)
 
 
-def deny_network_to_code(of: Deployment, function_name: str) -> iam.PolicyStatement:
+def deny_network_to_code(deployment: Deployment, function_name: str) -> iam.PolicyStatement:
     """Denies the code of a function what its role allows Lambda for the function's network.
 
     Lambda's own requests have no source function.
@@ -95,6 +95,8 @@ def deny_network_to_code(of: Deployment, function_name: str) -> iam.PolicyStatem
         actions=list(_NETWORK_ACTIONS),
         resources=["*"],
         conditions={
-            "ArnEquals": {"lambda:SourceFunctionArn": of.arn("lambda", f"function:{function_name}")}
+            "ArnEquals": {
+                "lambda:SourceFunctionArn": deployment.arn("lambda", f"function:{function_name}")
+            }
         },
     )

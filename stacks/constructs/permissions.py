@@ -62,129 +62,144 @@ class Permission:
     condition: tuple[str, str, str] | None = None
 
 
-def find_tables(of: Deployment) -> list[Permission]:
+def find_tables(deployment: Deployment) -> list[Permission]:
     """Allows reading properties, user code and the table index, which every program needs."""
     return [
-        Permission(("s3:GetObject",), objects_in(of, CONFIG, "instance.properties")),
-        Permission(("s3:GetObject",), objects_in(of, CONFIG, "tables/*"), "a file for each table"),
-        Permission(("s3:GetObject",), objects_in(of, CONFIG, "code/*"), "wheels of user code"),
-        Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
-        Permission((*_READ_ITEMS, "dynamodb:Scan"), [of.table_arn(table) for table in _INDEXES]),
+        Permission(("s3:GetObject",), objects_in(deployment, CONFIG, "instance.properties")),
+        Permission(
+            ("s3:GetObject",), objects_in(deployment, CONFIG, "tables/*"), "a file for each table"
+        ),
+        Permission(
+            ("s3:GetObject",), objects_in(deployment, CONFIG, "code/*"), "wheels of user code"
+        ),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(CONFIG)]),
+        Permission(
+            (*_READ_ITEMS, "dynamodb:Scan"), [deployment.table_arn(table) for table in _INDEXES]
+        ),
     ]
 
 
-def read_state(of: Deployment) -> list[Permission]:
+def read_state(deployment: Deployment) -> list[Permission]:
     """Allows the same, and reading logs and snapshots of states."""
     return [
-        *find_tables(of),
-        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
-        Permission(_READ_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
-        read_objects(of, STATE, LOG_BODIES),
+        *find_tables(deployment),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
+        Permission(_READ_ITEMS, [deployment.table_arn(TRANSACTION_LOG)]),
+        read_objects(deployment, STATE, LOG_BODIES),
     ]
 
 
-def commit(of: Deployment) -> list[Permission]:
+def commit(deployment: Deployment) -> list[Permission]:
     """Allows appending to logs. Large bodies are in the data bucket."""
     return [
-        Permission(_WRITE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
-        write_objects(of, LOG_BODIES),
+        Permission(_WRITE_ITEMS, [deployment.table_arn(TRANSACTION_LOG)]),
+        write_objects(deployment, LOG_BODIES),
     ]
 
 
-def trim_logs(of: Deployment) -> list[Permission]:
+def trim_logs(deployment: Deployment) -> list[Permission]:
     """Allows deleting log entries with their bodies."""
     return [
-        Permission((_DELETE_ITEMS,), [of.table_arn(TRANSACTION_LOG)]),
-        delete_objects(of, LOG_BODIES),
+        Permission((_DELETE_ITEMS,), [deployment.table_arn(TRANSACTION_LOG)]),
+        delete_objects(deployment, LOG_BODIES),
     ]
 
 
-def change_table_index(of: Deployment) -> list[Permission]:
+def change_table_index(deployment: Deployment) -> list[Permission]:
     """Allows creating, changing and removing tables in the index, and their property files."""
     return [
-        Permission(("dynamodb:PutItem", _DELETE_ITEM), [of.table_arn(table) for table in _INDEXES]),
+        Permission(
+            ("dynamodb:PutItem", _DELETE_ITEM), [deployment.table_arn(table) for table in _INDEXES]
+        ),
         Permission(
             ("s3:PutObject", "s3:DeleteObject"),
-            objects_in(of, CONFIG, "tables/*"),
+            objects_in(deployment, CONFIG, "tables/*"),
             "a file for each table",
         ),
     ]
 
 
-def track(of: Deployment) -> list[Permission]:
+def track(deployment: Deployment) -> list[Permission]:
     """Allows recording and reading jobs and tasks."""
-    return [*use_table(of, JOB_TRACKER, RECENT), *use_table(of, TASK_TRACKER, RECENT)]
+    return [
+        *use_table(deployment, JOB_TRACKER, RECENT),
+        *use_table(deployment, TASK_TRACKER, RECENT),
+    ]
 
 
-def use_table(of: Deployment, table: DeployedTable, index: Index | None = None) -> list[Permission]:
+def use_table(
+    deployment: Deployment, table: DeployedTable, index: Index | None = None
+) -> list[Permission]:
     """Allows reading and changing all items of a DynamoDB table, also by its index.
 
     Items expire, so nothing deletes them.
     """
-    arn = of.table_arn(table)
+    arn = deployment.table_arn(table)
     permissions = [Permission((*_READ_ITEMS, *_WRITE_ITEMS), [arn])]
     if index is not None:
         permissions.append(Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]))
     return permissions
 
 
-def delete_items(of: Deployment, table: DeployedTable) -> Permission:
+def delete_items(deployment: Deployment, table: DeployedTable) -> Permission:
     """Allows deleting items of a DynamoDB table."""
-    return Permission((_DELETE_ITEM, _DELETE_ITEMS), [of.table_arn(table)])
+    return Permission((_DELETE_ITEM, _DELETE_ITEMS), [deployment.table_arn(table)])
 
 
-def scan_index(of: Deployment, table: DeployedTable, index: Index) -> Permission:
+def scan_index(deployment: Deployment, table: DeployedTable, index: Index) -> Permission:
     """Allows reading all items of an index."""
-    return Permission(("dynamodb:Scan",), [f"{of.table_arn(table)}/index/{index.name}"])
+    return Permission(("dynamodb:Scan",), [f"{deployment.table_arn(table)}/index/{index.name}"])
 
 
-def count(of: Deployment, *keys: str) -> Permission:
+def count(deployment: Deployment, *keys: str) -> Permission:
     """Allows reading the lengths of queues and of their dead-letter queues."""
     queues = [queue_named(key) for key in keys]
     names = [name for queue in queues for name in (queue.name, queue.dead_letters_name)]
-    return Permission(("sqs:GetQueueAttributes",), [of.queue_arn(name) for name in names])
+    return Permission(("sqs:GetQueueAttributes",), [deployment.queue_arn(name) for name in names])
 
 
-def count_all(of: Deployment) -> Permission:
+def count_all(deployment: Deployment) -> Permission:
     """Allows reading the lengths of all queues, including dead-letter queues."""
     return Permission(
-        ("sqs:GetQueueAttributes",), [of.queue_arn("*")], "reports list every queue of the instance"
+        ("sqs:GetQueueAttributes",),
+        [deployment.queue_arn("*")],
+        "reports list every queue of the instance",
     )
 
 
 _LIST_LETTERS = ("sqs:ReceiveMessage", "sqs:ChangeMessageVisibility")
 
 
-def list_dead_letters(of: Deployment) -> Permission:
+def list_dead_letters(deployment: Deployment) -> Permission:
     """Allows listing the dead letters of all queues. A listing hides them for seconds."""
-    return Permission(_LIST_LETTERS, _dead_letters(of))
+    return Permission(_LIST_LETTERS, _dead_letters(deployment))
 
 
-def redrive_dead_letters(of: Deployment) -> Permission:
+def redrive_dead_letters(deployment: Deployment) -> Permission:
     """Allows listing dead letters, and deleting them, as after they were sent again."""
-    return Permission((*_LIST_LETTERS, "sqs:DeleteMessage"), _dead_letters(of))
+    return Permission((*_LIST_LETTERS, "sqs:DeleteMessage"), _dead_letters(deployment))
 
 
-def _dead_letters(of: Deployment) -> list[str]:
-    return [of.queue_arn(queue.dead_letters_name) for queue in of.queues]
+def _dead_letters(deployment: Deployment) -> list[str]:
+    return [deployment.queue_arn(queue.dead_letters_name) for queue in deployment.queues]
 
 
-def send_frames(of: Deployment, api_id: str, stage: str) -> Permission:
+def send_frames(deployment: Deployment, api_id: str, stage: str) -> Permission:
     """Allows sending frames to the connections of a WebSocket API."""
     return Permission(
         ("execute-api:ManageConnections",),
-        [of.arn("execute-api", f"{api_id}/{stage}/POST/@connections/*")],
+        [deployment.arn("execute-api", f"{api_id}/{stage}/POST/@connections/*")],
         "clients create connections",
     )
 
 
-def send(of: Deployment, *keys: str) -> Permission:
+def send(deployment: Deployment, *keys: str) -> Permission:
     """Allows sending messages."""
-    queues = [of.queue_arn(queue_named(key).name) for key in keys]
+    queues = [deployment.queue_arn(queue_named(key).name) for key in keys]
     return Permission(("sqs:SendMessage",), queues)
 
 
-def receive(of: Deployment, queue: DeployedQueue) -> Permission:
+def receive(deployment: Deployment, queue: DeployedQueue) -> Permission:
     """Allows receiving, extending and deleting messages."""
     actions = (
         "sqs:ReceiveMessage",
@@ -192,155 +207,161 @@ def receive(of: Deployment, queue: DeployedQueue) -> Permission:
         "sqs:ChangeMessageVisibility",
         "sqs:GetQueueAttributes",
     )
-    return Permission(actions, [of.queue_arn(queue.name)])
+    return Permission(actions, [deployment.queue_arn(queue.name)])
 
 
-def read_objects(of: Deployment, *kinds: str) -> Permission:
+def read_objects(deployment: Deployment, *kinds: str) -> Permission:
     """Allows reading objects of these kinds of every table."""
-    return Permission(("s3:GetObject",), _of_tables(of, kinds), _EVERY_TABLE)
+    return Permission(("s3:GetObject",), _of_tables(deployment, kinds), _EVERY_TABLE)
 
 
-def write_objects(of: Deployment, *kinds: str) -> Permission:
+def write_objects(deployment: Deployment, *kinds: str) -> Permission:
     """Allows writing objects of these kinds for every table."""
     actions = ("s3:PutObject", "s3:AbortMultipartUpload")
-    return Permission(actions, _of_tables(of, kinds), _EVERY_TABLE)
+    return Permission(actions, _of_tables(deployment, kinds), _EVERY_TABLE)
 
 
-def delete_objects(of: Deployment, *kinds: str) -> Permission:
+def delete_objects(deployment: Deployment, *kinds: str) -> Permission:
     """Allows deleting objects of these kinds of every table."""
-    return Permission(("s3:DeleteObject",), _of_tables(of, kinds), _EVERY_TABLE)
+    return Permission(("s3:DeleteObject",), _of_tables(deployment, kinds), _EVERY_TABLE)
 
 
-def write_spilled(of: Deployment) -> Permission:
+def write_spilled(deployment: Deployment) -> Permission:
     """Allows writing spilled rows of Athena's reads."""
     actions = ("s3:PutObject", "s3:AbortMultipartUpload")
-    return Permission(actions, objects_in(of, ATHENA_SPILL, "athena/*"), "blocks of later queries")
+    return Permission(
+        actions, objects_in(deployment, ATHENA_SPILL, "athena/*"), "blocks of later queries"
+    )
 
 
-def read_sources(of: Deployment) -> list[Permission]:
+def read_sources(deployment: Deployment) -> list[Permission]:
     """Allows reading users' source buckets, and uploads in the data bucket."""
-    arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in of.get(INGEST_SOURCE_BUCKETS)]
-    uploads = objects_in(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
+    arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in deployment.get(INGEST_SOURCE_BUCKETS)]
+    uploads = objects_in(deployment, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return [
         # Without it, S3 reports a missing object as forbidden.
-        Permission(("s3:ListBucket",), [*arns, of.bucket_arn(TABLE_DATA)]),
+        Permission(("s3:ListBucket",), [*arns, deployment.bucket_arn(TABLE_DATA)]),
         Permission(("s3:GetObject",), [*(f"{arn}/*" for arn in arns), *uploads], "files to ingest"),
     ]
 
 
-def read_adapters(of: Deployment) -> list[Permission]:
+def read_adapters(deployment: Deployment) -> list[Permission]:
     """Allows reading the definitions of adapters."""
     return [
-        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
-        Permission(("s3:GetObject",), objects_in(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
+        Permission(
+            ("s3:GetObject",), objects_in(deployment, TABLE_DATA, "adapters/*"), _EACH_ADAPTER
+        ),
     ]
 
 
-def mark_due_adapters(of: Deployment) -> Permission:
+def mark_due_adapters(deployment: Deployment) -> Permission:
     """Allows recording the due time of an adapter's last run."""
     return Permission(
-        ("s3:PutObject",), objects_in(of, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER
+        ("s3:PutObject",), objects_in(deployment, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER
     )
 
 
-def change_adapters(of: Deployment) -> Permission:
+def change_adapters(deployment: Deployment) -> Permission:
     """Allows creating, changing and deleting definitions of adapters."""
     actions = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-    return Permission(actions, objects_in(of, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
+    return Permission(actions, objects_in(deployment, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
 
 
-def read_secrets(of: Deployment) -> list[Permission]:
+def read_secrets(deployment: Deployment) -> list[Permission]:
     """Allows reading the secrets of adapters."""
-    listed = of.get(ADAPTER_SECRETS)
-    return _read_named_secrets(of, secret_names(listed))
+    listed = deployment.get(ADAPTER_SECRETS)
+    return _read_named_secrets(deployment, secret_names(listed))
 
 
-def read_listed_secrets(of: Deployment, listed: Property[tuple[str, ...]]) -> list[Permission]:
+def read_listed_secrets(
+    deployment: Deployment, listed: Property[tuple[str, ...]]
+) -> list[Permission]:
     """Allows reading the secrets that a property lists, by name or ARN."""
-    secrets = of.get(listed)
-    return _read_named_secrets(of, secrets)
+    secrets = deployment.get(listed)
+    return _read_named_secrets(deployment, secrets)
 
 
-def _read_named_secrets(of: Deployment, secrets: Sequence[str]) -> list[Permission]:
+def _read_named_secrets(deployment: Deployment, secrets: Sequence[str]) -> list[Permission]:
     if not secrets:
         return []
-    arns = [each if each.startswith("arn:") else _secret_arn(of, each) for each in secrets]
+    arns = [each if each.startswith("arn:") else _secret_arn(deployment, each) for each in secrets]
     why = "Secrets Manager ends an ARN with six random characters"
     return [Permission(("secretsmanager:GetSecretValue",), arns, why)]
 
 
-def run_adapters_with_spark(of: Deployment) -> list[Permission]:
+def run_adapters_with_spark(deployment: Deployment) -> list[Permission]:
     """Allows Spark to run adapters, which stage rows in the bucket of imports, if they exist."""
-    if not of.has(OptionalStack.ADAPTERS):
+    if not deployment.has(OptionalStack.ADAPTERS):
         return []
-    bucket = of.bucket_arn(BULK_IMPORT)
+    bucket = deployment.bucket_arn(BULK_IMPORT)
     actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject")
     return [
-        *read_adapters(of),
-        *read_secrets(of),
+        *read_adapters(deployment),
+        *read_secrets(deployment),
         Permission(("s3:ListBucket",), [bucket]),
         Permission(actions, [f"{bucket}/staged/*"], "files for each run"),
     ]
 
 
-def _secret_arn(of: Deployment, name: str) -> str:
-    return of.arn("secretsmanager", f"secret:{name}-??????")
+def _secret_arn(deployment: Deployment, name: str) -> str:
+    return deployment.arn("secretsmanager", f"secret:{name}-??????")
 
 
 _EACH_ADAPTER = "an object for each adapter"
 
 
-def read_sketches(of: Deployment) -> Permission:
+def read_sketches(deployment: Deployment) -> Permission:
     """Allows reading the distribution of keys in data files, but no rows."""
     return Permission(
-        ("s3:GetObject",), objects_in(of, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
+        ("s3:GetObject",), objects_in(deployment, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
     )
 
 
-def import_in_bulk(of: Deployment) -> list[Permission]:
+def import_in_bulk(deployment: Deployment) -> list[Permission]:
     """Allows the work of a bulk import's driver and executors."""
-    jobs = f"{of.bucket_arn(BULK_IMPORT)}/jobs/*"
+    jobs = f"{deployment.bucket_arn(BULK_IMPORT)}/jobs/*"
     return [
-        *read_state(of),
-        *commit(of),
-        *track(of),
-        *read_sources(of),
-        write_objects(of, DATA),
+        *read_state(deployment),
+        *commit(deployment),
+        *track(deployment),
+        *read_sources(deployment),
+        write_objects(deployment, DATA),
         Permission(("s3:GetObject",), [jobs], "an object for each job"),
     ]
 
 
-def upload_files(of: Deployment) -> Permission:
+def upload_files(deployment: Deployment) -> Permission:
     """Allows uploading files to the data bucket, for ingest jobs."""
-    uploads = objects_in(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
+    uploads = objects_in(deployment, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return Permission(("s3:PutObject", "s3:AbortMultipartUpload"), uploads, "files to ingest")
 
 
-def read_queries(of: Deployment) -> list[Permission]:
+def read_queries(deployment: Deployment) -> list[Permission]:
     """Allows reading the states of queries by message, and listing the latest ones."""
-    tracker = of.table_arn(QUERY_TRACKER)
+    tracker = deployment.table_arn(QUERY_TRACKER)
     return [
         Permission(_READ_ITEMS, [tracker]),
         Permission(("dynamodb:Query",), [f"{tracker}/index/{RECENT.name}"]),
     ]
 
 
-def read_results(of: Deployment) -> list[Permission]:
+def read_results(deployment: Deployment) -> list[Permission]:
     """Allows reading the results of queries by message, of all callers."""
-    results = of.bucket_arn(QUERY_RESULTS)
+    results = deployment.bucket_arn(QUERY_RESULTS)
     return [
         Permission(("s3:ListBucket",), [results]),
         Permission(("s3:GetObject",), [f"{results}/query-*"], "a folder for each query"),
         Permission(
             ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"),
-            [of.queue_arn(RESULTS_QUEUE)],
+            [deployment.queue_arn(RESULTS_QUEUE)],
         ),
     ]
 
 
-def write_exports(of: Deployment) -> list[Permission]:
+def write_exports(deployment: Deployment) -> list[Permission]:
     """Allows writing exports, and listing their existing parts."""
-    bucket = of.bucket_arn(BULK_EXPORT_RESULTS)
+    bucket = deployment.bucket_arn(BULK_EXPORT_RESULTS)
     return [
         Permission(("s3:ListBucket",), [bucket]),
         Permission(
@@ -357,9 +378,9 @@ def pass_role(role: iam.IRole, service: str) -> Permission:
     return Permission(("iam:PassRole",), [role.role_arn], condition=to)
 
 
-def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
+def empty(deployment: Deployment, *buckets: DeployedBucket) -> list[Permission]:
     """Allows deleting all objects and versions in buckets."""
-    arns = [of.bucket_arn(bucket) for bucket in buckets]
+    arns = [deployment.bucket_arn(bucket) for bucket in buckets]
     return [
         Permission(("s3:ListBucket", "s3:ListBucketVersions"), arns),
         Permission(
@@ -370,28 +391,30 @@ def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
     ]
 
 
-def change_instance_properties(of: Deployment) -> list[Permission]:
+def change_instance_properties(deployment: Deployment) -> list[Permission]:
     """Allows reading and writing the file of instance properties."""
     return [
-        Permission(("s3:GetObject", "s3:PutObject"), objects_in(of, CONFIG, "instance.properties")),
-        Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
+        Permission(
+            ("s3:GetObject", "s3:PutObject"), objects_in(deployment, CONFIG, "instance.properties")
+        ),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(CONFIG)]),
     ]
 
 
-def protect_tables(of: Deployment) -> list[Permission]:
+def protect_tables(deployment: Deployment) -> list[Permission]:
     """Allows switching the deletion protection of lasting tables."""
-    arns = [of.table_arn(table) for table in of.lasting_tables]
+    arns = [deployment.table_arn(table) for table in deployment.lasting_tables]
     return [Permission(("dynamodb:DescribeTable", "dynamodb:UpdateTable"), arns)]
 
 
 _EVERY_TABLE = "tables are created at run time"
 
 
-def _of_tables(of: Deployment, kinds: Iterable[str]) -> list[str]:
+def _of_tables(deployment: Deployment, kinds: Iterable[str]) -> list[str]:
     below = (kind if kind == BIRTHMARK else f"{kind}/*" for kind in kinds)
-    return [f"{of.bucket_arn(TABLE_DATA)}/*/{pattern}" for pattern in below]
+    return [f"{deployment.bucket_arn(TABLE_DATA)}/*/{pattern}" for pattern in below]
 
 
-def objects_in(of: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:
+def objects_in(deployment: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:
     """Returns the ARNs of a bucket's objects by patterns of their keys."""
-    return [f"{of.bucket_arn(bucket)}/{pattern}" for pattern in patterns]
+    return [f"{deployment.bucket_arn(bucket)}/{pattern}" for pattern in patterns]

@@ -47,8 +47,8 @@ def test_rows_with_such_keys_are_written_read_and_deleted(
     frame = frame.withColumn("fare", frame.fare.cast("decimal(9,2)"))
     frame.write.format("sleeper").mode("append").options(**source_options(table)).save()
 
-    def numbers(of: Any) -> list[int]:
-        return sorted(row.v for row in of.select("v").collect())
+    def numbers(frame: Any) -> list[int]:
+        return sorted(row.v for row in frame.select("v").collect())
 
     assert loaded(spark, table, partitionBytes=1).rdd.getNumPartitions() == 3
     assert numbers(loaded(spark, table)) == [*range(12)]

@@ -28,7 +28,7 @@ class KeyRegions(Sequence[Region]):
         self.place = place
 
     @classmethod
-    def of(cls, field: Field, values: Iterable[KeyValue]) -> "KeyRegions":
+    def from_values(cls, field: Field, values: Iterable[KeyValue]) -> "KeyRegions":
         """Returns the regions of keys in any order. The values fit the field."""
         return cls(field, sorted(set(values)))
 

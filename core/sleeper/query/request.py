@@ -64,7 +64,7 @@ def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> Sequen
 def regions_of_keys(schema: Schema, checked: Iterable[Sequence[KeyValue]]) -> Sequence[Region]:
     """Returns `make_key_regions` of keys in the form that sorts."""
     if len(schema.row_keys) == 1:
-        return KeyRegions.of(schema.row_keys[0], (value for (value,) in checked))
+        return KeyRegions.from_values(schema.row_keys[0], (value for (value,) in checked))
     return tuple(key_region(schema, key) for key in checked)
 
 

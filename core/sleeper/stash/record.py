@@ -320,14 +320,14 @@ class StashRecords:
 
     def create(self, name: str, request: StashRequest) -> StashRecord | None:
         """Claims the name of a root. Returns None if another stash of this instance has it."""
-        record = self.of(request.destination, name)
+        record = self.locate(request.destination, name)
         if _has_request(record):
             return None
         # A name that was claimed without this object would never be looked at.
         self.own.create(record.running_path, b"")
         return record if record.claim(request) else None
 
-    def of(self, destination: str, name: str) -> StashRecord:
+    def locate(self, destination: str, name: str) -> StashRecord:
         """Returns the record of that name at a destination (`parse_place`). It may not exist."""
         return StashRecord(self.own, destination_digest(destination), name)
 

@@ -144,7 +144,7 @@ def _claim(
     records = StashRecords(instance.storage.root)
     with ExitStack() as attempt:
         if locked is not None:
-            lock_stash(attempt, records.of(request.destination, name), instance.clock)
+            lock_stash(attempt, records.locate(request.destination, name), instance.clock)
         record = records.create(name, request)
         if record is not None and locked is not None:
             locked.push(attempt.pop_all())

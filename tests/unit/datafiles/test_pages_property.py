@@ -102,7 +102,7 @@ def regions(draw: st.DrawFn, schema: Schema) -> Sequence[Region]:
     if len(schema.row_keys) == 1 and draw(st.booleans()):
         field = schema.row_keys[0]
         values = st.lists(VALUES[field.type], min_size=1, max_size=12)
-        return KeyRegions.of(field, draw(values))
+        return KeyRegions.from_values(field, draw(values))
 
     def one_range(field: Field) -> Range:
         values = VALUES[field.type]

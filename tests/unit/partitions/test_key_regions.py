@@ -24,7 +24,7 @@ def one_by_one(field: Field, values: list[KeyValue]) -> list[Region]:
 def test_keys_have_the_regions_of_each_key(data: st.DataObject, kind: PrimitiveType) -> None:
     field = Field("key", kind)
     values = data.draw(st.lists(VALUES[kind], min_size=1, max_size=6))
-    keys, expected = KeyRegions.of(field, values), one_by_one(field, values)
+    keys, expected = KeyRegions.from_values(field, values), one_by_one(field, values)
     assert list(keys) == expected
     assert keys == tuple(expected)
     assert keys.hull == hull(expected)
@@ -39,7 +39,7 @@ def test_keys_have_the_regions_of_each_key(data: st.DataObject, kind: PrimitiveT
 
 
 def test_a_slice_knows_its_place_in_the_whole() -> None:
-    keys = KeyRegions.of(Field("key", PrimitiveType.LONG), range(10))
+    keys = KeyRegions.from_values(Field("key", PrimitiveType.LONG), range(10))
     part = keys[2:9][3:5]
     assert (part.whole, part.place, part.values) == (keys, 5, [5, 6])
     assert keys.keep([n % 2 == 0 for n in range(10)]).whole.values == [0, 2, 4, 6, 8]
@@ -47,4 +47,4 @@ def test_a_slice_knows_its_place_in_the_whole() -> None:
 
 def test_a_slice_has_no_step() -> None:
     with pytest.raises(ValueError, match="step of 2"):
-        KeyRegions.of(Field("key", PrimitiveType.LONG), range(10))[::2]
+        KeyRegions.from_values(Field("key", PrimitiveType.LONG), range(10))[::2]

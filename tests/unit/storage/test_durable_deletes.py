@@ -73,7 +73,7 @@ class Deletions:
             gone = {n for n in below if not Path(*(self.top / n).parts[: depth + 1]).exists()}
             self.pending -= gone
 
-    def of(self, folder: str) -> dict[str, set[str]]:
+    def in_folder(self, folder: str) -> dict[str, set[str]]:
         """Returns what was pending before each deletion in a folder."""
         return {name: before for name, before in self.before.items() if name.startswith(folder)}
 
@@ -148,11 +148,11 @@ def test_a_pruned_stash_loses_its_marker_first(
     ports = replace(instance._ports, clock=FakeClock(START_MS + 100 * DAY_MS))
     (pruned,) = prune_stashes(ports, str(place), 7 * DAY_MS).pruned
     assert pruned.name == old
-    order = list(deletions.of("stash/"))
+    order = list(deletions.in_folder("stash/"))
     marker, tables = f"stash/{old}/_SUCCESS", f"stash/{old}/_TABLES"
     assert order.index(marker) == 0
     assert order.index(tables) > max(map(order.index, (n for n in order if ".gz" in n)))
-    assert all(marker not in before for before in deletions.of("stash/").values())
+    assert all(marker not in before for before in deletions.in_folder("stash/").values())
     assert not any(".gz" in name for name in deletions.before[tables])
     assert deletions.pending == set()
 
@@ -165,11 +165,11 @@ def test_dropped_backups_lose_their_manifests_first(
     instance.table("rows").compact(full=True)
     run_all(instance._ports)
     instance.backup(place, keep=1)
-    objects = deletions.of("place/objects/")
+    objects = deletions.in_folder("place/objects/")
     assert objects
     for before in objects.values():
         assert not any(name.startswith("place/backups/") for name in before)
-    assert len(deletions.of("place/backups/")) == 1
+    assert len(deletions.in_folder("place/backups/")) == 1
     assert deletions.pending == set()
 
 

@@ -213,7 +213,7 @@ def _text_words(column: pa.Array) -> Iterator[Word]:
     anywhere = np.ndarray((last + 1,), ">u8", values, 0, (1,))
 
     def word(skipped: int) -> Word:
-        def of(rows: Places | None) -> Words:
+        def words_at(rows: Places | None) -> Words:
             start = offsets[:-1] if rows is None else offsets[rows]
             length = lengths if rows is None else lengths[rows]
             at = start.astype(np.int64) + skipped
@@ -223,7 +223,7 @@ def _text_words(column: pa.Array) -> Iterator[Word]:
             words &= _FIRST_BYTES[np.clip(length - skipped, 0, _WORD_BYTES)]
             return words
 
-        return of
+        return words_at
 
     for skipped in range(0, min(longest, _WORDS_BYTES_MAX), _WORD_BYTES):
         yield word(skipped)
@@ -237,7 +237,7 @@ def _rank_word(column: pa.Array) -> Word:
     """The ranks among the rows of the first call. Later rows are some of those."""
     ranks: Words | None = None
 
-    def of(rows: Places | None) -> Words:
+    def ranks_at(rows: Places | None) -> Words:
         nonlocal ranks
         if ranks is None:
             ranks = np.zeros(len(column), np.uint64)
@@ -245,7 +245,7 @@ def _rank_word(column: pa.Array) -> Word:
             ranks[slice(None) if rows is None else rows] = pc.rank(chosen, tiebreaker="dense")
         return _chosen(ranks, rows)
 
-    return of
+    return ranks_at
 
 
 def take_rows(columns: Sequence[pa.Array], places: Places) -> list[pa.Array]:
