@@ -34,7 +34,7 @@ from stacks.network import NetworkStack
 
 _VOLUME = "stores"
 _PATH = "/stores"
-_PROGRAM = ["python", "-m", "sleeper.workers.adjunct_task"]
+_PROGRAM = ["python", "-m", "sleeper.adjunct.worker_task"]
 _STOP_SECONDS = 60
 _PROBLEM_MINUTES = 15
 _ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.[a-z.]+/([^:@]+)")

@@ -102,7 +102,7 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 
     Those of a class are in the order of the source.
     """
-    bases = [base for base in kind.__mro__ if base.__module__.startswith("sleeper.api.")]
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("sleeper.")]
     for name, member in (pair for base in bases or [kind] for pair in vars(base).items()):
         if not name.startswith("_") and (
             inspect.isfunction(member) or isinstance(member, property)

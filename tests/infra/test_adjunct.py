@@ -50,7 +50,7 @@ def test_a_task_fills_the_stores_on_its_disk(platforms: Synthesis) -> None:
     assert definition["EphemeralStorage"] == {"SizeInGiB": 50}
     assert definition["Volumes"] == [{"Name": "stores"}]
     (container,) = _containers(platforms).values()
-    assert container["EntryPoint"] == ["python", "-m", "sleeper.workers.adjunct_task"]
+    assert container["EntryPoint"] == ["python", "-m", "sleeper.adjunct.worker_task"]
     environment = _environment(container)
     assert environment["SLEEPER_ADJUNCT_PATH"] == "/stores"
     assert environment["SLEEPER_ADJUNCT_STORES"].startswith("accounts=table:accounts ")

@@ -11,6 +11,7 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Match, Template
 
+from sleeper.adjunct.worker_task import measure_stores
 from sleeper.export_queue.follow import gather_export_metrics
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
@@ -25,7 +26,6 @@ from sleeper.reports.metric import (
     Metric,
     gather_table_metrics,
 )
-from sleeper.workers.adjunct_task import measure_stores
 from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sleeper.adjunct import AdjunctStore
+from sleeper.adjunct import AdjunctStore, adjunct_store
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.store import Store
-from sleeper.api import adjunct_store
 from sleeper.errors import UnavailableError
 
 STORE = "prices"

@@ -23,7 +23,7 @@ SCHEMA = {
     "rowKeyFields": [{"name": "id", "type": "LongType"}],
     "valueFields": [{"name": "name", "type": "StringType"}],
 }
-TASK = (sys.executable, "-m", "sleeper.workers.adjunct_task")
+TASK = (sys.executable, "-m", "sleeper.adjunct.worker_task")
 
 
 @pytest.fixture

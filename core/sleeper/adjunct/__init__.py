@@ -13,6 +13,7 @@ A *feed* moves data from an input into a store. An *engine* holds the keys and v
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sleeper.adjunct.adjunct_store import AdjunctStore
     from sleeper.adjunct.config import parse_config, read_config
     from sleeper.adjunct.envelope import Envelope
     from sleeper.adjunct.extraction import KeyValueExtractor, KeyValueExtractorFactory
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         make_manager,
     )
     from sleeper.adjunct.store_status import StoreStatus
-    from sleeper.api.adjunct_store import AdjunctStore
 
 __all__ = [
     "AdjunctDataStoreManager",
@@ -52,7 +52,7 @@ _MODULES = {
     "make_manager": "sleeper.adjunct.store_manager",
     "parse_config": "sleeper.adjunct.config",
     "read_config": "sleeper.adjunct.config",
-    "AdjunctStore": "sleeper.api.adjunct_store",
+    "AdjunctStore": "sleeper.adjunct.adjunct_store",
     "StoreStatus": "sleeper.adjunct.store_status",
 }
 

@@ -15,13 +15,13 @@ the types of the schema. Every error is a subclass of `sleeper.errors.SleeperErr
 `docs/python-reference.md` is generated from the docstrings of this package.
 """
 
-from sleeper.api.export_queue import ExportQueue
 from sleeper.api.instance import Instance, create_instance, open_instance, restore_instance
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
+from sleeper.export_queue.export_queue import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
 
 __all__ = [

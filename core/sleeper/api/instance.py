@@ -14,11 +14,9 @@ from sleeper.admin import tables as table_admin
 from sleeper.admin.clone import clone_table
 from sleeper.api.argument_types import check_argument_types, unexpected_keyword
 from sleeper.api.inference import infer_schema
-from sleeper.api.instance_adapters import InstanceAdapters
-from sleeper.api.instance_export_queues import InstanceExportQueues
 from sleeper.api.instance_queries import InstanceQueries
-from sleeper.api.instance_stashes import InstanceStashes
 from sleeper.api.notebook import instance_html
+from sleeper.api.system_methods import SystemMethods
 from sleeper.api.table import Table
 from sleeper.api.table_versions import AsOf
 from sleeper.backup.place import open_place_to_read
@@ -123,7 +121,7 @@ def restore_instance(
 
 
 @check_argument_types
-class Instance(InstanceQueries, InstanceAdapters, InstanceExportQueues, InstanceStashes):
+class Instance(InstanceQueries, SystemMethods):
     """An open instance: a context manager that closes it at the end.
 
     `instance["taxi"]` is the table of this name, and iteration yields the names of all tables. A

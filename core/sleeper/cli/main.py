@@ -8,7 +8,6 @@ import sys
 import threading
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,6 +20,8 @@ from sleeper.cli.instance_option import accept_instance
 from sleeper.cli.output import Commands
 from sleeper.cli.startup import postpone_pandas
 from sleeper.storage.descriptors import raise_descriptor_limit
+from sleeper.system import Command
+from sleeper.systems import load, systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,14 @@ class _Source:
     name: str
     summary: str
 
+    @property
+    def source(self) -> str:
+        return f"sleeper.cli.{self.module}:{self.name}"
+
 
 _COLLECTED_OBJECTS = 20_000
 # Those of a first use come first, as in the help.
-_COMMANDS = {
+_GENERAL = {
     "instance": _Source("instance", "commands", "Create and configure instances."),
     "table": _Source("table", "commands", "Create, inspect, change and delete tables."),
     "ingest": _Source("ingest", "ingest", "Add the rows of files to a table."),
@@ -74,21 +79,6 @@ _COMMANDS = {
     ),
     "pause": _Source("instance", "pause", "Pause the background schedules of an AWS instance."),
     "resume": _Source("instance", "resume", "Resume the background schedules of an AWS instance."),
-    "adapter": _Source(
-        "adapter",
-        "adapters",
-        "Create, run and schedule adapters, which load databases, files and tables.",
-    ),
-    "adjunct": _Source(
-        "adjunct",
-        "adjunct",
-        "Fill and read adjunct stores: local copies of tables, files or streams, for lookups.",
-    ),
-    "export-queue": _Source(
-        "export_queue",
-        "export_queues",
-        "Create, watch and repair export queues, which send changes to other systems.",
-    ),
     "queries": _Source("query", "queries", "Queue queries and show their status."),
     "code": _Source("code", "code", "Add, list and remove wheels with user code."),
     "dead-letters": _Source(
@@ -103,12 +93,21 @@ _COMMANDS = {
         "snapshots",
         "List and expire versions of snapshot tables; take state snapshots of any table.",
     ),
-    "stash": _Source(
-        "stash_schedule",
-        "stash",
-        "Copy tables as gzipped JSON lines or Parquet to a folder or bucket, and read the copies.",
-    ),
 }
+
+
+def _list_commands() -> dict[str, _Source | Command]:
+    """Returns all commands by name, in the order of the help."""
+    commands: dict[str, _Source | Command] = dict(_GENERAL)
+    for command in (each for system in systems() for each in system.commands):
+        names = list(commands)
+        after = names.index(command.after) + 1
+        later = {name: commands.pop(name) for name in names[after:]}
+        commands |= {command.name: command, **later}
+    return commands
+
+
+_COMMANDS = _list_commands()
 
 
 class _LazyCommands(Commands):
@@ -128,8 +127,8 @@ class _LazyCommands(Commands):
 
 
 @cache
-def _load(name: str, source: _Source) -> Any:
-    found = getattr(import_module(f"sleeper.cli.{source.module}"), source.name)
+def _load(name: str, source: _Source | Command) -> Any:
+    found = load(source.source)
     only = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
         only.add_typer(found, name=name)

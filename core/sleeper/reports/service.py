@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.export_queue.listings import gather_export_queues, list_export_queues
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import DELETION_DELAY_HOURS
 from sleeper.reports.batcher import list_waiting_files
-from sleeper.reports.export_queues import gather_export_queues, list_export_queues
 from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partitions import list_partitions

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sleeper.errors import SleeperError
+from sleeper.export_queue.listings import ReportedQueue, describe_queues
 from sleeper.files import DataFile, FileReference
 from sleeper.partitions.json import key_value_to_json
 from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
 from sleeper.properties.values import TableProperties
-from sleeper.reports.export_queues import ReportedQueue, describe_queues
 from sleeper.reports.output import (
     Column,
     ColumnKind,

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
 _PROBLEMS_MAX = 20
-_EXPORT_MODULE = "sleeper.workers.export_worker"
+_EXPORT_MODULE = "sleeper.export_queue.worker_process"
 _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "batches": (None, 5.0),
     "exports": (None, 1.0),

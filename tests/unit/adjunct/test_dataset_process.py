@@ -75,7 +75,7 @@ def test_a_version_is_built_in_another_process_while_one_serves(
         assert started.commands == []
         write(file, {3: "d", 1: "c"})
         assert store.refresh() == 2
-        assert started.commands == ["sleeper.workers.adjunct_build"]
+        assert started.commands == ["sleeper.adjunct.worker_build"]
         assert content(store) == {1: "c", 3: "d"}
         version = store.status().version
         assert store.refresh() == 0
@@ -98,7 +98,7 @@ def test_the_process_opens_the_instance_of_a_table(
         store.refresh()
         assert content(store) == {2: "b"}
         assert store.status().partition == "0/1"
-    assert started.commands == ["sleeper.workers.adjunct_build"]
+    assert started.commands == ["sleeper.adjunct.worker_build"]
 
 
 def test_the_error_of_an_input_is_that_of_the_process(tmp_path: Path, started: Started) -> None:
@@ -144,7 +144,7 @@ def test_a_version_is_built_here_if_no_process_can_be_started(
 ) -> None:
     file = tmp_path / "names.parquet"
     for command in (["/nonexistent"], [sys.executable, "-c", "raise SystemExit(3)"]):
-        monkeypatch.setattr("sleeper.api.adjunct_store._BUILD", command)
+        monkeypatch.setattr("sleeper.adjunct.adjunct_store._BUILD", command)
         write(file, {1: "a"})
         with open_store(tmp_path / command[-1][-6:-1], f"files:{file}") as store:
             write(file, {1: "b"})
@@ -161,7 +161,7 @@ def test_a_dataset_that_stays_the_newest_keeps_the_store_valid(
     hour_ms = 3_600_000
     now_ms = 1_800_000_000_000
     settings = partial(UpdateSettings, clock=lambda: now_ms)
-    monkeypatch.setattr("sleeper.api.adjunct_store.UpdateSettings", settings)
+    monkeypatch.setattr("sleeper.adjunct.adjunct_store.UpdateSettings", settings)
     with open_store(folder, f"files:{file}") as store:
         for _ in range(30):
             now_ms += hour_ms
@@ -180,7 +180,7 @@ def test_a_dataset_that_stays_the_newest_keeps_the_store_valid(
 
 _PARENT = """
 import signal, subprocess, sys
-command = [sys.executable, "-m", "sleeper.workers.adjunct_build"]
+command = [sys.executable, "-m", "sleeper.adjunct.worker_build"]
 child = subprocess.Popen(command, stdin=0, stdout=subprocess.PIPE, start_new_session=True)
 assert child.stdout.readline()
 print(child.pid, flush=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 import sleeper
-from sleeper.api.export_queue import ExportQueue as ApiQueue
 from sleeper.export_queue import lookup, timed_exporter
 from sleeper.export_queue.definition import ExportQueue
+from sleeper.export_queue.export_queue import ExportQueue as ApiQueue
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance

@@ -8,9 +8,9 @@ from sleeper.adjunct.definition import parse_stores
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.status_report import write_report
 from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.worker_task import STALE_SECONDS, is_healthy, measure_stores
 from sleeper.clock import system_clock
 from sleeper.reports.metric import Metric
-from sleeper.workers.adjunct_task import STALE_SECONDS, is_healthy, measure_stores
 
 STORES = "a=table:x b=table:y"
 

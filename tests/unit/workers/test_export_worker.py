@@ -9,12 +9,12 @@ import pytest
 
 import sleeper
 from sleeper.export_queue import timed_exporter
+from sleeper.export_queue import worker_process as export_worker
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
 from sleeper.export_queue.service import delete_queue
+from sleeper.export_queue.worker_process import ExportWorker
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.workers import export_worker
-from sleeper.workers.export_worker import ExportWorker
 from tests.system.export_runs import wait_until
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import Export, Recorder, make_table_of_words, rows_of

@@ -32,7 +32,7 @@ from sleeper.adjunct.version import StoreVersion
 from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
 
-_BUILD = (sys.executable, "-P", "-m", "sleeper.workers.adjunct_build")
+_BUILD = (sys.executable, "-P", "-m", "sleeper.adjunct.worker_build")
 
 
 class AdjunctStore:

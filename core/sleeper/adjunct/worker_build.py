@@ -1,6 +1,6 @@
 """The process that builds one version of an adjunct store.
 
-`sleeper.adjunct.dataset_process` starts `python -m sleeper.workers.adjunct_build`.
+`sleeper.adjunct.dataset_process` starts `python -m sleeper.adjunct.worker_build`.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""The process of a local instance that exports: `python -m sleeper.workers.export_worker FOLDER`.
+"""The process that exports for a local instance: `python -m sleeper.export_queue.worker_process`.
 
-It finds new queues and new transactions by polling. It keeps nothing in memory that matters, so it
-can be killed at any time.
+Its argument is the folder of the instance. It finds new queues and new transactions by polling. It
+keeps nothing in memory that matters, so it can be killed at any time.
 """
 
 import logging

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
-from sleeper.api.export_queue import ExportQueue
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.control import QueueStatus, queue_status
 from sleeper.export_queue.definition import ExporterSettings
+from sleeper.export_queue.export_queue import ExportQueue
 from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
 from sleeper.instance import Instance as Ports

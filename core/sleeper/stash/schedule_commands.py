@@ -7,7 +7,7 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings, warn
-from sleeper.cli.stash import Atomic, Destination, Format, Tables, stash
+from sleeper.stash.commands import Atomic, Destination, Format, Tables, stash
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli import new_export_queue
 from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, complete_names
 from sleeper.cli.output import (
     RowFormat,
@@ -19,6 +18,7 @@ from sleeper.cli.output import (
     show_stages,
 )
 from sleeper.errors import InvalidRequestError
+from sleeper.export_queue import create_command
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -28,7 +28,7 @@ export_queues = typer.Typer(
     help="Create, watch and repair export queues, which send changes to other systems.",
     no_args_is_help=True,
 )
-export_queues.command("create")(new_export_queue.create)
+export_queues.command("create")(create_command.create)
 
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
@@ -59,7 +59,7 @@ def list_all(instance: "Instance") -> "Iterable[Listing]":
       sleeper export-queue list
       sleeper export-queue list --output json
     """
-    from sleeper.reports.export_queues import list_export_queues
+    from sleeper.export_queue.listings import list_export_queues
 
     return [list_export_queues(instance)]
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sleeper.cli.adjunct_options import Input, NoWait, StoreName, StorePath, feed_context, find_path
-from sleeper.cli.adjunct_run import run
+from sleeper.adjunct.command_options import (
+    Input,
+    NoWait,
+    StoreName,
+    StorePath,
+    feed_context,
+    find_path,
+)
+from sleeper.adjunct.run_command import run
 from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, parse_key_values
 from sleeper.cli.output import note, print_listings, show_stages
 from sleeper.errors import NotFoundError, SleeperError

@@ -1,6 +1,6 @@
 """The task on AWS that fills adjunct stores on its disk until SIGTERM.
 
-`python -m sleeper.workers.adjunct_task` fills the stores of SLEEPER_ADJUNCT_STORES in the folder
+`python -m sleeper.adjunct.worker_task` fills the stores of SLEEPER_ADJUNCT_STORES in the folder
 SLEEPER_ADJUNCT_PATH, and logs metrics each minute. With the argument `check`, it tells the health:
 its status is 1 if a store's process has not written a status for a quarter of an hour.
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.adjunct_options import Input, StorePath, feed_context, find_path
+from sleeper.adjunct.command_options import Input, StorePath, feed_context, find_path
 from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm

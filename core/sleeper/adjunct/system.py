@@ -1,0 +1,15 @@
+"""What adjunct stores add to the product."""
+
+from sleeper.system import Command, System
+
+SYSTEM = System(
+    name="adjunct",
+    commands=(
+        Command(
+            "adjunct",
+            "sleeper.adjunct.commands:adjunct",
+            "Fill and read adjunct stores: local copies of tables, files or streams, for lookups.",
+            after="adapter",
+        ),
+    ),
+)

@@ -1,0 +1,21 @@
+"""The methods of `Instance` that systems add."""
+
+from typing import TYPE_CHECKING
+
+from sleeper.systems import load, systems
+
+if TYPE_CHECKING:
+    # For type checkers and editors, which cannot follow references.
+    from sleeper.adapters.methods import InstanceAdapters
+    from sleeper.export_queue.methods import InstanceExportQueues
+    from sleeper.stash.methods import InstanceStashes
+
+    class SystemMethods(InstanceAdapters, InstanceExportQueues, InstanceStashes):
+        """The methods of `Instance` that systems add."""
+
+else:
+    SystemMethods = type(
+        "SystemMethods",
+        tuple(load(system.methods) for system in systems() if system.methods is not None),
+        {"__doc__": __doc__},
+    )

@@ -1,0 +1,16 @@
+"""What export queues add to the product."""
+
+from sleeper.system import Command, System
+
+SYSTEM = System(
+    name="export_queue",
+    commands=(
+        Command(
+            "export-queue",
+            "sleeper.export_queue.commands:export_queues",
+            "Create, watch and repair export queues, which send changes to other systems.",
+            after="adjunct",
+        ),
+    ),
+    methods="sleeper.export_queue.methods:InstanceExportQueues",
+)

@@ -1,0 +1,35 @@
+"""The declaration of a system: what a folder adds to the product.
+
+A *system* is a folder of the package, such as `stash`, that stands on the log and the merge. Its
+`system.py` declares with one `System` what general code iterates over; `sleeper.systems` lists the
+systems. Functions and classes are named by *references*, `"module:name"`, which are loaded on first
+use, so that a declaration stays light.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the command line: a function, or a `typer.Typer` with subcommands.
+
+    In the help it stands after the command `after`.
+    """
+
+    name: str
+    source: str
+    summary: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system.
+
+    `methods` refers to a class whose methods `sleeper.Instance` has. `names` are references of what
+    the package `sleeper` offers, by name.
+    """
+
+    name: str
+    commands: tuple[Command, ...] = ()
+    methods: str | None = None
