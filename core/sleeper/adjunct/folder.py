@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.adjunct.definition import StoreDefinition, check_store_name
-from sleeper.adjunct.file_lock import FileLock, lock_file
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -32,7 +31,14 @@ from sleeper.errors import (
 )
 from sleeper.json_codec import JsonCodec
 from sleeper.json_codec.codec import parse_json
-from sleeper.storage.disk import delete_durably, make_folder, replacing_file, sync_folder
+from sleeper.storage.disk import (
+    FileLock,
+    delete_durably,
+    lock_file,
+    make_folder,
+    replacing_file,
+    sync_folder,
+)
 
 _LOCK = "lock"
 _CURRENT = "current"

@@ -13,13 +13,13 @@ from sleeper.adjunct.definition import EngineType, StoreDefinition
 from sleeper.adjunct.engines.disk import open_disk_engine
 from sleeper.adjunct.engines.engine import Engine
 from sleeper.adjunct.engines.memory import MemoryEngine
-from sleeper.adjunct.file_lock import FileLock
 from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.store_build import StoreBuild
 from sleeper.adjunct.store_state import StoreState, encode_state
 from sleeper.adjunct.version import StoreVersion, read_state
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.storage.disk import FileLock
 
 logger = logging.getLogger(__name__)
 

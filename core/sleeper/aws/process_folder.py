@@ -4,13 +4,13 @@ Concurrent processes lock folders `0`, `1`, … below one parent. The kernel rel
 process ends, so the next command, or the next invocation of a warm lambda, reuses the files.
 """
 
-import fcntl
 import os
 import shutil
 import threading
 from pathlib import Path
 
 from sleeper.errors import UnavailableError
+from sleeper.storage.disk import open_lock, try_lock
 
 _LOCK_FILE = "lock"
 _SPILL_FOLDER = "spill"
@@ -56,10 +56,8 @@ def _acquire(parent: Path) -> tuple[Path, int]:
     while True:
         folder = parent / str(number)
         folder.mkdir(exist_ok=True)
-        file = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        file = open_lock(folder / _LOCK_FILE)
+        if not try_lock(file):
             os.close(file)
             number += 1
             continue

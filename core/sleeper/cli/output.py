@@ -24,7 +24,7 @@ from sleeper.cli.arguments import OutputKind, OutputOption, use_instance
 from sleeper.errors import SleeperError
 from sleeper.log_lines import log_lines
 from sleeper.query.printable import printable
-from sleeper.storage.disk import sync_folder, write_error
+from sleeper.storage.disk import replacing_file, write_error
 
 if TYPE_CHECKING:
     from sleeper.ingest.run import IngestProgress
@@ -155,16 +155,10 @@ def open_row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO
     else:
         part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            with part.open("wb") as sink:
+            with replacing_file(file, part), part.open("wb") as sink:
                 yield sink
-                sink.flush()
-                os.fsync(sink.fileno())
-            os.replace(part, file)
-            sync_folder(file.parent)
         except OSError as error:
             raise write_error(file, error) from error
-        finally:
-            part.unlink(missing_ok=True)
 
 
 DEBUG_VARIABLE = "SLEEPER_DEBUG"

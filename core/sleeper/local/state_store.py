@@ -1,6 +1,5 @@
 """The transaction log and the state store of a local table."""
 
-import os
 import shutil
 import sqlite3
 import uuid
@@ -19,7 +18,8 @@ from sleeper.statestore.fold_tables import older_format
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
-from sleeper.storage.disk import sync_file, sync_folder, write_error
+from sleeper.statestore.wal import replace_database
+from sleeper.storage.disk import write_error
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
@@ -205,13 +205,7 @@ def install_state(path: Path, state: Path) -> None:
                 SqliteTransactionLog(database).begin(number)
             finally:
                 database.close()  # moves its write-ahead log into the file
-        sync_file(unfinished)
-        # SQLite would replay what remains of another file's log.
-        for suffix in ("-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        sync_folder(path.parent)
-        os.replace(unfinished, path)
-        sync_folder(path.parent)
+        replace_database(path, unfinished)
     except OSError as error:
         raise write_error(path, error) from error
     finally:

@@ -5,7 +5,6 @@ the lock is an object that the process renews. If the process dies, the lock exp
 process of the same machine takes it at once.
 """
 
-import fcntl
 import os
 import socket
 import threading
@@ -24,7 +23,7 @@ from sleeper.jobs.process import is_alive, this_process
 from sleeper.json_codec import JsonCodec
 from sleeper.renewal import Renewal
 from sleeper.storage.bucket_folder import store_errors
-from sleeper.storage.disk import make_folder
+from sleeper.storage.disk import make_folder, open_lock, try_lock
 from sleeper.storage.location import DataRoot
 
 _SECONDS = 300
@@ -94,14 +93,11 @@ def _is_file_locked(file: Path) -> bool:
     except OSError as error:
         raise UnavailableError(f"cannot open {file}: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, is_shared=True)
     except OSError as error:
         raise UnavailableError(f"cannot lock {file}: {error.strerror}") from error
     finally:
         os.close(descriptor)
-    return False
 
 
 @contextmanager
@@ -124,16 +120,15 @@ def _lock_file(root: DataRoot, path: str, work: str, clock: Clock) -> Iterator[N
 def _open_locked(file: Path, root: DataRoot, path: str) -> int:
     while True:
         try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = open_lock(file)
         except OSError as error:
             raise UnavailableError(f"cannot lock {file}: {error.strerror}") from error
         is_held = False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(descriptor):
+                raise _refusal(root, path, os.pread(descriptor, 10_000, 0))
             # The previous holder may have deleted the file that this process had opened.
             is_held = file.exists() and os.path.samestat(os.fstat(descriptor), file.stat())
-        except BlockingIOError as error:
-            raise _refusal(root, path, os.pread(descriptor, 10_000, 0)) from error
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 raise UnavailableError(f"cannot lock {file}: {error.strerror}") from error

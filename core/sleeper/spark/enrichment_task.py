@@ -4,7 +4,6 @@ A Python process of Spark runs many tasks one after another, and keeps the store
 The stores are on the local disk, where all processes of a machine share them.
 """
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.retries import retry_as_job
 from sleeper.spark.options import cached_instance
+from sleeper.storage.disk import locking_file
 from sleeper.temporary import temporary_folder
 
 PARTITION_COLUMN = "~partition"
@@ -154,9 +154,7 @@ def _newest_of_micro_batch(place: StorePlace) -> str:
     folder = place.folder() / _BATCHES
     folder.mkdir(exist_ok=True)
     digest = hashlib.sha256(f"{place.definition.name} {query}".encode()).hexdigest()[:16]
-    with (folder / digest).open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
+    with locking_file(folder / digest) as descriptor, open(descriptor, "r+", closefd=False) as file:
         chosen = json.loads(file.read() or "{}")
         if chosen.get("batch") != batch:
             chosen = {"batch": batch, "dataset": place.newest()}

@@ -6,7 +6,6 @@ listing distinguishes them and readers can verify them. A snapshot never contain
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 import sqlite3
@@ -26,14 +25,9 @@ from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold_tables import create_tables
+from sleeper.statestore.wal import replace_database
 from sleeper.storage.bucket import missing_object_error
-from sleeper.storage.disk import (
-    delete_durably,
-    make_folder,
-    replacing_file,
-    sync_file,
-    sync_folder,
-)
+from sleeper.storage.disk import delete_durably, make_folder, replacing_file
 
 SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
 """The prefix of temporary folders; a killed process leaves its folder."""
@@ -157,13 +151,7 @@ class SnapshotStore:
             if found is None:
                 return None
             snapshot, file = found
-            # SQLite would replay what an interrupted removal left of another database's log.
-            for suffix in ("-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            sync_file(file)
-            sync_folder(path.parent)
-            os.replace(file, path)
-            sync_folder(path.parent)
+            replace_database(path, file)
             return snapshot.number
 
     def drop_all_but(self, count: int, head: Callable[[], int]) -> None:

@@ -1,9 +1,9 @@
-"""The space of a SQLite file in WAL mode, and of the -wal file beside it."""
+"""A SQLite file in WAL mode and the -wal file beside it: their space, their replacement."""
 
 import sqlite3
 from pathlib import Path
 
-from sleeper.storage.disk import sync_file, write_error
+from sleeper.storage.disk import delete_durably, replace_file, sync_file, write_error
 
 BUSY_TIMEOUT_SECONDS = 60.0
 _TRUNCATION_MS_MAX = 200
@@ -40,6 +40,14 @@ def vacuum(connection: sqlite3.Connection) -> bool:
         return truncate_wal(connection)
     finally:
         connection.execute("PRAGMA temp_store = MEMORY")
+
+
+def replace_database(path: Path, file: Path) -> None:
+    """Gives the file of a closed database the path of another, which it replaces durably."""
+    sync_file(file)
+    # SQLite would replay what remains of the other's log.
+    delete_durably(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    replace_file(path, file)
 
 
 def _sync_wal(connection: sqlite3.Connection) -> None:

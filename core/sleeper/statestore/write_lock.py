@@ -1,11 +1,11 @@
 """The lock that the writing processes of one file take in turn."""
 
-import fcntl
 import os
 import threading
 from pathlib import Path
 
 from sleeper.errors import UnavailableError
+from sleeper.storage.disk import open_lock, try_lock, unlock, wait_for_lock
 
 LOCK_SECONDS_MAX = 60.0
 """The longest wait for another process. A stopped process keeps the lock, a dead one does not."""
@@ -24,12 +24,9 @@ class WriteLock:
     def try_acquire(self) -> bool:
         """Returns whether the lock was free, and takes it."""
         try:
-            fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return try_lock(self._open())
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error}") from error
-        return True
 
     def acquire(self) -> None:
         """Takes the lock. UnavailableError if another process keeps it for LOCK_SECONDS_MAX."""
@@ -52,7 +49,7 @@ class WriteLock:
             raise UnavailableError(f"{self.path}: {waiter.error}") from waiter.error
 
     def release(self) -> None:
-        fcntl.flock(self._open(), fcntl.LOCK_UN)
+        unlock(self._open())
 
     def close(self) -> None:
         """Releases the lock and closes the file. A later use opens it again."""
@@ -69,7 +66,7 @@ class WriteLock:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptor = open_lock(self.path)
         return self._descriptor
 
 
@@ -94,7 +91,7 @@ class _Waiter(threading.Thread):
 
     def run(self) -> None:
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            wait_for_lock(self._descriptor)
         except OSError as error:
             self.error = error
         with self._deciding:

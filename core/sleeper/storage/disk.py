@@ -1,11 +1,14 @@
-"""Durable files and folders on a local disk.
+"""Durable files and folders on a local disk, their replacement, and locks on files.
 
 A file survives a power failure when its content was synchronized, and after that the folder
 that lists its name. A buffer of the program itself must be flushed before either.
+
+The system releases a lock when its descriptor is closed, at the latest when the process ends.
 """
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from sleeper.errors import UnavailableError, describe_error
+from sleeper.errors import NotFoundError, UnavailableError, describe_error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -54,11 +57,29 @@ def replacing_file(target: Path, unfinished: Path) -> Iterator[Path]:
     """
     try:
         yield unfinished
-        _sync(unfinished)
-        os.replace(unfinished, target)
-        sync_folder(target.parent)
+        replace_file(target, unfinished)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def replace_file(target: Path, file: Path) -> None:
+    """Gives a closed file the name of another, which it replaces durably if that exists."""
+    _sync(file)
+    os.replace(file, target)
+    sync_folder(target.parent)
+
+
+def create_whole_file(target: Path, content: bytes, unfinished: Path) -> bool:
+    """Creates a durable file, never visible without its content. False if the name is taken."""
+    try:
+        create_file(unfinished, content)
+        os.link(unfinished, target)
+        sync_folder(target.parent)
+    except FileExistsError:
+        return False
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return True
 
 
 def sync_file(path: Path) -> None:
@@ -179,3 +200,91 @@ def describe_write_error(place: Path, error: OSError) -> str:
 def write_error(place: Path, error: OSError) -> UnavailableError:
     """Returns the error of a write that failed."""
     return UnavailableError(f"cannot write {place}: {describe_write_error(place, error)}")
+
+
+class FileLock:
+    """A held lock on a file."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Releases the lock. Idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def lock_file(path: Path, is_shared: bool = False) -> FileLock | None:
+    """Locks a file, which is created if missing. None if another process has locked it.
+
+    Shared locks exclude only exclusive ones. NotFoundError if there is no such folder,
+    UnavailableError if the file system has no locks.
+    """
+    try:
+        descriptor = open_lock(path)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no folder {path.parent}") from error
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise UnavailableError(f"cannot open {path}: {error.strerror}") from error
+        descriptor = _open_to_read(path)
+    try:
+        is_locked = try_lock(descriptor, is_shared)
+    except OSError as error:
+        os.close(descriptor)
+        raise UnavailableError(
+            f"cannot lock {path}: {error.strerror} (expected a file system with locks, such as a "
+            "local one)"
+        ) from error
+    if not is_locked:
+        os.close(descriptor)
+        return None
+    return FileLock(path, descriptor)
+
+
+@contextlib.contextmanager
+def locking_file(path: Path) -> Iterator[int]:
+    """Waits for the lock on a file, which is created if missing. Yields its descriptor."""
+    descriptor = open_lock(path)
+    try:
+        wait_for_lock(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_lock(path: Path) -> int:
+    """Opens a file to lock it, which is created if missing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def try_lock(descriptor: int, is_shared: bool = False) -> bool:
+    """Locks an open file. False if another process has locked it."""
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Locks an open file when other processes have released it, in the order of their waits."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def unlock(descriptor: int) -> None:
+    """Releases the lock of an open file."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _open_to_read(path: Path) -> int:
+    """Opens a lock of a folder in which this process may not write."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no file {path}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot open {path}: {error.strerror}") from error

@@ -25,10 +25,12 @@ from sleeper.storage.bucket_folder import (
     upload_file,
 )
 from sleeper.storage.disk import (
-    create_file,
+    create_whole_file,
     delete_durably,
     delete_empty_folders,
     make_folder,
+    replacing_file,
+    sync_file,
     sync_files,
     sync_folder,
     write_error,
@@ -89,7 +91,7 @@ class DataRoot:
         """
         if isinstance(self.store, S3Store):
             return upload(self.store, check_path(path))
-        return self._file_sink(path, syncs, syncs_folder=syncs)
+        return self._file_sink(path, syncs)
 
     def sync(self, paths: Sequence[str]) -> None:
         """Makes objects durable that were written without. UnavailableError if the disk fails."""
@@ -135,21 +137,14 @@ class DataRoot:
             file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _file_sink(self, path: str, syncs: bool = True, syncs_folder: bool = True) -> Iterator[Any]:
-        # Arrow loads slowly, and opening an instance does not need it.
-        import pyarrow as pa
-
+    def _file_sink(self, path: str, syncs: bool) -> Iterator[Any]:
         target = Path(self.url_of(path))
         try:
             make_folder(target.parent)
-            with target.open("xb") as file, pa.PythonFile(file, mode="w") as sink:
+            with _writing(target) as sink:
                 yield sink
-                # A PythonFile's own flush does nothing.
-                file.flush()
-                if syncs:
-                    os.fsync(file.fileno())
-            if syncs_folder:
-                sync_folder(target.parent)
+            if syncs:
+                sync_file(target)
         except OSError as error:
             raise write_error(target, error) from error
 
@@ -164,44 +159,35 @@ class DataRoot:
             with upload(self.store, check_path(path), replaces=True) as sink:
                 yield sink
             return
-        with self._unfinished(path) as (unfinished, target):
-            # The folder is synchronized after the rename.
-            with self._file_sink(unfinished, syncs_folder=False) as sink:
-                yield sink
-            os.replace(self.url_of(unfinished), target)
+        with self._replacing_file(path) as file, _writing(file) as sink:
+            yield sink
 
     def create(self, path: str, content: bytes) -> bool:
         """Creates a small object. Returns False if the name is taken. Loads no Arrow."""
         if isinstance(self.store, S3Store):
             return create_object(self.store, check_path(path), content)
-        with self._unfinished(path) as (unfinished, target):
-            create_file(Path(self.url_of(unfinished)), content)
-            try:
-                os.link(self.url_of(unfinished), target)
-            except FileExistsError:
-                return False
-        return True
+        target = Path(self.url_of(path))
+        try:
+            return create_whole_file(target, content, _unfinished(target))
+        except OSError as error:
+            raise write_error(target, error) from error
 
     def put(self, path: str, content: bytes) -> None:
         """Atomically creates or replaces a small object. Loads no Arrow, which functions lack."""
         if isinstance(self.store, S3Store):
             put_object(self.store, check_path(path), content)
             return
-        with self._unfinished(path) as (unfinished, target):
-            create_file(Path(self.url_of(unfinished)), content)
-            os.replace(self.url_of(unfinished), target)
+        with self._replacing_file(path) as file:
+            file.write_bytes(content)
 
     @contextlib.contextmanager
-    def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
-        """Yields a temporary name beside a file, and the file. Deletes the temporary file."""
+    def _replacing_file(self, path: str) -> Iterator[Path]:
+        """Yields the path of a file that replaces the object's at the end."""
         target = Path(self.url_of(path))
-        unfinished = f"{path}.{uuid.uuid4().hex[:16]}{UNFINISHED_SUFFIX}"
+        make_folder(target.parent)
         try:
-            try:
-                yield unfinished, target
-                sync_folder(target.parent)
-            finally:
-                Path(self.url_of(unfinished)).unlink(missing_ok=True)
+            with replacing_file(target, _unfinished(target)) as file:
+                yield file
         except OSError as error:
             raise write_error(target, error) from error
 
@@ -337,6 +323,20 @@ class DataRoot:
         except OSError as error:
             place = error.filename or self._folder
             raise UnavailableError(f"cannot delete {place}: {error}") from error
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[Any]:
+    """Yields a new file of Arrow."""
+    # Arrow loads slowly, and opening an instance does not need it.
+    import pyarrow as pa
+
+    with target.open("xb") as file, pa.PythonFile(file, mode="w") as sink:
+        yield sink
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}{UNFINISHED_SUFFIX}")
 
 
 def _map_file(path: str) -> memoryview:

@@ -5,12 +5,9 @@ disk is a folder `columns-<digest>` in that of the version, and is mapped into t
 processes that read it. The digest is that of the version's state, because a version may change.
 """
 
-import fcntl
 import hashlib
-import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -34,7 +31,7 @@ from sleeper.adjunct.version import StoreVersion
 from sleeper.datafiles.key_values import as_key_column
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import PrimitiveType
-from sleeper.storage.disk import sync_file
+from sleeper.storage.disk import locking_file, sync_file
 
 _ROWS = 65_536
 _KEY = "~key"
@@ -127,7 +124,7 @@ def open_view(store: str, version: StoreVersion) -> ColumnView:
     if version.folder is None:
         return build_view(store, version)
     try:
-        with _locked(version.folder / _LOCK):
+        with locking_file(version.folder / _LOCK):
             found = find_view(version)
             if found is not None:
                 return found
@@ -166,16 +163,6 @@ def find_view(version: StoreVersion) -> ColumnView | None:
 def _view_folder(folder: Path, version: StoreVersion) -> Path:
     digest = hashlib.sha256(encode_state(version.state)).hexdigest()[:16]
     return folder / f"{_PREFIX}{digest}"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _fill_nulls(column: pa.Array) -> pa.Array:
