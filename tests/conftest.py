@@ -40,11 +40,16 @@ settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed()
 settings.load_profile("sleeper")
 
 
+# Collected tests and modules stay, so each garbage collection would walk through them in vain.
+gc.disable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Exempts tests and modules from garbage collections: thousands of objects that stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -1,4 +1,4 @@
-"""The zip of the functions."""
+"""The zip of the functions. The tests import `stacks` when they run, since the CDK loads slowly."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.constructs.code import ROOT, CodeBuild
+from tests.infra.synthesis import ROOT
 
 # Unpacked, all layers together.
 LAMBDA_BYTES_MAX = 250 * 1024**2
@@ -26,6 +26,8 @@ OF_IMAGES = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the content of the zip for this Python version."""
+    from stacks.constructs.code import CodeBuild
+
     folder = tmp_path_factory.mktemp("code")
     CodeBuild("local", "ARM64").into(folder)
     return folder
@@ -56,6 +58,8 @@ def test_the_zip_is_small_enough_for_lambda(built: Path) -> None:
 
 
 def test_the_zip_has_another_name_for_another_processor() -> None:
+    from stacks.constructs.code import CodeBuild
+
     names = {CodeBuild("lambda", p).fingerprint() for p in ("ARM64", "X86_64")}
     assert len(names | {CodeBuild("local", "ARM64").fingerprint()}) == 3
     assert CodeBuild("lambda", "ARM64").fingerprint() in names

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk.assertions import Match, Template
 
 from sleeper.adjunct.worker_task import measure_stores
 from sleeper.export_queue.follow import gather_export_metrics
@@ -26,8 +24,6 @@ from sleeper.reports.metric import (
     Metric,
     gather_table_metrics,
 )
-from stacks.dashboard import DashboardStack
-from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis
 from tests.tables.data_table import DataTable
 
@@ -151,6 +147,13 @@ def test_charts_fit_into_rows_and_use_the_period_of_the_properties(
 
 
 def test_the_dashboard_of_an_instance_without_tasks_shows_its_other_parts() -> None:
+    # The CDK loads slowly, which workers that do not run this test need not wait for.
+    import aws_cdk as cdk
+    from aws_cdk.assertions import Match, Template
+
+    from stacks.dashboard import DashboardStack
+    from stacks.deployment import Deployment
+
     properties = instance_properties(
         {"sleeper.id": "bare", "sleeper.optional.stacks": OptionalStack.DASHBOARD.value}
     )

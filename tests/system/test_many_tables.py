@@ -18,10 +18,9 @@ from sleeper.local.instance import create_local_instance
 pytestmark = pytest.mark.slow
 
 _SLEEPER = str(Path(sys.executable).with_name("sleeper"))
-_TABLES = 2_000
-_OPEN_FILES_MAX = 1_024
 # A process failed at its 168th table if it wrote, and at the 340th if it read.
-_TABLES_READ = 500
+_TABLES = 500
+_OPEN_FILES_MAX = 1_024
 _LOAD = """
 import sys
 import pyarrow as pa
@@ -55,7 +54,7 @@ def run(*command: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An instance with 2,000 tables of three rows, which one process wrote."""
+    """An instance with 500 tables of three rows, which one process wrote."""
     folder = tmp_path_factory.mktemp("many") / "instance"
     create_local_instance(folder, "many", {})
     run(sys.executable, "-c", _LOAD, str(folder), str(_TABLES))
@@ -100,7 +99,7 @@ def test_a_server_reads_and_reports_many_tables_and_stops(folder: Path) -> None:
             return int(answer.json()["total"])
 
         with ThreadPoolExecutor(8) as threads:
-            assert list(threads.map(count_files, range(_TABLES_READ))) == [1] * _TABLES_READ
+            assert list(threads.map(count_files, range(_TABLES))) == [1] * _TABLES
         names = []
         for offset in (0, _TABLES - 100):
             page = client.get(f"/status?report=all&offset={offset}").json()
