@@ -73,8 +73,8 @@ def _class(kind: type) -> str:
 
 def _result(kind: type) -> str:
     rows = "".join(
-        f"| `{name}` | `{_source_of(_plain(annotation))}` |\n".replace(" | None", " \\| None")
-        for name, annotation in _fields(kind)
+        f"| `{name}` | `{_source_of(_plain(each.annotation))}` |\n".replace(" | None", " \\| None")
+        for name, each in _fields(kind)
     )
     return f"### {kind.__name__}\n\n{_doc(kind)}\n\n| field | type |\n|---|---|\n{rows}"
 
@@ -140,7 +140,14 @@ def _signature(member: Any) -> str:
     result = _source_of(node.returns)
     if is_property:
         return f"{node.name}: {result}"
-    parameters = [p for p in _parameters(node.args) if p != "self"]
+    options = getattr(member, "options", None)  # the dataclass whose fields the method takes
+    if options is None:
+        parameters = [p for p in _parameters(node.args) if p != "self"]
+    else:
+        parameters = [
+            _parameter(ast.arg(name, _plain(field.annotation)), field.value)
+            for name, field in _fields(options)
+        ]
     line = f"{node.name}({', '.join(parameters)}) -> {result}"
     if len(line) <= _WIDTH:
         return line
@@ -169,12 +176,16 @@ def _default(value: ast.expr) -> str:
     return json.dumps(ast.literal_eval(value)) if is_text else ast.unparse(value)
 
 
-def _fields(kind: type) -> Iterator[tuple[str, ast.expr]]:
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(node, ast.ClassDef)
-    for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            yield item.target.id, item.annotation
+def _fields(kind: type) -> Iterator[tuple[str, ast.AnnAssign]]:
+    """Yields the declarations of a dataclass's fields, those of its bases too, by name."""
+    declared: dict[str, ast.AnnAssign] = {}
+    for each in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(node, ast.ClassDef)
+        for item in node.body:
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                declared[item.target.id] = item
+    yield from declared.items()
 
 
 def _source_of(annotation: ast.expr | None) -> str:

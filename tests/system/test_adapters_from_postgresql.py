@@ -20,7 +20,7 @@ from sleeper.adapters import postgresql
 from sleeper.adapters.report import show_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.databases.columns import select_rows
@@ -58,8 +58,8 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
 
 
 def create(instance: Instance, database: Postgres, sink: str = "sink", **options: Any) -> None:
-    given = DatabaseOptions(**{"table": "orders", "password": PASSWORD, **options})
-    create_adapter(instance, "orders", [database.url], sink, given)
+    given = {"table": "orders", "password": PASSWORD, **options}
+    create_adapter(instance, NewAdapter("orders", [database.url], sink, **given))
 
 
 def rows_of(instance: Instance, version: int | None = None) -> list[tuple[int, str | None]]:
@@ -216,14 +216,14 @@ def test_what_does_not_fit_is_found_at_the_creation(
 def test_a_database_that_is_away_is_unavailable_with_its_reason(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = DatabaseOptions(table="orders")
+    options: dict[str, Any] = {"table": "orders"}
     for url, error in (
         ("postgresql://me@127.0.0.1:1/shop", "port 1 failed: Connection refused"),
         ("postgresql://me@nosuch.invalid/shop", "could not translate host name"),
     ):
         with pytest.raises(UnavailableError, match=error):
-            create_adapter(instance, "orders", [url], "sink", options)
-    create_adapter(instance, "orders", [url], "sink", options, reads_source=False)
+            create_adapter(instance, NewAdapter("orders", [url], "sink", **options))
+    create_adapter(instance, NewAdapter("orders", [url], "sink", **options, check=False))
     with pytest.raises(UnavailableError, match="cannot connect: could not translate"):
         run_adapter(instance, "orders")
     (shown,) = json_rows(show_adapter(instance, "orders", 9)[1])
@@ -249,11 +249,15 @@ def test_a_slow_query_ends_at_its_timeout(instance: Instance, database: Postgres
     adapter = AdapterStore(instance.storage.root).get("orders")
     create_adapter(
         instance,
-        "orders",
-        [database.url],
-        "sink",
-        DatabaseOptions(query=adapter.source.query, password=PASSWORD, timeout="1s"),  # type: ignore[union-attr]
-        replace=True,
+        NewAdapter(
+            "orders",
+            [database.url],
+            "sink",
+            query=adapter.source.query,  # type: ignore[union-attr]
+            password=PASSWORD,
+            timeout="1s",
+            replace=True,
+        ),
     )
     with pytest.raises(UnavailableError, match="canceling statement due to statement timeout"):
         run_adapter(instance, "orders")
@@ -276,11 +280,7 @@ def test_a_connection_killed_in_the_middle_leaves_nothing(
         " FROM generate_series(1::bigint, 60000) AS g"
     )
     create_adapter(
-        instance,
-        "many",
-        [database.url],
-        "sink",
-        DatabaseOptions(table="many", password=PASSWORD),
+        instance, NewAdapter("many", [database.url], "sink", table="many", password=PASSWORD)
     )
     killed: list[int] = []
 
@@ -425,15 +425,15 @@ def test_no_text_contains_the_password(
     try:
         monkeypatch.setenv("SHOP_PASSWORD", secret)
         url = database.url.replace("test@", f"{role}@")
-        options = DatabaseOptions(table="orders", password=PASSWORD)
-        create_adapter(instance, "orders", [url], "sink", options)
+        options: dict[str, Any] = {"table": "orders", "password": PASSWORD}
+        create_adapter(instance, NewAdapter("orders", [url], "sink", **options))
         assert run_adapter(instance, "orders").rows == 1
         database.run(f"REVOKE SELECT ON orders FROM {role}")
         with pytest.raises(InvalidRequestError, match="permission denied") as raised:
             run_adapter(instance, "orders")
         texts.append(str(raised.value))
         with pytest.raises(InvalidRequestError, match="permission denied for table orders"):
-            create_adapter(instance, "orders", [url], "sink", options, replace=True)
+            create_adapter(instance, NewAdapter("orders", [url], "sink", **options, replace=True))
         monkeypatch.setenv("SHOP_PASSWORD", f"{secret} no")
         with pytest.raises(InvalidRequestError, match="authentication failed") as raised:
             run_adapter(instance, "orders")

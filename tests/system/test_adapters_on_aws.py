@@ -1,12 +1,14 @@
 """Adapters of an instance on AWS: definitions, a secret and history."""
 
+from dataclasses import replace
+
 import boto3
 import pytest
 
 from sleeper.adapters.report import list_adapters, show_adapter
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
@@ -40,25 +42,25 @@ def test_a_database_feeds_a_snapshot_table_which_feeds_another(
     secrets.create_secret(
         Name="shop", SecretString=f'{{"password": "{postgres_database.password}"}}'
     )
-    options = DatabaseOptions(table="orders", password="secret:shop")
-    missing = DatabaseOptions(table="orders", password="secret:nosuch")
+    url = postgres_database.url
+    new = NewAdapter("orders", url, "a", table="orders", password="secret:shop")
     with pytest.raises(InvalidRequestError, match="secret:shop is not a secret that tasks may re"):
-        create_adapter(instance, "orders", [postgres_database.url], "a", options)
+        create_adapter(instance, new)
     here = f"127.0.0.1:{postgres_database.port}"
     _bind(instance, f"shop@{here},nosuch@{here}")
     with pytest.raises(InvalidRequestError, match="secret nosuch does not exist"):
-        create_adapter(instance, "orders", [postgres_database.url], "a", missing)
-    create_adapter(instance, "orders", [postgres_database.url], "a", options)
+        create_adapter(instance, replace(new, password="secret:nosuch"))
+    create_adapter(instance, new)
     with pytest.raises(ConflictError):
-        create_adapter(instance, "orders", ["table:a"], "b")
-    create_adapter(instance, "copy", ["table:a"], "b")
+        create_adapter(instance, NewAdapter("orders", ["table:a"], "b"))
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
     first = run_adapter(instance, "orders", "r1")
     assert run_adapter(instance, "orders", "r1").done_before
     _bind(instance, "shop@db.example,shop@127.0.0.1:1")
     with pytest.raises(InvalidRequestError, match=f"secret:shop may not be sent to {here}"):
         run_adapter(instance, "orders", "r2")
     with pytest.raises(InvalidRequestError, match=f"secret:shop may not be sent to {here}"):
-        create_adapter(instance, "again", [postgres_database.url], "a", options)
+        create_adapter(instance, replace(new, name="again"))
     run_adapter(instance, "copy")
     with open_query(instance, "b", Query()) as result:
         assert result.read_all().to_pylist() == [{"id": 1, "v": "x"}]

@@ -20,7 +20,7 @@ import sleeper
 from docs.examples import bootstrap
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adjunct import AdjunctStore
 from sleeper.export_queue.control import queue_status
 from sleeper.stash.run import run_stash
@@ -65,8 +65,10 @@ class Shop:
         self.expected: Index = {}
         database.run("CREATE TABLE customers (id bigint primary key, country text)")
         instance.create_table("customers", CUSTOMERS, {"sleeper.table.type": "snapshot"})
-        options = DatabaseOptions(table="customers", password="env:SHOP_PASSWORD")
-        create_adapter(instance._ports, "customers", [database.url], "customers", options)
+        options: dict[str, Any] = {"table": "customers", "password": "env:SHOP_PASSWORD"}
+        create_adapter(
+            instance._ports, NewAdapter("customers", [database.url], "customers", **options)
+        )
         properties = {
             "sleeper.table.rows": "latest",
             "sleeper.table.ingest.enrichment": json.dumps([LOOKUP]),

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper import DISTRIBUTION
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.cli.arguments import LIMIT_MAX, complete_names, use_instance
 from sleeper.cli.ingest import suggest_retry, summarize_load
+from sleeper.cli.options import options_of
 from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
@@ -25,8 +27,6 @@ adapters = typer.Typer(
     help="Create, run and schedule adapters, which load databases, files and tables.",
     no_args_is_help=True,
 )
-
-_DATABASE = "Database"
 
 
 def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
@@ -48,105 +48,8 @@ AdapterName = Annotated[
 
 @adapters.command("create")
 @instance_command
-def create(
-    instance: "Instance",
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new adapter.")],
-    source: Annotated[
-        list[str],
-        typer.Option(
-            "--source",
-            metavar="SOURCE",
-            help="postgresql://USER@HOST/DATABASE, mariadb://... or mysql://...; "
-            "table:NAME[@VERSION]; or a file, a folder, a pattern such as 'data/*.csv' or "
-            "s3://bucket/key, repeatable.",
-        ),
-    ],
-    sink: Annotated[
-        str, typer.Option("--sink", metavar="TABLE", help="Table that receives the rows.")
-    ],
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table", metavar="[SCHEMA.]TABLE", help=f"{_DATABASE}: table to read, or use --query."
-        ),
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option("--query", metavar="SQL", help=f"{_DATABASE}: query whose rows to read."),
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help=f"{_DATABASE}: user.")
-    ] = None,
-    password: Annotated[
-        str | None,
-        typer.Option(
-            "--password",
-            metavar="REFERENCE",
-            help=f"{_DATABASE}: place from which each run reads the password: env:NAME, file:PATH, "
-            "or secret:NAME-OR-ARN in AWS Secrets Manager.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="adbc|spark",
-            help=f"{_DATABASE}: read over one connection (adbc), or with Spark. Default: "
-            "adbc for PostgreSQL without --partition-column, else spark.",
-        ),
-    ] = None,
-    partition_column: Annotated[
-        str | None,
-        typer.Option(
-            "--partition-column",
-            metavar="COLUMN",
-            help=f"{_DATABASE}: read parts in parallel, divided by values of this column.",
-        ),
-    ] = None,
-    lower: Annotated[
-        str | None,
-        typer.Option(
-            "--lower",
-            metavar="VALUE",
-            help="Smallest value of the range that is divided. Rows below it are read too. "
-            "Default: the smallest value of the column.",
-        ),
-    ] = None,
-    upper: Annotated[
-        str | None,
-        typer.Option(
-            "--upper",
-            metavar="VALUE",
-            help="Largest value of the range that is divided. Rows above it are read too. "
-            "Default: the largest value of the column.",
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions", metavar="N", help="Number of parts. Default: the processors of Spark."
-        ),
-    ] = None,
-    fetch_rows: Annotated[
-        int | None,
-        typer.Option("--fetch-rows", metavar="N", help="Rows per network round trip of Spark."),
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--timeout",
-            metavar="DURATION",
-            help=f"{_DATABASE}: time limit of the query, such as 30m. Default: none.",
-        ),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the source and sink of an existing adapter.")
-    ] = False,
-    no_check: Annotated[
-        bool,
-        typer.Option("--no-check", help="Do not open the source, for example because it is down."),
-    ] = False,
-) -> None:
+@options_of(NewAdapter)
+def create(instance: "Instance", new: NewAdapter) -> None:
     """Create an adapter, after checking that its source fits the sink.
 
     Each run reads all rows of the source. It replaces the rows of a snapshot table (created with
@@ -160,24 +63,10 @@ def create(
       sleeper adapter create copy --source table:orders@17 --sink orders_copy
     """
     from sleeper.adapters.service import create_adapter
-    from sleeper.adapters.source_text import DatabaseOptions
 
-    options = DatabaseOptions(
-        table=table,
-        query=query,
-        user=user,
-        password=password,
-        engine=engine,
-        partition_column=partition_column,
-        lower=lower,
-        upper=upper,
-        partitions=partitions,
-        fetch_rows=fetch_rows,
-        timeout=timeout,
-    )
     with _local_spark(instance) as spark:
-        made = create_adapter(instance, name, source, sink, options, replace, not no_check, spark)
-    note(f"created adapter {name}: {made.source.describe()} -> {sink}")
+        made = create_adapter(instance, new, spark)
+    note(f"created adapter {new.name}: {made.source.describe()} -> {new.sink}")
 
 
 @adapters.command("run")

@@ -7,12 +7,13 @@
 
 import re
 from dataclasses import dataclass, fields
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any
 
 from sleeper.databases.url import DatabaseKind, parse_database_url
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
+from sleeper.options import Option, secret
 from sleeper.runs.secrets import parse_secret
 from sleeper.schedule import Schedule
 from sleeper.statestore.version import parse_version_text
@@ -26,7 +27,7 @@ TIMEOUT_SECONDS_MAX = 7 * 86_400
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ADAPTER_NAME_LENGTH_MAX - 1}}}")
 
 
-class Engine(Enum):
+class Engine(StrEnum):
     """How a database is read: by one connection in this process, or by Spark over JDBC."""
 
     ADBC = "adbc"
@@ -36,8 +37,70 @@ class Engine(Enum):
 _OPTIONAL = Member(optional=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseSource:
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """The options of a database, of users and in a definition. See `DatabaseSource`."""
+
+    table: Annotated[
+        str | None,
+        Option("Database: table to read, or use --query.", "[SCHEMA.]TABLE"),
+        _OPTIONAL,
+    ] = None
+    query: Annotated[
+        str | None, Option("Database: query whose rows to read.", "SQL"), _OPTIONAL
+    ] = None
+    user: Annotated[str | None, Option("Database: user.", "NAME"), _OPTIONAL] = None
+    password: Annotated[
+        str | None, secret("Database: place from which each run reads the password"), _OPTIONAL
+    ] = None
+    engine: Annotated[
+        str | None,
+        Option(
+            "Database: read over one connection (adbc), or with Spark. Default: adbc for "
+            "PostgreSQL without --partition-column, else spark.",
+            "adbc|spark",
+        ),
+        _OPTIONAL,
+    ] = None
+    partition_column: Annotated[
+        str | None,
+        Option("Database: read parts in parallel, divided by values of this column.", "COLUMN"),
+        _OPTIONAL,
+    ] = None
+    lower: Annotated[
+        str | None,
+        Option(
+            "Smallest value of the range that is divided. Rows below it are read too. Default: the "
+            "smallest value of the column.",
+            "VALUE",
+        ),
+        _OPTIONAL,
+    ] = None
+    upper: Annotated[
+        str | None,
+        Option(
+            "Largest value of the range that is divided. Rows above it are read too. Default: the "
+            "largest value of the column.",
+            "VALUE",
+        ),
+        _OPTIONAL,
+    ] = None
+    partitions: Annotated[
+        int | None, Option("Number of parts. Default: the processors of Spark.", "N"), _OPTIONAL
+    ] = None
+    fetch_rows: Annotated[
+        int | None, Option("Rows per network round trip of Spark.", "N"), _OPTIONAL
+    ] = None
+
+
+@dataclass(frozen=True)
+class _DatabaseAddress:
+    url: str
+
+
+# The fields of the last class come first.
+@dataclass(frozen=True)
+class DatabaseSource(DatabaseOptions, _DatabaseAddress):
     """All rows of a table or a query of a SQL database.
 
     `url` has neither user nor password. `password` is a reference, `env:NAME`, `file:PATH` or
@@ -48,17 +111,7 @@ class DatabaseSource:
     `timeout_seconds` the limit of the query.
     """
 
-    url: str
-    table: Annotated[str | None, _OPTIONAL] = None
-    query: Annotated[str | None, _OPTIONAL] = None
-    user: Annotated[str | None, _OPTIONAL] = None
-    password: Annotated[str | None, _OPTIONAL] = None
     engine: Annotated[Engine | None, _OPTIONAL] = None
-    partition_column: Annotated[str | None, _OPTIONAL] = None
-    lower: Annotated[str | None, _OPTIONAL] = None
-    upper: Annotated[str | None, _OPTIONAL] = None
-    partitions: Annotated[int | None, _OPTIONAL] = None
-    fetch_rows: Annotated[int | None, _OPTIONAL] = None
     timeout_seconds: Annotated[int | None, _OPTIONAL] = None
 
     def __post_init__(self) -> None:

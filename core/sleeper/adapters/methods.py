@@ -1,15 +1,14 @@
 """Adapters of an instance from Python."""
 
-from collections.abc import Sequence
-
 from sleeper.adapters.definition import Adapter
 from sleeper.adapters.due import schedule_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.api.argument_types import check_argument_types
 from sleeper.instance import Instance as Ports
+from sleeper.options import takes
 
 
 @check_argument_types
@@ -22,25 +21,8 @@ class InstanceAdapters:
         """Returns the adapters, by name. One has `name`, `source`, `sink` and `schedule`."""
         return list(AdapterStore(self._ports.storage.root).list())
 
-    def create_adapter(
-        self,
-        name: str,
-        source: str | Sequence[str],
-        sink: str,
-        table: str | None = None,
-        query: str | None = None,
-        user: str | None = None,
-        password: str | None = None,
-        engine: str | None = None,
-        partition_column: str | None = None,
-        lower: str | None = None,
-        upper: str | None = None,
-        partitions: int | None = None,
-        fetch_rows: int | None = None,
-        timeout: str | None = None,
-        replace: bool = False,
-        check: bool = True,
-    ) -> Adapter:
+    @takes(NewAdapter)
+    def create_adapter(self, new: NewAdapter) -> Adapter:
         """Creates an adapter, whose runs load all rows of a source into a table.
 
         `source` is `postgresql://user@host/database`, `mariadb://...` or `mysql://...`;
@@ -58,21 +40,7 @@ class InstanceAdapters:
         fit, `NotFoundError` if the sink does not exist, `ConflictError` if the name is taken, and
         `UnavailableError` if the source does not answer.
         """
-        options = DatabaseOptions(
-            table=table,
-            query=query,
-            user=user,
-            password=password,
-            engine=engine,
-            partition_column=partition_column,
-            lower=lower,
-            upper=upper,
-            partitions=partitions,
-            fetch_rows=fetch_rows,
-            timeout=timeout,
-        )
-        texts = [source] if isinstance(source, str) else source
-        return create_adapter(self._ports, name, texts, sink, options, replace, check)
+        return create_adapter(self._ports, new)
 
     def run_adapter(self, name: str, run_id: str | None = None) -> AdapterRun:
         """Loads all rows of an adapter's source into its sink, in one commit.

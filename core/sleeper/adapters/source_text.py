@@ -6,11 +6,13 @@ path, a pattern such as `data/*.csv`, or `s3://bucket/key`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 from sleeper.adapters.definition import (
     TIMEOUT_SECONDS_MAX,
+    DatabaseOptions,
     DatabaseSource,
     Engine,
     FilesSource,
@@ -22,6 +24,7 @@ from sleeper.databases.columns import relation_of
 from sleeper.databases.url import DatabaseKind, is_database_url, split_user
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.instance import Instance
+from sleeper.options import Option
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.patterns import is_pattern
 from sleeper.storage.sources import LOCAL_SCHEME
@@ -34,32 +37,39 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseOptions:
-    """The options of a database, as texts of users. See `DatabaseSource`."""
-
-    table: str | None = None
-    query: str | None = None
-    user: str | None = None
-    password: str | None = None
-    engine: str | None = None
-    partition_column: str | None = None
-    lower: str | None = None
-    upper: str | None = None
-    partitions: int | None = None
-    fetch_rows: int | None = None
-    timeout: str | None = None
-
-    def given(self) -> tuple[str, ...]:
-        """Returns the names of the options that have a value."""
-        return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
+@dataclass(frozen=True)
+class _NamedPair:
+    name: Annotated[str, Option("Name of the new adapter.", "NAME", is_argument=True)]
+    source: Annotated[
+        str | Sequence[str],
+        Option(
+            "postgresql://USER@HOST/DATABASE, mariadb://... or mysql://...; table:NAME[@VERSION]; "
+            "or a file, a folder, a pattern such as 'data/*.csv' or s3://bucket/key, repeatable.",
+            "SOURCE",
+        ),
+    ]
+    sink: Annotated[str, Option("Table that receives the rows.", "TABLE")]
 
 
-def parse_source(
-    instance: Instance, texts: Sequence[str], options: DatabaseOptions | None = None
-) -> Source:
+# The fields of the last class come first.
+@dataclass(frozen=True)
+class NewAdapter(DatabaseOptions, _NamedPair):
+    """An adapter as users write it. Only a database has `timeout`, and the options before."""
+
+    timeout: Annotated[
+        str | None,
+        Option("Database: time limit of the query, such as 30m. Default: none.", "DURATION"),
+    ] = None
+    replace: Annotated[bool, Option("Replace the source and sink of an existing adapter.")] = False
+    check: Annotated[bool, Option("Do not open the source, for example because it is down.")] = True
+
+
+_DATABASE_OPTIONS = tuple(each.name for each in fields(DatabaseOptions))
+
+
+def parse_source(instance: Instance, new: NewAdapter) -> Source:
     """Returns the source. InvalidRequestError names what is wrong, never with a password."""
-    options = options or DatabaseOptions()
+    texts = [new.source] if isinstance(new.source, str) else new.source
     if not texts:
         raise InvalidRequestError(f"no source (expected {_EXPECTED})")
     first = texts[0]
@@ -70,13 +80,14 @@ def parse_source(
             "several files)"
         )
     if is_database_url(first):
-        return _database(first, options)
+        return _database(first, new)
     source: Source
     if first.startswith(_TABLE):
         source = _table(first)
     else:
         source = FilesSource(tuple(_path(instance, text) for text in texts))
-    if given := options.given():
+    names = (*_DATABASE_OPTIONS, "timeout")
+    if given := [name for name in names if getattr(new, name) is not None]:
         raise InvalidRequestError(
             f"{', '.join(given).replace('_', ' ')} given for a source that is not a database "
             "(expected a URL such as postgresql://USER@HOST/DATABASE)"
@@ -84,28 +95,17 @@ def parse_source(
     return source
 
 
-def _database(url: str, options: DatabaseOptions) -> DatabaseSource:
+def _database(url: str, new: NewAdapter) -> DatabaseSource:
     stored, user = split_user(url)
-    if options.table or options.query:
-        relation_of(options.table, options.query)
-    if user is not None and options.user not in (None, user):
+    if new.table or new.query:
+        relation_of(new.table, new.query)
+    if user is not None and new.user not in (None, user):
         raise InvalidRequestError(
-            f"user {options.user!r} is not the user {user!r} of the URL (expected one user)"
+            f"user {new.user!r} is not the user {user!r} of the URL (expected one user)"
         )
-    return DatabaseSource(
-        stored,
-        table=options.table,
-        query=options.query,
-        user=options.user or user,
-        password=options.password,
-        engine=_engine(options.engine),
-        partition_column=options.partition_column,
-        lower=options.lower,
-        upper=options.upper,
-        partitions=options.partitions,
-        fetch_rows=options.fetch_rows,
-        timeout_seconds=_seconds(options.timeout),
-    )
+    options = {name: getattr(new, name) for name in _DATABASE_OPTIONS}
+    options |= {"user": new.user or user, "engine": _engine(new.engine)}
+    return DatabaseSource(stored, **options, timeout_seconds=_seconds(new.timeout))
 
 
 def _engine(text: str | None) -> Engine | None:

@@ -75,7 +75,7 @@ def instance_command(work: Callable[..., None]) -> Callable[..., None]:
 
     _, *parameters = inspect.signature(work).parameters.values()
     context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
-    _set_parameters(command, [context, *parameters])
+    set_parameters(command, [context, *parameters])
     return command
 
 
@@ -90,14 +90,14 @@ def listing_command(report: Callable[..., Iterable["Listing"]]) -> Callable[...,
         print_listings(report(instance, **arguments), output)
 
     output = inspect.Parameter("output", _KEYWORD, default=OutputKind.TEXT, annotation=OutputOption)
-    _set_parameters(command, [*inspect.signature(report).parameters.values(), output])
+    set_parameters(command, [*inspect.signature(report).parameters.values(), output])
     return instance_command(command)
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _set_parameters(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
+def set_parameters(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
     """Sets the signature, from which typer derives the command line."""
     signature = inspect.Signature([p.replace(kind=_KEYWORD) for p in parameters])
     command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}

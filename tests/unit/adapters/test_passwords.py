@@ -11,7 +11,7 @@ from sleeper.adapters.definition import Adapter, DatabaseSource, TableSink
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.databases.url import parse_database_url
@@ -113,9 +113,9 @@ def test_a_secret_goes_to_its_hosts_only(
         return
     with pytest.raises(InvalidRequestError, match=problem):
         read_password(remote, source)
-    options = DatabaseOptions(table="t", password="secret:shop")
+    new = NewAdapter("shop", url, "orders", table="t", password="secret:shop", check=False)
     with pytest.raises(InvalidRequestError, match=problem):
-        create_adapter(remote, "shop", [url], "orders", options, reads_source=False)
+        create_adapter(remote, new)
     AdapterStore(remote.storage.root).create(Adapter("shop", source, TableSink("orders")))
     with pytest.raises(InvalidRequestError, match=problem):
         run_adapter(remote, "shop")

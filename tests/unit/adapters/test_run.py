@@ -11,7 +11,7 @@ from sleeper.adapters.due import schedule_adapter
 from sleeper.adapters.report import list_adapters, show_adapter
 from sleeper.adapters.run import AdapterRun, run_adapter
 from sleeper.adapters.service import create_adapter
-from sleeper.adapters.source_text import DatabaseOptions
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
@@ -71,8 +71,8 @@ def run(instance: Instance, name: str, run_id: str | None = None) -> AdapterRun:
 def test_each_run_loads_all_rows_of_the_files(instance: Instance, folder: Path) -> None:
     create_table(instance, "plain", SCHEMA)
     first = write(folder / "1.csv", "1,x", "2,y")
-    create_adapter(instance, "files", [f"{folder}/*.csv"], "a")
-    create_adapter(instance, "more", [str(folder)], "plain")
+    create_adapter(instance, NewAdapter("files", [f"{folder}/*.csv"], "a"))
+    create_adapter(instance, NewAdapter("more", [str(folder)], "plain"))
     assert run(instance, "files").rows == 2
     run(instance, "more")
     first.unlink()
@@ -91,7 +91,9 @@ def test_each_run_loads_all_rows_of_the_files(instance: Instance, folder: Path) 
 
 def test_a_file_that_several_paths_name_is_read_once(instance: Instance, folder: Path) -> None:
     path = write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [f"{folder}/*.csv", str(path), f"{folder}/1*"], "a")
+    create_adapter(
+        instance, NewAdapter("files", [f"{folder}/*.csv", str(path), f"{folder}/1*"], "a")
+    )
     assert run(instance, "files").rows == 1
     assert rows_of(instance, "a") == [(1, "x")]
 
@@ -104,7 +106,7 @@ def test_a_file_below_several_folders_that_a_pattern_matches_is_read_once(
     write(folder / "deep" / "2.csv", "2,y")
     (folder / "newest.csv").symlink_to(folder / "1.csv")
     for number, texts in enumerate(([f"{folder}/**"], [str(folder), f"{folder}/deep/2.csv"])):
-        create_adapter(instance, f"files-{number}", texts, "a")
+        create_adapter(instance, NewAdapter(f"files-{number}", texts, "a"))
         assert run(instance, f"files-{number}").rows == 2
         assert rows_of(instance, "a") == [(1, "x"), (2, "y")]
 
@@ -114,7 +116,7 @@ def test_patterns_are_matched_when_the_load_has_begun(
 ) -> None:
     """A load that begins later would otherwise replace newer rows by older ones."""
     write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [f"{folder}/*.csv"], "a")
+    create_adapter(instance, NewAdapter("files", [f"{folder}/*.csv"], "a"))
 
     def add_a_file(*arguments: Any) -> RunStart:
         start = begin_run(*arguments)
@@ -138,7 +140,7 @@ def test_other_databases_are_no_paths_of_files(instance: Instance) -> None:
         (["postgresq://me:hunter2@h/d"], "unknown kind of source: postgresq:// (expected postgres"),
     ):
         with pytest.raises(InvalidRequestError) as raised:
-            create_adapter(instance, "x", texts, "a", reads_source=False)
+            create_adapter(instance, NewAdapter("x", texts, "a", check=False))
         assert str(raised.value).startswith(error)
         assert "hunter2" not in str(raised.value)
 
@@ -147,19 +149,19 @@ def test_an_adapter_with_a_schedule_gets_no_source_that_tasks_cannot_run(
     instance: Instance, folder: Path
 ) -> None:
     path = write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [str(path)], "a")
+    create_adapter(instance, NewAdapter("files", [str(path)], "a"))
     schedule_adapter(instance, "files", "1h")
     deployed = with_ports(instance, jobs={"queues": (QueueName.INGEST,)})
     with pytest.raises(InvalidRequestError, match="has no queue for runs of adapters"):
-        create_adapter(deployed, "files", [str(folder)], "a", replace=True)
-    create_adapter(deployed, "other", [str(folder)], "a")
+        create_adapter(deployed, NewAdapter("files", [str(folder)], "a", replace=True))
+    create_adapter(deployed, NewAdapter("other", [str(folder)], "a"))
 
 
 def test_a_repeated_run_id_changes_nothing_and_reads_nothing(
     instance: Instance, folder: Path
 ) -> None:
     path = write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [str(path)], "a")
+    create_adapter(instance, NewAdapter("files", [str(path)], "a"))
     first = run(instance, "files", "r1")
     path.unlink()
     again = run(instance, "files", "r1")
@@ -172,10 +174,10 @@ def test_a_repeated_run_id_changes_nothing_and_reads_nothing(
 
 def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: Path) -> None:
     path = write(folder / "1.csv", "1,x", "2,y")
-    create_adapter(instance, "files", [str(path)], "a")
+    create_adapter(instance, NewAdapter("files", [str(path)], "a"))
     version = run(instance, "files").number
-    create_adapter(instance, "copy", ["table:a"], "b")
-    create_adapter(instance, "old", [f"table:a@{version}"], "b")
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
+    create_adapter(instance, NewAdapter("old", [f"table:a@{version}"], "b"))
     write(path, "3,z")
     newest = run(instance, "files").number
     copied = run(instance, "copy")
@@ -188,7 +190,7 @@ def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: 
 
 
 def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Instance) -> None:
-    create_adapter(instance, "copy", ["table:a"], "b")
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
     with pytest.raises(InvalidRequestError, match="table 'a': there is no snapshot yet"):
         run(instance, "copy")
 
@@ -197,8 +199,8 @@ def test_a_source_version_that_expires_before_it_is_held_is_no_failure(
     instance: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [str(path)], "a")
-    create_adapter(instance, "copy", ["table:a"], "b")
+    create_adapter(instance, NewAdapter("files", [str(path)], "a"))
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
     run(instance, "files")
     acquire, loads = VersionHold.acquire, [["2,y"], ["3,z"]]
 
@@ -215,8 +217,8 @@ def test_a_source_version_that_expires_before_it_is_held_is_no_failure(
 
 
 def test_the_limits_of_queries_do_not_apply_to_a_source(instance: Instance, folder: Path) -> None:
-    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x", "2,y"))], "a")
-    create_adapter(instance, "copy", ["table:a"], "b")
+    create_adapter(instance, NewAdapter("files", [str(write(folder / "1.csv", "1,x", "2,y"))], "a"))
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
     run(instance, "files")
     instance.change_properties({"sleeper.query.rows.max": "1"})
     with pytest.raises(InvalidRequestError):
@@ -225,7 +227,7 @@ def test_the_limits_of_queries_do_not_apply_to_a_source(instance: Instance, fold
 
 
 def test_a_deleted_source_is_a_rejected_run(instance: Instance) -> None:
-    create_adapter(instance, "copy", ["table:a"], "b")
+    create_adapter(instance, NewAdapter("copy", ["table:a"], "b"))
     delete_table(instance, "a")
     with pytest.raises(InvalidRequestError, match="no table is named 'a'"):
         run(instance, "copy")
@@ -237,8 +239,8 @@ def test_the_history_has_rows_versions_sources_and_reasons(
     instance: Instance, folder: Path
 ) -> None:
     path = write(folder / "1.csv", "1,x")
-    create_adapter(instance, "files", [str(path)], "a")
-    create_adapter(instance, "files.2", [str(path)], "a")
+    create_adapter(instance, NewAdapter("files", [str(path)], "a"))
+    create_adapter(instance, NewAdapter("files.2", [str(path)], "a"))
     run(instance, "files", "good")
     run(instance, "files.2")
     write(path, "1,x", "many,y")
@@ -277,7 +279,7 @@ def test_a_killed_run_is_lost_and_ended_with_its_last_heartbeat(
     ended: str | None,
     reason: str | None,
 ) -> None:
-    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x"))], "a")
+    create_adapter(instance, NewAdapter("files", [str(write(folder / "1.csv", "1,x"))], "a"))
     table_id = instance.tables.index.find("a").id
     ref = JobRunRef(table_id, "adapter-files:one", JobKind.ADAPTER, "r1", "t1")
     instance.jobs.tracker.record(ref.event(JobStep.STARTED, 20_000))
@@ -298,14 +300,14 @@ def test_frequent_runs_do_not_hide_the_last_run_of_another_adapter(
 ) -> None:
     path = str(write(folder / "1.csv", "1,x"))
     for name, sink in (("rare", "a"), ("frequent", "b")):
-        create_adapter(instance, name, [path], sink)
+        create_adapter(instance, NewAdapter(name, [path], sink))
         run(instance, name)
     monkeypatch.setattr("sleeper.adapters.report._RECENT_JOBS", 1)
     assert {row["state"] for row in json_rows(list_adapters(instance))} == {"committed"}
 
 
 def test_a_deleted_sink_is_a_rejected_run(instance: Instance, folder: Path) -> None:
-    create_adapter(instance, "files", [str(write(folder / "1.csv", "1,x"))], "a")
+    create_adapter(instance, NewAdapter("files", [str(write(folder / "1.csv", "1,x"))], "a"))
     delete_table(instance, "a")
     with pytest.raises(InvalidRequestError, match="no table is named 'a'"):
         run(instance, "files")
@@ -342,7 +344,7 @@ def test_a_source_that_cannot_be_loaded_fails_at_the_creation(
     create_table(instance, "other", SCHEMA.replace('"id"', '"key"'))
     create_table(instance, "typed", SCHEMA.replace("StringType", "IntType"))
     with pytest.raises((InvalidRequestError, NotFoundError)) as raised:
-        create_adapter(instance, "x", [source.format(folder=folder)], sink)
+        create_adapter(instance, NewAdapter("x", [source.format(folder=folder)], sink))
     assert error in str(raised.value)
     assert "tiger" not in str(raised.value)
     assert AdapterStore(instance.storage.root).names() == ()
@@ -355,7 +357,7 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
         (["x.csv", "table:a"], "source 'table:a' is among files"),
     ):
         with pytest.raises(InvalidRequestError, match=error):
-            create_adapter(instance, "x", texts, "b")
+            create_adapter(instance, NewAdapter("x", texts, "b"))
     options: dict[str, Any]
     for text, options, error in (
         ("y.csv", {"partitions": 2, "fetch_rows": 3}, "table, partitions, fetch rows given for a"),
@@ -366,23 +368,23 @@ def test_sources_that_do_not_belong_together_are_refused(instance: Instance) -> 
     ):
         given: dict[str, Any] = {"table": "t", **options}
         with pytest.raises(InvalidRequestError, match=error):
-            create_adapter(instance, "x", [text], "b", DatabaseOptions(**given))
+            create_adapter(instance, NewAdapter("x", [text], "b", **given))
 
 
 def test_an_adapter_is_replaced_only_on_request(instance: Instance) -> None:
-    create_adapter(instance, "x", ["table:a"], "b")
+    create_adapter(instance, NewAdapter("x", ["table:a"], "b"))
     with pytest.raises(ConflictError, match="adapter 'x' already exists"):
-        create_adapter(instance, "x", ["table:b"], "a")
-    create_adapter(instance, "x", ["table:b"], "a", replace=True)
+        create_adapter(instance, NewAdapter("x", ["table:b"], "a"))
+    create_adapter(instance, NewAdapter("x", ["table:b"], "a", replace=True))
     assert AdapterStore(instance.storage.root).get("x").sink.table == "a"
 
 
 def test_a_source_that_is_away_is_not_opened_on_request(instance: Instance) -> None:
-    source, options = ["postgresql://me@127.0.0.1:1/x"], DatabaseOptions(table="t")
-    create_adapter(instance, "x", source, "a", options, reads_source=False)
-    options = DatabaseOptions(table="t", password="env:NO_SUCH_VARIABLE")
+    url = "postgresql://me@127.0.0.1:1/x"
+    create_adapter(instance, NewAdapter("x", url, "a", table="t", check=False))
+    new = NewAdapter("y", url, "a", table="t", password="env:NO_SUCH_VARIABLE", check=False)
     with pytest.raises(InvalidRequestError, match="variable NO_SUCH_VARIABLE is not set"):
-        create_adapter(instance, "y", source, "a", options, reads_source=False)
+        create_adapter(instance, new)
 
 
 def test_the_python_api_creates_runs_lists_and_deletes(tmp_path: Path, folder: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import sleeper
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
+from sleeper.adapters.source_text import NewAdapter
 from sleeper.bulk_import.service import bulk_import_table
 from sleeper.bulk_import.start import start_bulk_import
 from sleeper.errors import InvalidRequestError
@@ -80,7 +81,7 @@ def test_parts_with_operations(instance: sleeper.Instance, visits: sleeper.Table
 
 
 def test_an_adapter_of_files(instance: sleeper.Instance, visits: sleeper.Table, file: Path) -> None:
-    create_adapter(instance._ports, "files", [str(file)], "visits")
+    create_adapter(instance._ports, NewAdapter("files", [str(file)], "visits"))
     run_adapter(instance._ports, "files")
     assert found(visits) == ENRICHED
 
@@ -88,7 +89,7 @@ def test_an_adapter_of_files(instance: sleeper.Instance, visits: sleeper.Table, 
 def test_an_adapter_of_a_table(instance: sleeper.Instance, visits: sleeper.Table) -> None:
     schema = {**VISITS, "valueFields": VISITS["valueFields"][:1]}
     instance.create_table("raw", schema).ingest(visit_rows(2, 7))
-    create_adapter(instance._ports, "copy", ["table:raw"], "visits")
+    create_adapter(instance._ports, NewAdapter("copy", ["table:raw"], "visits"))
     run_adapter(instance._ports, "copy")
     assert found(visits) == ENRICHED
 
