@@ -1,27 +1,31 @@
 """Batches for exporters: the rows of items in order, and parts of limited size."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.merge.key_runs import run_starts
+from sleeper.errors import DataError
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.rows import decode_rows
 
 
-def merge_items(queue: ExportQueue, contents: Iterable[bytes]) -> pa.RecordBatch:
+def merge_items(
+    queue: ExportQueue, contents: Iterable[bytes], bytes_max: int | None = None
+) -> pa.RecordBatch:
     """Returns the rows of items in order of key and then sequence.
 
     Of rows with the same key and sequence it keeps that of the last item. DataError if an item is
-    damaged.
+    damaged, or the rows have more bytes in memory.
     """
-    return merge_rows(queue, [decode_rows(queue, content) for content in contents])
-
-
-def merge_rows(queue: ExportQueue, items: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Returns the rows of decoded items, as `merge_items`."""
+    items, size = [], 0
+    for content in contents:
+        items.append(decode_rows(queue, content))
+        size += items[-1].nbytes
+        if bytes_max is not None and size > bytes_max:
+            raise DataError(f"more than {bytes_max:,} bytes in memory")
     rows = pa.concat_batches(items)
     names = [*(field.name for field in queue.keys), SEQUENCE]
     # The sort is stable, so rows of later items follow those of earlier ones.

@@ -1,15 +1,18 @@
-"""Drains a bucket: gives its exports to the queue's exporter, and deletes what was exported.
+"""Drains buckets: gives their exports to the queue's exporter, and deletes what was exported.
 
-A worker claims the bucket, so that one exporter at a time has it. Items are deleted after the
+A worker claims the buckets, so that each has one exporter at a time. Items are deleted after the
 exporter returned, so a worker that dies in between, or whose claim ends, only causes repetitions.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
+from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.batches import merge_items, split_rows
 from sleeper.export_queue.definition import ExportQueue
@@ -17,8 +20,8 @@ from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.export_queue.failures import (
     HungCallError,
     backoff_seconds,
+    describe_bucket,
     describe_failure,
-    describe_place,
     is_refusal,
 )
 from sleeper.export_queue.isolation import (
@@ -26,11 +29,9 @@ from sleeper.export_queue.isolation import (
     FailedCallError,
     RefusedRows,
     isolate,
-    make_damaged_letter,
-    make_dead_letters,
-    make_deadly_letter,
+    reject_item,
+    reject_rows,
 )
-from sleeper.export_queue.rows import rows_schema
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus, ExportStore, NewDeadLetter, PendingItem
 from sleeper.renewal import Renewal
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS = 10.0
 RENEWAL_SECONDS = 3.0
+# Rows may be much larger than their items, which are compressed.
+_ROWS_BYTES_MAX = 64 * 1024**2
 
 
 @dataclass(slots=True)
@@ -73,169 +76,195 @@ def may_call(store: ExportStore, queue: ExportQueue, generation: int) -> bool:
     return registered.generation == generation and not registered.is_paused
 
 
-def drain_bucket(
+def drain_buckets(
     instance: Instance,
     queue: ExportQueue,
     generation: int,
-    bucket: int,
+    buckets: Sequence[BucketStatus],
     exporter: Exporter,
     owner: str,
     until: Callable[[], bool] = lambda: False,
-    status: BucketStatus | None = None,
 ) -> DrainReport:
-    """Exports a bucket until it is empty, a call fails or `until` is true, between two calls.
+    """Exports buckets until they are empty, a call fails or `until` is true, between two calls.
 
-    Does nothing if another worker has the bucket or the queue is paused. Ends if the queue is
-    deleted, also if there is a new one of its name, which has another generation. `owner` is the
-    worker's own random id. `status` is a recent one of the bucket, if it is known.
-    UnavailableError if the store does not respond.
+    A call has the exports of all buckets. If it fails with several, that is no failure of a bucket:
+    they are drained one by one, which finds the bucket at fault. `buckets` are recent.
+
+    Leaves out buckets that another worker has. Ends if the queue is paused or deleted, also if
+    there is a new one of its name, which has another generation. `owner` is the worker's own random
+    id. UnavailableError if the store does not respond.
     """
     store = instance.jobs.export_store()
-    drain = _Drain(instance, store, queue, generation, bucket, exporter, owner, until)
+    drain = _Drain(store, instance.clock, queue, generation, exporter, owner, until)
     try:
-        if status is None:
-            found = [each for each in store.buckets(queue.name) if each.bucket == bucket]
-            if not found:
-                return drain.report
-            status = found[0]
-        if not store.claim(queue.name, bucket, owner, CLAIM_SECONDS):
-            return drain.report
-        try:
-            with Renewal(
-                f"renewal of the claim on bucket {bucket} of queue {queue.name}",
-                drain.renew_claim,
-                RENEWAL_SECONDS,
-                ends_on=(StateMovedOnError, NotFoundError),
-            ):
-                drain.run(status)
-        finally:
-            store.release(queue.name, bucket, owner)
-    except _StoppedError:
-        pass
-    except NotFoundError:
-        logger.info("export queue %s was deleted", queue.name)
-    except StateMovedOnError as error:
-        # The new owner of the bucket exports the same again, which is harmless.
-        logger.warning("%s", error)
+        drain.run(buckets)
+    except FailedCallError as failed:
+        logger.info(
+            "export queue %s: %d buckets together: %s", queue.name, len(buckets), failed.error
+        )
+        for each in buckets:
+            if until():
+                break
+            drain.run([each])
     return drain.report
 
 
 @dataclass(slots=True)
 class _Drain:
-    """A drain of one bucket, whose claim the worker has."""
+    """A drain of the buckets that it has claimed."""
 
-    instance: Instance
     store: ExportStore
+    clock: Clock
     queue: ExportQueue
     generation: int
-    bucket: int
     exporter: Exporter
     owner: str
     until: Callable[[], bool]
     report: DrainReport = field(default_factory=DrainReport)
-    _failures: int = 0
-    _refusals: int = 0
+    claimed: dict[int, BucketStatus] = field(default_factory=dict)
 
-    def renew_claim(self) -> None:
-        """Extends the claim. StateMovedOnError if another worker has the bucket."""
-        if not self.store.claim(self.queue.name, self.bucket, self.owner, CLAIM_SECONDS):
-            place = describe_place(self.queue, self.bucket)
-            raise StateMovedOnError(f"{place}: the claim has ended")
+    def run(self, buckets: Sequence[BucketStatus]) -> None:
+        """Claims and drains buckets. FailedCallError if they are to be drained one by one."""
+        store, name = self.store, self.queue.name
+        what = f"bucket {buckets[0].bucket}" if len(buckets) == 1 else f"{len(buckets)} buckets"
+        self.claimed = {}
+        try:
+            with ExitStack() as stack:
+                for each in buckets:
+                    if store.claim(name, each.bucket, self.owner, CLAIM_SECONDS):
+                        stack.callback(store.release, name, each.bucket, self.owner)
+                        self.claimed[each.bucket] = each
+                renewal = Renewal(
+                    f"renewal of the claim on {what} of queue {name}",
+                    self._renew_claims,
+                    RENEWAL_SECONDS,
+                    ends_on=(StateMovedOnError, NotFoundError),
+                )
+                stack.enter_context(renewal)
+                while self._export_next():
+                    pass
+        except _StoppedError:
+            pass
+        except NotFoundError:
+            logger.info("export queue %s was deleted", name)
+        except StateMovedOnError as error:
+            # The new owner of the bucket exports the same again, which is harmless.
+            logger.warning("%s", error)
 
-    def run(self, status: BucketStatus) -> None:
-        """Exports the items, those of one read together, until there is none."""
-        self._failures, self._refusals = status.failures, status.refusals
-        deaths = status.deaths
-        while not self._must_stop():
-            # After a worker died, the first item is exported alone, because it may be the cause.
-            size = 1 if deaths else self.queue.buffer_bytes
-            items = self.store.read(self.queue.name, self.bucket, size)
-            if not items:
-                return
-            if deaths >= self.queue.tries:
-                letter = make_deadly_letter(self.queue, self.bucket, items[0], deaths)
-                self._settle(items[:1], 0, [letter])
-            elif not self._export(items):
-                return
-            deaths = 0
+    def _renew_claims(self) -> None:
+        """Extends the claims. StateMovedOnError if another worker has a bucket."""
+        for bucket in self.claimed:
+            if not self.store.claim(self.queue.name, bucket, self.owner, CLAIM_SECONDS):
+                where = describe_bucket(self.queue, bucket)
+                raise StateMovedOnError(f"{where}: the claim has ended")
 
-    def _export(self, items: Sequence[PendingItem]) -> bool:
+    def _export_next(self) -> bool:
+        """Exports the first items of the buckets. False if there is none, or a call failed."""
+        self._check_may_call()
+        queue = self.queue
+        # After a worker died, the first item is exported alone, because it may be the cause.
+        deaths = max(each.deaths for each in self.claimed.values()) if len(self.claimed) == 1 else 0
+        size = 1 if deaths else queue.buffer_bytes
+        read = {bucket: self.store.read(queue.name, bucket, size) for bucket in self.claimed}
+        items = {bucket: found for bucket, found in read.items() if found}
+        if deaths >= queue.tries:
+            for bucket, found in items.items():
+                reason = f"{deaths} workers died while they exported it"
+                dead = reject_item(queue, bucket, found[0], reason)
+                self._settle(bucket, found[:1], [dead])
+            return bool(items)
+        return bool(items) and self._export(items)
+
+    def _export(self, items: Mapping[int, Sequence[PendingItem]]) -> bool:
         """Exports items and deletes them. False if a call failed."""
         try:
             try:
                 self._export_together(items)
             except FailedCallError as failed:
-                if not is_refusal(failed.error) or self._refusals + 1 < self.queue.tries:
+                if len(items) > 1 or not self._is_last_try(min(items), failed.error):
                     raise
                 # Each item is deleted on its own, because the isolation may take long.
-                for item in items:
-                    self._export_alone(item, failed if len(items) == 1 else None)
+                for bucket, found in items.items():
+                    for item in found:
+                        self._export_alone(bucket, item, failed)
         except FailedCallError as failed:
-            self._record_failure(failed.error, failed.rows)
+            # After a call that does not return, the next process drains buckets one by one.
+            if len(items) > 1 and not isinstance(failed.error, HungCallError):
+                raise
+            for bucket in items:
+                self._record_failure(bucket, failed.error, failed.rows if len(items) == 1 else None)
             return False
-        self._failures = self._refusals = 0
         return True
 
-    def _export_together(self, items: Sequence[PendingItem]) -> None:
+    def _is_last_try(self, bucket: int, error: Exception) -> bool:
+        return is_refusal(error) and self.claimed[bucket].refusals + 1 >= self.queue.tries
+
+    def _export_together(self, items: Mapping[int, Sequence[PendingItem]]) -> None:
+        bytes_max = None if len(items) == 1 else _ROWS_BYTES_MAX
+        contents = (item.content for found in items.values() for item in found)
         try:
-            rows = merge_items(self.queue, [item.content for item in items])
+            rows = merge_items(self.queue, contents, bytes_max)
         except DataError as error:
-            raise FailedCallError(error, _no_rows(self.queue)) from error
-        for batch in split_rows(rows, self.queue.buffer_bytes):
-            refusal = self._call(batch)
+            raise FailedCallError(error) from error
+        for batch in split_rows(rows, bytes_max or self.queue.buffer_bytes):
+            refusal = self._call(min(items), batch)
             if refusal is not None:
                 raise FailedCallError(refusal, batch)
-        self._settle(items, rows.num_rows, [])
+        for bucket, found in items.items():
+            self._settle(bucket, found)
+        self.report.exports += rows.num_rows
 
-    def _export_alone(self, item: PendingItem, failed: FailedCallError | None) -> None:
-        """Exports an item without refused exports. `failed` is a failed call with some of it."""
+    def _export_alone(self, bucket: int, item: PendingItem, failed: FailedCallError) -> None:
+        """Exports an item without refused exports. `failed` was a call, perhaps with some of it."""
         try:
             rows = merge_items(self.queue, [item.content])
         except DataError as error:
-            self._settle([item], 0, [make_damaged_letter(self.queue, self.bucket, item, error)])
+            self._settle(bucket, [item], [reject_item(self.queue, bucket, item, str(error))])
             return
         refused: list[RefusedRows] = []
         budget = Budget()
         for batch in split_rows(rows, self.queue.buffer_bytes):
-            known = failed.error if failed is not None and failed.rows.equals(batch) else None
-            refused += isolate(self._call, batch, budget, known)
-        letters = make_dead_letters(self.queue, self.bucket, refused)
-        self._settle([item], rows.num_rows - sum(each.exports for each in letters), letters)
+            is_made = failed.rows is not None and batch.equals(failed.rows)
+            refusal = failed.error if is_made else None
+            refused += isolate(partial(self._call, bucket), batch, budget, refusal)
+        dead = reject_rows(self.queue, bucket, refused)
+        self._settle(bucket, [item], dead)
+        self.report.exports += rows.num_rows - sum(each.exports for each in dead)
 
-    def _call(self, rows: pa.RecordBatch) -> Exception | None:
+    def _call(self, bucket: int, rows: pa.RecordBatch) -> Exception | None:
         """Calls the exporter and returns its error. _StoppedError if no call may begin."""
-        if self._must_stop():
-            raise _StoppedError
+        self._check_may_call()
         self.report.calls += 1
         try:
-            self.exporter.export(ExportBatch(self.queue, self.bucket, rows))
+            self.exporter.export(ExportBatch(self.queue, bucket, rows))
         except Exception as error:
+            self.report.hung += isinstance(error, HungCallError)
             return error
         return None
 
-    def _must_stop(self) -> bool:
-        return self.until() or not may_call(self.store, self.queue, self.generation)
+    def _check_may_call(self) -> None:
+        if self.until() or not may_call(self.store, self.queue, self.generation):
+            raise _StoppedError
 
     def _settle(
-        self, items: Sequence[PendingItem], exports: int, dead: Sequence[NewDeadLetter]
+        self, bucket: int, items: Sequence[PendingItem], dead: Sequence[NewDeadLetter] = ()
     ) -> None:
         removed = [item.id for item in items]
-        self.store.settle(self.queue.name, self.bucket, self.owner, removed, dead)
-        self.report.exports += exports
-        for letter in dead:
-            self.report.dead += letter.exports
-            self._add_problem(f"{letter.error} (now a dead letter)", logging.WARNING)
+        self.store.settle(self.queue.name, bucket, self.owner, removed, dead)
+        self.claimed[bucket] = replace(self.claimed[bucket], failures=0, refusals=0, deaths=0)
+        for each in dead:
+            self.report.dead += each.exports
+            self._add_problem(f"{each.error} (now a dead letter)", logging.WARNING)
 
-    def _record_failure(self, error: Exception, rows: pa.RecordBatch) -> None:
-        self._failures += 1
+    def _record_failure(self, bucket: int, error: Exception, rows: pa.RecordBatch | None) -> None:
         self.report.failed += 1
-        self.report.hung += isinstance(error, HungCallError)
-        text = f"{describe_place(self.queue, self.bucket, rows)}: {describe_failure(error)}"
+        text = f"{describe_bucket(self.queue, bucket, rows)}: {describe_failure(error)}"
         # A receiver may be unavailable for days, so the drain of the queue warns once.
         self._add_problem(text, logging.INFO)
-        due_ms = self.instance.clock() + int(1000 * backoff_seconds(self._failures))
+        backoff = backoff_seconds(self.claimed[bucket].failures + 1)
+        due_ms = self.clock() + int(1000 * backoff)
         self.store.record_failure(
-            self.queue.name, self.bucket, self.owner, text, is_refusal(error), due_ms
+            self.queue.name, bucket, self.owner, text, is_refusal(error), due_ms
         )
 
     def _add_problem(self, text: str, level: int) -> None:
@@ -245,7 +274,3 @@ class _Drain:
 
 class _StoppedError(Exception):
     """The drain ends between two calls."""
-
-
-def _no_rows(queue: ExportQueue) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=rows_schema(queue))

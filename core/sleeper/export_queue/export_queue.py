@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sleeper.export_queue import control
 from sleeper.export_queue.control import PeekedExports, QueueStatus
 from sleeper.export_queue.drain import DrainReport
-from sleeper.export_queue.drain_now import drain_now
+from sleeper.export_queue.queue_worker import drain_now
 from sleeper.export_queue.service import delete_queue
 from sleeper.instance import Instance as Ports
 

@@ -53,15 +53,15 @@ def shorten(text: str) -> str:
     return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}..."
 
 
-def describe_place(queue: ExportQueue, bucket: int, rows: "pa.RecordBatch | None" = None) -> str:
+def describe_bucket(queue: ExportQueue, bucket: int, rows: "pa.RecordBatch | None" = None) -> str:
     """Returns the queue, the bucket and the sequence numbers of the rows, for error messages."""
-    place = f"export queue {queue.name!r}, bucket {bucket}"
+    where = f"export queue {queue.name!r}, bucket {bucket}"
     if rows is None or rows.num_rows == 0:
-        return place
+        return where
     numbers = rows.column(SEQUENCE).to_numpy()
     first, last = numbers.min(), numbers.max()
     sequences = f"sequence {first}" if first == last else f"sequences {first} to {last}"
-    return f"{place}, {sequences}"
+    return f"{where}, {sequences}"
 
 
 def ends_by_itself(status: BucketStatus) -> bool:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from sleeper.errors import DataError
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
-from sleeper.export_queue.failures import describe_failure, describe_place, is_refusal, shorten
+from sleeper.export_queue.failures import describe_bucket, describe_failure, is_refusal, shorten
 from sleeper.export_queue.rows import decode_rows, encode_rows
 from sleeper.jobs.export_store import NewDeadLetter, PendingItem
 
-_LETTERS_MAX = 50
+_REASONS_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Budget:
 
 
 class FailedCallError(Exception):
-    """A call with the rows failed with the error."""
+    """A call failed with the error, or there was none because items could not be read."""
 
-    def __init__(self, error: Exception, rows: pa.RecordBatch) -> None:
+    def __init__(self, error: Exception, rows: pa.RecordBatch | None = None) -> None:
         super().__init__(str(error))
         self.error = error
         self.rows = rows
@@ -52,12 +52,12 @@ def isolate(
     call: Callable[[pa.RecordBatch], Exception | None],
     rows: pa.RecordBatch,
     budget: Budget,
-    known: Exception | None = None,
+    refusal: Exception | None = None,
 ) -> list[RefusedRows]:
     """Exports the rows except those that are refused, and returns these.
 
     `call` exports rows and returns the error if that fails. Refused rows are halved until each is
-    alone or the budget is spent. `known` is the refusal of a call with all rows that was made.
+    alone or the budget is spent. `refusal` is that of a call with all rows that was made.
     FailedCallError if an error is no refusal; some rows have been exported then.
     """
     waiting = [(rows, "")]
@@ -67,7 +67,7 @@ def isolate(
         if not budget.spend():
             refused.append(RefusedRows(part, f"{reason} (or another of these exports was refused)"))
             continue
-        error, known = known or call(part), None
+        error, refusal = refusal or call(part), None
         if isinstance(error, RefusedExportsError):
             refused += select_refused(part, error.reasons)
         elif error is not None:
@@ -95,7 +95,7 @@ def select_refused(rows: pa.RecordBatch, reasons: Mapping[int, str]) -> list[Ref
     return [RefusedRows(rows.take(pa.array(each)), reason) for reason, each in groups.items()]
 
 
-def make_dead_letters(
+def reject_rows(
     queue: ExportQueue, bucket: int, refused: Sequence[RefusedRows]
 ) -> list[NewDeadLetter]:
     """Returns a dead letter for each reason, and one for all reasons above the maximum number."""
@@ -103,39 +103,26 @@ def make_dead_letters(
     other = ""
     for each in refused:
         reason = shorten(each.reason)
-        if len(groups) >= _LETTERS_MAX and reason not in groups:
+        if len(groups) >= _REASONS_MAX and reason not in groups:
             reason = other = other or f"{reason} (or another reason)"
         groups.setdefault(reason, []).append(each.rows)
-    return [_make_letter(queue, bucket, each, reason) for reason, each in groups.items()]
+    rejected = []
+    for reason, batches in groups.items():
+        rows = pa.concat_batches(batches)
+        # As an item again, it comes before items with later exports.
+        first = int(np.min(rows.column(SEQUENCE).to_numpy()))
+        dead_id = f"{max(first - 1, 0):020d}-{secrets.token_hex(6)}"
+        error = f"{describe_bucket(queue, bucket, rows)}: {reason}"
+        rejected.append(NewDeadLetter(dead_id, rows.num_rows, encode_rows([rows]), error))
+    return rejected
 
 
-def _make_letter(
-    queue: ExportQueue, bucket: int, batches: Sequence[pa.RecordBatch], reason: str
-) -> NewDeadLetter:
-    rows = pa.concat_batches(batches)
-    # As an item again, it comes before items with later exports.
-    first = int(np.min(rows.column(SEQUENCE).to_numpy()))
-    letter_id = f"{max(first - 1, 0):020d}-{secrets.token_hex(6)}"
-    error = f"{describe_place(queue, bucket, rows)}: {reason}"
-    return NewDeadLetter(letter_id, rows.num_rows, encode_rows([rows]), error)
-
-
-def make_damaged_letter(
-    queue: ExportQueue, bucket: int, item: PendingItem, error: DataError
-) -> NewDeadLetter:
-    """Returns the dead letter of an item whose content cannot be read."""
-    text = f"{describe_place(queue, bucket)}: {error}"
-    return NewDeadLetter(item.id, item.exports, item.content, text)
-
-
-def make_deadly_letter(
-    queue: ExportQueue, bucket: int, item: PendingItem, deaths: int
-) -> NewDeadLetter:
-    """Returns the dead letter of an item during whose exports so many workers died."""
+def reject_item(queue: ExportQueue, bucket: int, item: PendingItem, reason: str) -> NewDeadLetter:
+    """Returns a whole item as a dead letter. One that is damaged has its damage as the reason."""
+    rows = None
     try:
         rows = decode_rows(queue, item.content)
     except DataError as error:
-        return make_damaged_letter(queue, bucket, item, error)
-    place = describe_place(queue, bucket, rows)
-    text = f"{place}: {deaths} workers died while they exported it"
+        reason = str(error)
+    text = f"{describe_bucket(queue, bucket, rows)}: {reason}"
     return NewDeadLetter(item.id, item.exports, item.content, text)

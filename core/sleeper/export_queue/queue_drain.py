@@ -9,17 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.drain import DrainReport, drain_bucket, may_call
+from sleeper.export_queue.drain import DrainReport, drain_buckets, may_call
 from sleeper.export_queue.exporters import drains_together
 from sleeper.export_queue.failures import ends_by_itself
-from sleeper.export_queue.lookup import FoundQueue, QueueWatch, find_queue
+from sleeper.export_queue.lookup import FoundQueue
 from sleeper.export_queue.timed_exporter import TimedExporter
-from sleeper.export_queue.together import TOGETHER_BYTES_MAX, DrainTogether
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus
 
@@ -30,6 +29,8 @@ PARALLEL_DEFAULT = 4
 _LIST_SECONDS = 0.2
 _DEATH_SECONDS = 0.3
 _DEATH_SECONDS_MAX = 2.0
+# The size of the items of buckets that are drained together.
+_TOGETHER_BYTES_MAX = 8 * 1024**2
 
 Until = Callable[[], bool]
 OnExports = Callable[[int], object]
@@ -172,7 +173,7 @@ class QueueDrain:
             self._is_together
             and due
             and not (_is_suspect(group[-1]) or _is_suspect(due[0]))
-            and size + due[0].bytes <= TOGETHER_BYTES_MAX
+            and size + due[0].bytes <= _TOGETHER_BYTES_MAX
         ):
             group.append(due.popleft())
             size += group[-1].bytes
@@ -204,31 +205,9 @@ class QueueDrain:
         # So that it does not die again and again with a bucket of another queue.
         time.sleep(random.uniform(0, min(group[0].deaths * _DEATH_SECONDS, _DEATH_SECONDS_MAX)))
         with self._exporter(group[0].bucket) as exporter:
-            if len(group) > 1:
-                drain = DrainTogether(
-                    self._instance, self.queue, self.generation, exporter, owner, until
-                )
-                together = drain.run(group)
-                if together is not None:
-                    return together
-            report = DrainReport()
-            for status in group:
-                if exporter.is_hung or until():
-                    break
-                report.add(
-                    drain_bucket(
-                        self._instance,
-                        self.queue,
-                        self.generation,
-                        status.bucket,
-                        exporter,
-                        owner,
-                        until,
-                        status,
-                    )
-                )
-            report.hung = report.hung or int(exporter.is_hung)
-            return report
+            return drain_buckets(
+                self._instance, self.queue, self.generation, group, exporter, owner, until
+            )
 
     @contextmanager
     def _exporter(self, bucket: int) -> Iterator[TimedExporter]:
@@ -250,32 +229,3 @@ class QueueDrain:
 def _is_suspect(status: BucketStatus) -> bool:
     """Returns whether the exports of the bucket may make a call fail, or a worker die."""
     return status.failures > 0 or status.deaths > 1
-
-
-def drain_queue(
-    instance: Instance,
-    name: str,
-    seconds_max: float | None = None,
-    buckets: Collection[int] | None = None,
-    parallel: int = PARALLEL_DEFAULT,
-    on_exports: OnExports = lambda _: None,
-    waits_for_receiver: bool = False,
-) -> DrainReport:
-    """Drains a queue until it is empty, the time is over, or a call hung.
-
-    It waits for refused exports until they are dead letters, and with `waits_for_receiver` for a
-    receiver that is unavailable. Exports remain if it does not wait so long, another worker has
-    them, or the queue is paused. NotFoundError if there is no such queue.
-    """
-    found = find_queue(instance, name)
-    deadline = None if seconds_max is None else time.monotonic() + seconds_max
-    watch = QueueWatch(found)
-
-    def must_end() -> bool:
-        return watch.has_changed() or (deadline is not None and time.monotonic() > deadline)
-
-    drain = QueueDrain(
-        instance, found.definition, found.generation, parallel, buckets, waits_for_receiver
-    )
-    with closing(drain):
-        return drain.run(must_end, True, on_exports)

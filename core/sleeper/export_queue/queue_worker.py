@@ -1,11 +1,15 @@
-"""Takes up and drains a queue in two threads of a process, so that neither waits for the other."""
+"""Takes up and drains a queue: what it has now, or in two threads that end with the process."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 
 from sleeper.errors import NotFoundError, SleeperError
+from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.failures import backoff_seconds
 from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
@@ -17,10 +21,13 @@ logger = logging.getLogger(__name__)
 # Buckets that wait after a failure are looked for so often.
 _LOOK_SECONDS = 1.0
 _TAKE_UP_SECONDS_MAX = 10.0
+_ROUND_SECONDS = 2.0
 
 
 class QueueWorker:
-    """The threads of a queue. They end after `stop`, between two steps or calls.
+    """Two threads of a queue, of which neither waits for the other.
+
+    They end after `stop`, between two steps or calls.
 
     A call of the exporter that does not return ends the draining: `is_hung` is true from then on,
     and the process should end when its other work is done.
@@ -128,3 +135,66 @@ class QueueWorker:
                     logger.exception("export queue %s: %s failed", self._name, what)
                 failures += 1
                 self._stopped.wait(backoff_seconds(failures))
+
+
+def drain_now(
+    instance: Instance,
+    name: str,
+    seconds_max: float | None = None,
+    on_exports: Callable[[int], object] = lambda _: None,
+) -> DrainReport:
+    """Takes up and exports what a queue has now, for at most about the seconds.
+
+    Calls failed buckets at once, and with a limit of seconds again and again, with backoff, while
+    the receiver is unavailable. Waits for refused exports until they are dead letters. Exports
+    remain if the receiver is unavailable, another worker has them, the queue is paused or a call
+    hung. `on_exports` receives the number of exports so far.
+    NotFoundError if there is no such queue.
+    """
+    report, store = DrainReport(), instance.jobs.export_store()
+    store.retry_now(name)
+    ends_at = math.inf if seconds_max is None else time.monotonic() + seconds_max
+    is_second = False
+    while True:
+        left = max(0.0, ends_at - time.monotonic())
+        taken = take_up(instance, name, min(left, _ROUND_SECONDS))
+        # All of it at the end, and before that what the limit of pending exports requires.
+        seconds = left if taken.is_complete else _ROUND_SECONDS
+        count_more = partial(_count, on_exports, report.exports)
+        drained = _drain_queue(instance, name, seconds, count_more, seconds_max is not None)
+        report.add(drained)
+        if taken.problem is not None:
+            report.problems.append(taken.problem)
+        # Pending exports may leave until the end of the time.
+        may_wait = seconds_max is not None and store.counts(name).pending > 0
+        is_stuck = taken.exports == 0 and drained.exports == 0 and not may_wait
+        # Taking up may commit transactions of its own, such as holds of a snapshot table.
+        is_done = taken.is_complete and (is_second or not find_queue(instance, name).lag)
+        is_over = (is_stuck and not taken.is_complete) or time.monotonic() >= ends_at
+        if is_done or drained.hung or is_over:
+            return report
+        is_second = taken.is_complete
+
+
+def _count(on_exports: Callable[[int], object], before: int, count: int) -> None:
+    on_exports(before + count)
+
+
+def _drain_queue(
+    instance: Instance,
+    name: str,
+    seconds: float,
+    on_exports: Callable[[int], object],
+    waits_for_receiver: bool,
+) -> DrainReport:
+    """Drains a queue until it is empty, the time is over, or a call hung."""
+    found = find_queue(instance, name)
+    deadline = time.monotonic() + seconds
+    watch = QueueWatch(found)
+    drain = QueueDrain(
+        instance, found.definition, found.generation, waits_for_receiver=waits_for_receiver
+    )
+    with closing(drain):
+        return drain.run(
+            lambda: watch.has_changed() or time.monotonic() > deadline, True, on_exports
+        )

@@ -16,8 +16,8 @@ from sleeper.reports.output import Column, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
 
 _FAILING_SHOWN = 10
-# What a line says itself. See `failures.describe_place`.
-_PLACE = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
+# What a line says itself. See `failures.describe_bucket`.
+_BUCKET = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
 
 
 def describe_status(status: QueueStatus) -> Listing:
@@ -76,7 +76,7 @@ def _draw(status: QueueStatus) -> Iterator[str]:
     # An unavailable receiver fails every bucket with one error.
     groups: dict[str, list[FailingBucket]] = {}
     for each in status.failing:
-        groups.setdefault(_PLACE.sub("", each.error, count=1), []).append(each)
+        groups.setdefault(_BUCKET.sub("", each.error, count=1), []).append(each)
     for error, buckets in islice(groups.items(), _FAILING_SHOWN):
         yield f"  failing   {_describe_failing(buckets)}: {error}"
     if len(groups) > _FAILING_SHOWN:

@@ -11,8 +11,8 @@ import sleeper
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.export_queue import failures as failures_module
 from sleeper.export_queue import queue_drain, timed_exporter
-from sleeper.export_queue.drain_now import drain_now
 from sleeper.export_queue.exporter import ExportBatch
+from sleeper.export_queue.queue_worker import drain_now
 from sleeper.export_queue.take_up import take_up
 
 SCHEMA = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.export_queue.drain import DrainReport, drain_bucket
+from sleeper.export_queue.drain import DrainReport, drain_buckets
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.rows import decode_rows
 from sleeper.jobs.export_store import BucketStatus
@@ -35,7 +35,8 @@ def queue(tmp_path: Path, clock: FakeClock) -> Iterator[StoredQueue]:
 def drain(
     queue: StoredQueue, exporter: Recorder, until: Callable[[], bool] = lambda: False
 ) -> DrainReport:
-    return drain_bucket(queue.instance, queue.queue, GENERATION, BUCKET, exporter, "me", until)
+    buckets = [each for each in queue.store.buckets("counts") if each.bucket == BUCKET]
+    return drain_buckets(queue.instance, queue.queue, GENERATION, buckets, exporter, "me", until)
 
 
 def status(queue: StoredQueue) -> BucketStatus:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.export_queue import timed_exporter, together
+from sleeper.export_queue import drain as drain_module
+from sleeper.export_queue import timed_exporter
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.queue_drain import QueueDrain
@@ -52,7 +53,7 @@ def test_one_call_has_all_buckets_in_order_of_keys(queue: StoredQueue, exporter:
 def test_rows_that_are_too_large_in_memory_are_exported_by_single_buckets(
     queue: StoredQueue, exporter: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "_ROWS_BYTES_MAX", 500)
+    monkeypatch.setattr(drain_module, "_ROWS_BYTES_MAX", 500)
     report = drain(queue)
     assert (report.exports, report.calls, queue.pending) == (41, 4, 0)
 
@@ -128,3 +129,14 @@ def test_a_call_that_does_not_return_is_a_failure_of_each_bucket(
     released.set()
     assert report.hung == 1
     assert [(s.failures, s.refusals) for s in queue.store.buckets("counts")] == [(1, 0)] * 4
+
+
+def test_buckets_with_more_items_than_a_call_reads_are_drained_until_they_are_empty(
+    queue: StoredQueue, exporter: Recorder
+) -> None:
+    queue.change(buffer_bytes=1)
+    queue.add(("key 0", 3, 3))
+    report = drain(queue)
+    # Every bucket has an item, that of key 0 three.
+    assert [len(batch) for batch in exporter.batches[1:]] == [1, 1]
+    assert (report.exports, report.calls, queue.pending) == (42, 3, 0)
