@@ -153,8 +153,8 @@ def drain(
       sleeper export-queue drain shop --seconds 60
     """
     from sleeper.export_queue.control import queue_status
+    from sleeper.export_queue.listings import QueueState
     from sleeper.export_queue.queue_worker import drain_now
-    from sleeper.jobs.export_state import QueueState
     from sleeper.reports.output import pluralize
 
     start = time.monotonic()

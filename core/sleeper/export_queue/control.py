@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.export_queue.batches import merge_items
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.failures import ends_by_itself
+from sleeper.export_queue.listings import QueueState, find_state, is_failing
 from sleeper.export_queue.lookup import find_queue
-from sleeper.export_queue.rows import decode_rows
+from sleeper.export_queue.rows import decode_rows, merge_items
 from sleeper.instance import Instance
-from sleeper.jobs.export_state import QueueState, find_state, is_failing
 from sleeper.jobs.export_store import ExportStore
 from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import pluralize

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.jobs.exporter_text import describe_exporter
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.runs.secrets import parse_secret
 from sleeper.schema.model import Field, Schema, describe_key_types, is_key_type, type_name
@@ -28,6 +28,7 @@ GONE = "__gone"
 """The column that is true for a key that is gone. Its values are null."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
 _OPTIONAL = Member(optional=True)
+_KINDS_OF_URLS = ("opensearch", "webhook")
 
 
 class ExportSource(Enum):
@@ -127,6 +128,28 @@ class ExportQueue:
         keys = tuple(Field(each.name, each.type) for each in self.keys)
         values = tuple(Field(each.name, each.type, nullable=True) for each in self.values)
         return Schema(keys, values=values)
+
+
+def describe_exporter(text: str, options: Mapping[str, str]) -> str:
+    """Returns the text of an exporter for people, and whether its connection may be insecure.
+
+    Paths and queries of webhooks often are credentials, so only an index of OpenSearch is shown.
+    """
+    kind, _, target = text.partition(":")
+    if kind in _KINDS_OF_URLS:
+        text = f"{kind}:{_describe_url(target, kind == 'opensearch')}"
+    return f"{text} (insecure)" if options.get("insecure") == "true" else text
+
+
+def _describe_url(url: str, shows_path: bool) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "..."
+    host = parts.netloc.rpartition("@")[2]
+    is_short = parts.path in ("", "/") or shows_path
+    path = parts.path if is_short and not parts.query else "/..."
+    return f"{parts.scheme}://{host}{path}"
 
 
 EXPORT_QUEUES: JsonCodec[ExportQueue] = JsonCodec(

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.export_queue.batches import merge_items, split_rows
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, Exporter
 from sleeper.export_queue.failures import (
@@ -32,6 +31,7 @@ from sleeper.export_queue.isolation import (
     reject_item,
     reject_rows,
 )
+from sleeper.export_queue.rows import merge_items, split_rows
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import BucketStatus, ExportStore, NewDeadLetter, PendingItem
 from sleeper.renewal import Renewal

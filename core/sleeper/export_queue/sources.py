@@ -14,10 +14,9 @@ from sleeper.export_queue.changed_rows import (
     add_replacement,
     add_version,
 )
-from sleeper.export_queue.columns import bind_columns
 from sleeper.export_queue.definition import ExportQueue, ExportSource
 from sleeper.export_queue.rows import rows_schema
-from sleeper.export_queue.table_reader import TableReader
+from sleeper.export_queue.table_reader import TableReader, bind_columns
 from sleeper.export_queue.version_hold import QueueHold
 from sleeper.instance import OpenTable
 from sleeper.jobs.export_store import TakenUp

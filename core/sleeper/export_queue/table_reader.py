@@ -1,19 +1,123 @@
-"""Reads a queue's columns of rows that a version of its table has."""
+"""Reads the columns that are the keys and values of a queue, of rows that its table has."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.stored import Stored, with_hidden
-from sleeper.export_queue.columns import QueueColumns
+from sleeper.errors import DataError
+from sleeper.export_queue.definition import ExportQueue
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region
 from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import read_rows
-from sleeper.schema.model import NUMBER_COLUMN
+from sleeper.schema.model import NUMBER_COLUMN, Schema
+
+
+@dataclass(frozen=True)
+class QueueColumns:
+    """The fields of a queue in rows of one schema of its table.
+
+    `names` are the table's names of the keys and then of the values, None for a value whose field
+    was dropped: it is exported as null.
+    """
+
+    queue: ExportQueue
+    schema: Schema
+    names: tuple[str | None, ...]
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The names of the columns to read, each once."""
+        return tuple(dict.fromkeys(name for name in self.names if name is not None))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The table's names of the keys."""
+        return frozenset(name for name in self.names[: len(self.queue.keys)] if name is not None)
+
+    @property
+    def have_row_key(self) -> bool:
+        """Whether the rows of a key of the queue have one row key."""
+        return self.keys.issuperset(each.name for each in self.schema.row_keys)
+
+    @property
+    def have_whole_key(self) -> bool:
+        """Whether the rows of a key of the queue have one row key and one sort key."""
+        return self.keys.issuperset(each.name for each in self.schema.keys)
+
+    @property
+    def are_whole_key(self) -> bool:
+        """Whether the keys of the queue are the row and sort key fields."""
+        return self.keys == {each.name for each in self.schema.keys}
+
+    @property
+    def problem(self) -> str | None:
+        """The dropped fields, None if there is none."""
+        fields = (*self.queue.keys, *self.queue.values)
+        dropped = [f.name for f, name in zip(fields, self.names, strict=True) if name is None]
+        if not dropped:
+            return None
+        return f"exported as null, because the table dropped them: fields {', '.join(dropped)}"
+
+    def select(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the queue's columns of rows of the table.
+
+        DataError if a value of a field that was widened does not fit the queue's type.
+        """
+        return self._select(rows, self.names)
+
+    def select_keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the queue's columns with the keys of rows, without rows that have a null key."""
+        keys = self._select(rows, [*self.names[: len(self.queue.keys)], *_nones(self.queue)])
+        for place in range(len(self.queue.keys)):
+            if keys.column(place).null_count:
+                keys = keys.filter(pc.is_valid(keys.column(place)))
+        return keys
+
+    def _select(self, rows: pa.RecordBatch, names: Iterable[str | None]) -> pa.RecordBatch:
+        target = arrow_schema(self.queue.schema)
+        columns = []
+        for field, name in zip(target, names, strict=True):
+            if name is None:
+                columns.append(pa.nulls(rows.num_rows, field.type))
+                continue
+            column = rows.column(name)
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowInvalid as error:
+                raise DataError(
+                    f"export queue {self.queue.name!r}: field {name!r} was widened, and a value "
+                    f"does not fit the queue's type {field.type}: {error}; delete the queue and "
+                    "create it again"
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def bind_columns(queue: ExportQueue, created: Schema, schema: Schema) -> QueueColumns:
+    """Returns the columns in rows of the schema. `created` is that at the queue's creation.
+
+    DataError if a field of a key was dropped.
+    """
+    names = {each.id: each.name for each in schema.fields}
+    found = tuple(names.get(created.field(each.name).id) for each in (*queue.keys, *queue.values))
+    for key, name in zip(queue.keys, found, strict=False):
+        if name is None:
+            raise DataError(
+                f"export queue {queue.name!r}: the table has dropped the key field {key.name!r}: "
+                "delete the queue"
+            )
+    return QueueColumns(queue, schema, found)
+
+
+def _nones(queue: ExportQueue) -> list[None]:
+    return [None] * len(queue.values)
 
 
 class TableReader:

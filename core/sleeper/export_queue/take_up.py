@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
-from sleeper.export_queue.items import make_items
 from sleeper.export_queue.lookup import find_stored
+from sleeper.export_queue.rows import make_items
 from sleeper.export_queue.sources import QueueSource
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.export_store import ExportStore, NewItem, RegisteredQueue, TakenUp

@@ -17,11 +17,10 @@ from sleeper.export_queue.control import (
     split_points,
 )
 from sleeper.export_queue.definition import ExporterSettings
-from sleeper.export_queue.listings import gather_export_queues
+from sleeper.export_queue.listings import QueueState, gather_export_queues
 from sleeper.export_queue.report import describe_status
 from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
-from sleeper.jobs.export_state import QueueState
 from sleeper.jobs.export_store import NewDeadLetter, NewItem, TakenUp
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of

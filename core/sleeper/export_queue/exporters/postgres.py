@@ -35,7 +35,7 @@ from sleeper.export_queue.exporters.postgres_sql import (
     parse_table_name,
     text_literal,
 )
-from sleeper.export_queue.exporters.selection import leave_out, newest_rows
+from sleeper.export_queue.rows import leave_out, newest_rows
 from sleeper.instance import Instance
 from sleeper.runs.secrets import read_secret
 from sleeper.runs.transport import INSECURE, read_insecure

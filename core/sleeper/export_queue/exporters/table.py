@@ -22,10 +22,9 @@ from sleeper.errors import (
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.options import check_options, exporter_name
-from sleeper.export_queue.exporters.selection import leave_out, newest_rows
 from sleeper.export_queue.exporters.table_replacement import replace_older_rows
 from sleeper.export_queue.exporters.target_table import check_target, create_target
-from sleeper.export_queue.rows import encode_rows
+from sleeper.export_queue.rows import encode_rows, leave_out, newest_rows
 from sleeper.ingest.run import ingest_batches
 from sleeper.ingest.service import ingest_table
 from sleeper.instance import Instance, OpenTable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleeper.jobs.exporter_text import describe_exporter
+from sleeper.export_queue.definition import describe_exporter
 
 
 @pytest.mark.parametrize(
