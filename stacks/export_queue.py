@@ -1,4 +1,4 @@
-"""Export queues: their storage, the function that takes up exports, and the one that drains."""
+"""Export queues: their storage, the function that captures exports, and the one that drains."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -151,7 +151,7 @@ def _add_alarms(
     follow: lambda_.Function,
     drain: lambda_.Function,
 ) -> None:
-    """Adds alarms on dead exports, on old ones, on exports not taken up, and on failing runs."""
+    """Adds alarms on dead exports, on old ones, on exports not captured, and on failing runs."""
 
     def add(name: str, what: str, metric: cloudwatch.IMetric, threshold: int, minutes: int) -> None:
         full_name = deployment.name(name)

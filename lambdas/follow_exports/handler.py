@@ -1,4 +1,4 @@
-"""Takes up exports of queues after commits to their tables, and each minute those of all queues."""
+"""Captures exports of queues after commits to their tables, and each minute those of all queues."""
 
 import functools
 
@@ -19,7 +19,7 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:
     """Handles events of the log table's stream, or of the schedule.
 
     An event of the stream is not tried again, because the schedule finds what it missed. Returns
-    the numbers of exports taken up, of messages sent to drain buckets, and of problems.
+    the numbers of exports captured, of messages sent to drain buckets, and of problems.
     """
     if "Records" in event:
         names = _recent_queues(instance.where).find(instance, _changed_tables(event))

@@ -15,19 +15,19 @@ from sleeper.jobs.export_store import (
     NewDeadLetter,
     NewItem,
     PendingItem,
+    Position,
     RegisteredQueue,
-    TakenUp,
 )
 from tests.contracts.conftest import Store
 
 TABLE = "0000000a"
 ALL = 1 << 30
-START = TakenUp(7)
+START = Position(7)
 
 
 def begin(store: ExportStore, name: str = "q", generation: int = 7) -> None:
     store.register(name, TABLE)
-    store.begin(name, generation, TakenUp(generation))
+    store.begin(name, generation, Position(generation))
 
 
 def item(number: int, content: bytes = b"rows", bucket: int = 0, exports: int = 1) -> NewItem:
@@ -35,7 +35,7 @@ def item(number: int, content: bytes = b"rows", bucket: int = 0, exports: int = 
 
 
 def add(store: ExportStore, *items: NewItem, to: int = 8) -> None:
-    store.add("q", 7, items, TakenUp(to))
+    store.add("q", 7, items, Position(to))
 
 
 def contents(items: Sequence[PendingItem]) -> list[bytes]:
@@ -63,10 +63,10 @@ def status(store: ExportStore, bucket: int = 0) -> BucketStatus:
 
 def test_a_queue_is_registered_once_and_begins_once(export_store: Store[ExportStore]) -> None:
     store = export_store.port
-    assert store.register("q", TABLE) == RegisteredQueue("q", TABLE, 0, TakenUp(0))
+    assert store.register("q", TABLE) == RegisteredQueue("q", TABLE, 0, Position(0))
     assert store.register("q", TABLE) == store.find("q")
     store.begin("q", 7, START)
-    store.begin("q", 9, TakenUp(9))
+    store.begin("q", 9, Position(9))
     assert store.register("q", TABLE) == RegisteredQueue("q", TABLE, 7, START)
     store.register("a", "0000000b")
     assert [each.name for each in export_store.again().list()] == ["a", "q"]
@@ -81,7 +81,7 @@ def test_an_unknown_queue_is_not_found(export_store: Store[ExportStore]) -> None
         lambda: store.find("count"),
         lambda: store.begin("count", 1, START),
         lambda: store.pause("count", True),
-        lambda: store.add("count", 7, [item(1)], TakenUp(8)),
+        lambda: store.add("count", 7, [item(1)], Position(8)),
         lambda: store.counts("count"),
         lambda: store.buckets("count"),
         lambda: store.claim("count", 0, "w", 60),
@@ -170,7 +170,7 @@ def test_a_repeated_addition_changes_nothing(export_store: Store[ExportStore]) -
 def test_an_item_that_changes_after_it_was_read_is_not_lost(
     export_store: Store[ExportStore],
 ) -> None:
-    """A worker that dies leaves items, and the next takes up more from the same position."""
+    """A worker that dies leaves items, and the next captures more from the same position."""
     store = export_store.port
     begin(store)
     add(store, item(1, b"1 of 1"), to=8)
@@ -188,22 +188,22 @@ def test_items_are_also_added_behind_the_position(export_store: Store[ExportStor
     add(store, item(1), to=7)
     add(store, item(2), to=3)
     assert len(read(store)) == 2
-    assert store.find("q").taken_up == START
+    assert store.find("q").position == START
 
 
 def test_the_position_never_moves_back(export_store: Store[ExportStore]) -> None:
     store = export_store.port
     begin(store)
     for to, expected in (
-        (TakenUp(9, 5), TakenUp(9, 5)),
-        (TakenUp(9, 2), TakenUp(9, 5)),
-        (TakenUp(8, 7), TakenUp(9, 5)),
-        (TakenUp(9, 7), TakenUp(9, 7)),
-        (TakenUp(10), TakenUp(10)),
-        (TakenUp(9, 99), TakenUp(10)),
+        (Position(9, 5), Position(9, 5)),
+        (Position(9, 2), Position(9, 5)),
+        (Position(8, 7), Position(9, 5)),
+        (Position(9, 7), Position(9, 7)),
+        (Position(10), Position(10)),
+        (Position(9, 99), Position(10)),
     ):
         store.add("q", 7, [], to)
-        assert export_store.again().find("q").taken_up == expected
+        assert export_store.again().find("q").position == expected
 
 
 def test_items_of_another_generation_are_refused(export_store: Store[ExportStore]) -> None:
@@ -211,8 +211,8 @@ def test_items_of_another_generation_are_refused(export_store: Store[ExportStore
     begin(store)
     for generation in (0, 6, 8):
         with pytest.raises(NotFoundError, match="does not exist any more"):
-            store.add("q", generation, [item(1)], TakenUp(20))
-    assert store.find("q").taken_up == START
+            store.add("q", generation, [item(1)], Position(20))
+    assert store.find("q").position == START
     assert store.counts("q").pending == 0
 
 
@@ -224,7 +224,7 @@ def test_a_removed_queue_leaves_nothing_to_the_next_of_its_name(
     begin(store, "q2")
     add(store, *(item(n, b"x" * 50_000, bucket=n) for n in range(3)))
     settle_all(store, NewDeadLetter("d", 2, b"x" * 50_000, "no"), bucket=1)
-    store.add("q2", 7, [item(1, b"other" * 50_000)], TakenUp(8))
+    store.add("q2", 7, [item(1, b"other" * 50_000)], Position(8))
     store.pause("q", True)
     assert store.claim("q", 2, "w", 60)
     store.remove("q", 8)
@@ -234,12 +234,12 @@ def test_a_removed_queue_leaves_nothing_to_the_next_of_its_name(
     assert [each.name for each in store.list()] == ["q2"]
     assert not [each for each in export_store.list_stored() if "q" in each or "#q#" in str(each)]
     begin(store, generation=11)
-    assert store.find("q") == RegisteredQueue("q", TABLE, 11, TakenUp(11))
+    assert store.find("q") == RegisteredQueue("q", TABLE, 11, Position(11))
     assert store.buckets("q") == []
     assert store.dead_letters("q") == []
     assert store.counts("q") == ExportCounts(0, 0, 0)
     with pytest.raises(NotFoundError):
-        store.add("q", 7, [item(1)], TakenUp(20))
+        store.add("q", 7, [item(1)], Position(20))
     assert contents(store.read("q2", 0, ALL)) == [b"other" * 50_000]
 
 

@@ -1,4 +1,4 @@
-"""Exports are taken up after commits, and drained by messages."""
+"""Exports are captured after commits, and drained by messages."""
 
 import copy
 import json
@@ -309,25 +309,25 @@ def test_a_queue_that_fails_does_not_stop_others(
 ) -> None:
     bad, good = make_queue(aws, "bad", "bad"), make_queue(aws, "good", "good")
     add_rows(aws.instance, "good", 1)
-    take_up = follow.take_up
+    capture_exports = follow.capture_exports
 
     def broken(instance: Any, name: str, seconds: float) -> Any:
         if name == "bad":
             raise RuntimeError("unexpected")
-        return take_up(instance, name, seconds)
+        return capture_exports(instance, name, seconds)
 
-    monkeypatch.setattr(follow, "take_up", broken)
+    monkeypatch.setattr(follow, "capture_exports", broken)
     assert call_follow(aws, bad, good) == {"exports": 1, "sent": 1, "problems": 1}
     assert aws.call(functions.follow_exports)["problems"] == 1
 
 
-def test_only_one_function_takes_up_a_queue(aws: Lambda, receiver: Receiver) -> None:
+def test_only_one_function_captures_a_queue(aws: Lambda, receiver: Receiver) -> None:
     ref = make_queue(aws)
     add_rows(aws.instance, "t", 1)
     store = aws.instance.jobs.export_store()
-    assert store.claim("q", follow._TAKE_UP, "another", 60)
+    assert store.claim("q", follow._CAPTURE, "another", 60)
     assert call_follow(aws, ref) == NOTHING
-    store.release("q", follow._TAKE_UP, "another")
+    store.release("q", follow._CAPTURE, "another")
     assert call_follow(aws, ref) == {"exports": 1, "sent": 1, "problems": 0}
 
 

@@ -1,4 +1,4 @@
-"""The memory of taking up the exports of one ingest does not grow with its rows."""
+"""The memory of capturing the exports of one ingest does not grow with its rows."""
 
 import subprocess
 import sys
@@ -18,12 +18,12 @@ FEW, MANY = 800_000, 2_000_000
 GROWTH_MIB_MAX = 96
 PEAK_MIB_MAX = 600
 
-TAKE_UP = """
+CAPTURE = """
 import sys
-from sleeper.export_queue.take_up import take_up
+from sleeper.export_queue.capture import capture_exports
 from sleeper.opening import open_instance
 instance, queue, exports = sys.argv[1:]
-report = take_up(open_instance(instance), queue)
+report = capture_exports(open_instance(instance), queue)
 assert (report.exports, report.is_complete) == (int(exports), True), report
 for line in open("/proc/self/status"):
     if line.startswith("VmHWM"):
@@ -31,7 +31,7 @@ for line in open("/proc/self/status"):
 """
 
 
-def test_the_memory_to_take_up_an_ingest_does_not_grow_with_its_rows(tmp_path: Path) -> None:
+def test_the_memory_to_capture_an_ingest_does_not_grow_with_its_rows(tmp_path: Path) -> None:
     home = tmp_path / "instance"
     with sleeper.create_instance(home) as instance:
         for rows in (FEW, MANY):
@@ -47,6 +47,6 @@ def test_the_memory_to_take_up_an_ingest_does_not_grow_with_its_rows(tmp_path: P
 
 
 def peak_mib(home: Path, rows: int) -> int:
-    """Returns the peak of the resident memory of a process that takes up an ingest of the rows."""
-    command = [sys.executable, "-c", TAKE_UP, str(home), f"queue-{rows}", str(rows)]
+    """Returns the peak of the resident memory of a process that captures an ingest of the rows."""
+    command = [sys.executable, "-c", CAPTURE, str(home), f"queue-{rows}", str(rows)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

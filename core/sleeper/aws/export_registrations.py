@@ -9,7 +9,7 @@ from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
 from sleeper.aws.export_keys import QUEUES, registration_key
 from sleeper.errors import ConflictError, NotFoundError, did_you_mean
-from sleeper.jobs.export_store import RegisteredQueue, TakenUp
+from sleeper.jobs.export_store import Position, RegisteredQueue
 
 _RECENT_SECONDS = 1.0
 _PRESENT = "attribute_exists(#item)"
@@ -67,17 +67,17 @@ class Registrations:
         items = self.items.query("#queue = :queue", {"queue": QUEUES})
         return [_registered(item) for item in items if "removed" not in item]
 
-    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+    def begin(self, name: str, generation: int, position: Position) -> None:
         """Sets generation and position of a queue with generation 0."""
         self.find(name)
         self._recent.pop(name, None)
         change = "SET #generation = :generation, #number = :number, #bucket = :bucket"
         condition = f"{_ACTIVE} AND #generation = :none"
-        values: Item = {"generation": generation, "none": 0, **_position(taken_up)}
+        values: Item = {"generation": generation, "none": 0, **_position(position)}
         with suppress(RefusedError):
             self.items.update(registration_key(name), change, condition, values)
 
-    def advance(self, name: str, generation: int, to: TakenUp) -> None:
+    def advance(self, name: str, generation: int, to: Position) -> None:
         """Moves the position of a queue, never back."""
         condition = f"{_ACTIVE} AND #generation = :generation AND {_BEHIND}"
         values: Item = {"generation": generation, **_position(to)}
@@ -116,12 +116,12 @@ class Registrations:
         self.items.delete([registration_key(name)])
 
 
-def _position(taken_up: TakenUp) -> Item:
-    return {"number": taken_up.number, "bucket": taken_up.bucket}
+def _position(position: Position) -> Item:
+    return {"number": position.number, "bucket": position.bucket}
 
 
 def _registered(item: Item) -> RegisteredQueue:
-    taken_up = TakenUp(item["number"], item["bucket"])
+    position = Position(item["number"], item["bucket"])
     return RegisteredQueue(
-        item["item"], item["tableId"], item["generation"], taken_up, "paused" in item
+        item["item"], item["tableId"], item["generation"], position, "paused" in item
     )

@@ -34,8 +34,8 @@ from sleeper.jobs.export_store import (
     NewDeadLetter,
     NewItem,
     PendingItem,
+    Position,
     RegisteredQueue,
-    TakenUp,
 )
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class DynamoExportStore:
             self.remove(name, removed.generation)
         return self._queues.add(name, table_id)
 
-    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+    def begin(self, name: str, generation: int, position: Position) -> None:
         """See the port."""
-        self._queues.begin(name, generation, taken_up)
+        self._queues.begin(name, generation, position)
 
     def find(self, name: str) -> RegisteredQueue:
         """See the port."""
@@ -102,7 +102,7 @@ class DynamoExportStore:
         """See the port."""
         self._queues.pause(name, paused)
 
-    def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
+    def add(self, name: str, generation: int, items: Sequence[NewItem], to: Position) -> None:
         """See the port."""
         queue = self._queues.find_generation(name, generation)
         buckets, chosen = Buckets(self._items, QueueKeys.find(queue)), _by_bucket(items)

@@ -29,7 +29,7 @@ from sleeper.errors import (
     NotFoundError,
 )
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.json_codec import JsonCodec
 from sleeper.properties.instance import ID
 from sleeper.properties.java_text import read_properties_text
@@ -147,9 +147,9 @@ def _restore_queues(instance: Instance, table: TableBackup) -> None:
     with OpenTable(instance, table.ref).state.reading() as state:
         queues = state.export_queues.all()
     for queue in queues:
-        store, start = instance.jobs.export_store(), TakenUp(queue.start)
+        store, start = instance.jobs.export_store(), Position(queue.start)
         found = store.register(queue.name, table.id)
-        if found.generation and (found.generation, found.taken_up) != (queue.generation, start):
+        if found.generation and (found.generation, found.position) != (queue.generation, start):
             raise ConflictError(
                 f"export queue {queue.name!r} of table {table.name!r} already exists in "
                 f"{instance.where} (expected none: delete it, and restore again)"

@@ -49,9 +49,9 @@ class QueueStatus:
 
     `exporter` omits the parts of a URL that may be secret, and ends in `(insecure)` if the
     connection may be without verified TLS.
-    `lag` is the number of transactions that are not taken up. `pending` exports of
+    `lag` is the number of transactions that are not captured. `pending` exports of
     `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
-    are taken up while the queue `is_full`: its pending exports have too many bytes.
+    are captured while the queue `is_full`: its pending exports have too many bytes.
     """
 
     name: str
@@ -173,7 +173,7 @@ def _dead_exports(
 
 
 def pause_queue(instance: Instance, name: str) -> None:
-    """Pauses a queue: calls that have begun end, and no other begins. It goes on taking up."""
+    """Pauses a queue: calls that have begun end, and no other begins. It goes on capturing."""
     instance.jobs.export_store().pause(name, True)
 
 

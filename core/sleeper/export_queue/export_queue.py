@@ -36,7 +36,7 @@ class ExportQueue:
         return control.peek(self._instance, self.name, bucket, limit, dead)
 
     def drain(self, seconds: float | None = None) -> DrainReport:
-        """Takes up and exports what the queue has now, in this process.
+        """Captures and exports what the queue has now, in this process.
 
         Calls failed buckets at once. With `seconds`, calls are repeated for about that time while
         the receiver is unavailable. Exports remain if it is, another worker has them, or the queue
@@ -59,7 +59,7 @@ class ExportQueue:
     def delete(self, discard: bool = False) -> None:
         """Deletes the queue. The receiver keeps what it has.
 
-        Raises `InvalidRequestError` if exports are pending, dead or not taken up, unless
+        Raises `InvalidRequestError` if exports are pending, dead or not captured, unless
         `discard` loses them.
         """
         delete_queue(self._instance, self.name, discard)

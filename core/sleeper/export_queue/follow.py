@@ -1,4 +1,4 @@
-"""Takes up exports of queues in a function on AWS, and sends messages to drain their buckets.
+"""Captures exports of queues in a function on AWS, and sends messages to drain their buckets.
 
 A stream of the log table starts the function soon after each commit. A schedule starts it each
 minute, for events that were lost, for long work, and for buckets that wait after a failure.
@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.messages import send_due_buckets
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
 from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.renewal import Renewal
@@ -30,8 +30,8 @@ _STEP_SECONDS = 10.0
 # A step, and a part of a large transaction, may take longer than planned.
 _END_SECONDS = 60.0
 _CLAIM_SECONDS = 60.0
-_TAKE_UP = -1
-"""The number of the bucket whose claim gives the right to take up."""
+_CAPTURE = -1
+"""The number of the bucket whose claim gives the right to capture."""
 _PARALLEL = 4
 _LIST_SECONDS = 2.0
 _DAY_MINUTES = 24 * 60
@@ -39,9 +39,9 @@ _DAY_MINUTES = 24 * 60
 
 @dataclass(slots=True)
 class FollowReport:
-    """What a function did: `exports` were taken up, and messages `sent` to drain buckets.
+    """What a function did: `exports` were captured, and messages `sent` to drain buckets.
 
-    `problems` are errors, and reasons why exports were not taken up.
+    `problems` are errors, and reasons why exports were not captured.
     """
 
     exports: int = 0
@@ -68,13 +68,13 @@ class RecentQueues:
 
 
 def follow_commits(instance: Instance, names: Collection[str]) -> FollowReport:
-    """Takes up new exports of queues for at most half a minute, and sends their buckets."""
+    """Captures new exports of queues for at most half a minute, and sends their buckets."""
     ends_at = time.monotonic() + min(_EVENT_SECONDS_MAX, seconds_left() - _END_SECONDS)
-    return _in_parallel(names, lambda name, report: _take_up(instance, name, ends_at, report))
+    return _in_parallel(names, lambda name, report: _capture(instance, name, ends_at, report))
 
 
 def follow_all(instance: Instance) -> FollowReport:
-    """Takes up the exports of all queues, until nothing is left or the function must end.
+    """Captures the exports of all queues, until nothing is left or the function must end.
 
     Sends all buckets that are due, and once a day deletes what died processes left.
     """
@@ -83,7 +83,7 @@ def follow_all(instance: Instance) -> FollowReport:
 
     def follow(name: str, report: FollowReport) -> None:
         try:
-            _take_up(instance, name, ends_at, report)
+            _capture(instance, name, ends_at, report)
         except NotFoundError:
             # It was deleted, perhaps by a process that died.
             finish_interrupted_deletion(instance, name)
@@ -141,12 +141,12 @@ def _in_parallel(
     return total
 
 
-def _take_up(instance: Instance, name: str, ends_at: float, report: FollowReport) -> None:
-    """Takes up until nothing is left, unless another function does so."""
+def _capture(instance: Instance, name: str, ends_at: float, report: FollowReport) -> None:
+    """Captures until nothing is left, unless another function does so."""
     store, owner = instance.jobs.export_store(), secrets.token_hex(12)
 
     def claim() -> None:
-        if not store.claim(name, _TAKE_UP, owner, _CLAIM_SECONDS):
+        if not store.claim(name, _CAPTURE, owner, _CLAIM_SECONDS):
             raise StateMovedOnError(f"export queue {name!r}: another function takes up exports")
 
     try:
@@ -157,18 +157,18 @@ def _take_up(instance: Instance, name: str, ends_at: float, report: FollowReport
     try:
         renewal = f"renewal of the claim to take up exports of queue {name}"
         with Renewal(renewal, claim, _CLAIM_SECONDS / 3, ends_on=StateMovedOnError):
-            while _take_up_step(instance, name, ends_at, report):
+            while _capture_step(instance, name, ends_at, report):
                 pass
     finally:
-        store.release(name, _TAKE_UP, owner)
+        store.release(name, _CAPTURE, owner)
 
 
-def _take_up_step(instance: Instance, name: str, ends_at: float, report: FollowReport) -> bool:
-    """Sends what it took up. Returns whether to try again: there may be more, and there is time."""
+def _capture_step(instance: Instance, name: str, ends_at: float, report: FollowReport) -> bool:
+    """Sends what it captured. Returns whether to try again: there may be more, and time."""
     seconds = min(_STEP_SECONDS, ends_at - time.monotonic())
     if seconds <= 0:
         return False
-    step = take_up(instance, name, seconds)
+    step = capture_exports(instance, name, seconds)
     if step.exports:
         report.exports += step.exports
         report.sent += send_due_buckets(instance, name)

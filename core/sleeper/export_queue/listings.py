@@ -1,4 +1,4 @@
-"""The report on export queues: what each has not taken up, and its pending exports."""
+"""The report on export queues: what each has not captured, and its pending exports."""
 
 import json
 import logging
@@ -22,8 +22,8 @@ class QueueState(Enum):
     """The state of a queue.
 
     - CREATING: its creation has not ended, or was interrupted.
-    - ACTIVE: it takes up and exports.
-    - PAUSED: it takes up, and its exporter gets nothing.
+    - ACTIVE: it captures and exports.
+    - PAUSED: it captures, and its exporter gets nothing.
     - FAILING: the last call of the exporter failed for at least one bucket, or its worker died.
     - DELETING: its table does not have it any more, but its exports are still stored.
     - UNREADABLE: its table cannot be read.
@@ -131,7 +131,7 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
         found.name,
         None if stored is None else stored.source,
         state,
-        None if stored is None else max(0, found.number - queue.taken_up.number),
+        None if stored is None else max(0, found.number - queue.position.number),
         counts.pending,
         counts.bytes,
         counts.dead,

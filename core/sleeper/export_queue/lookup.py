@@ -30,8 +30,8 @@ class FoundQueue:
 
     @property
     def lag(self) -> int:
-        """The number of transactions that are not taken up."""
-        return max(0, self.number - self.registered.taken_up.number)
+        """The number of transactions that are not captured."""
+        return max(0, self.number - self.registered.position.number)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.lookup import FoundQueue, find_queue
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.reports.output import pluralize
 
 _STUCK_SECONDS = 5.0
@@ -23,7 +23,7 @@ class ExportWork:
     why exports remain otherwise.
     """
 
-    positions: tuple[tuple[str, int, TakenUp], ...] = ()
+    positions: tuple[tuple[str, int, Position], ...] = ()
     pending: int = 0
     is_busy: bool = False
     problems: tuple[str, ...] = ()
@@ -31,10 +31,10 @@ class ExportWork:
 
 @dataclass(slots=True)
 class ExportWatch:
-    """Looks at the queues again and again, and finds those that cannot take up."""
+    """Looks at the queues again and again, and finds those that cannot capture."""
 
     instance: Instance
-    _moved_at: dict[str, tuple[TakenUp, float]] = field(default_factory=dict)
+    _moved_at: dict[str, tuple[Position, float]] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> ExportWork:
@@ -61,7 +61,7 @@ class ExportWatch:
             # It is being created or was deleted, perhaps by a process that died.
             finish_interrupted_deletion(self.instance, name)
             return ExportWork()
-        position = ((name, found.number, found.registered.taken_up),)
+        position = ((name, found.number, found.registered.position),)
         pending = sum(status.exports for status in statuses)
         if found.registered.is_paused:
             return ExportWork(position, pending)
@@ -77,8 +77,8 @@ class ExportWatch:
         return ExportWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, found: FoundQueue) -> str | None:
-        """Returns why the queue cannot take up, if it has not moved for some seconds."""
-        name, position = found.registered.name, found.registered.taken_up
+        """Returns why the queue cannot capture, if it has not moved for some seconds."""
+        name, position = found.registered.name, found.registered.position
         now = time.monotonic()
         known, since = self._moved_at.get(name, (None, now))
         if position != known:
@@ -86,9 +86,9 @@ class ExportWatch:
             self._stuck.pop(name, None)
         elif now - since > _STUCK_SECONDS and name not in self._stuck:
             # It loads the engine, and is seldom needed. Another process may do it meanwhile.
-            from sleeper.export_queue.take_up import take_up
+            from sleeper.export_queue.capture import capture_exports
 
-            report = take_up(self.instance, name, seconds_max=0)
+            report = capture_exports(self.instance, name, seconds_max=0)
             if report.problem is not None and not report.is_complete:
                 self._stuck[name] = report.problem
             self._moved_at[name] = (position, now)

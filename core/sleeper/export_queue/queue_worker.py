@@ -1,4 +1,4 @@
-"""Takes up and drains a queue: what it has now, or in two threads that end with the process."""
+"""Captures and drains a queue: what it has now, or in two threads that end with the process."""
 
 import logging
 import math
@@ -9,18 +9,18 @@ from contextlib import closing
 from functools import partial
 
 from sleeper.errors import NotFoundError, SleeperError
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.failures import backoff_seconds
 from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
 
 logger = logging.getLogger(__name__)
 
 # Buckets that wait after a failure are looked for so often.
 _LOOK_SECONDS = 1.0
-_TAKE_UP_SECONDS_MAX = 10.0
+_CAPTURE_SECONDS_MAX = 10.0
 _ROUND_SECONDS = 2.0
 
 
@@ -45,7 +45,7 @@ class QueueWorker:
         self._problem = ""
         self._threads = [
             threading.Thread(target=target, name=f"{what} of {name}", daemon=True)
-            for target, what in ((self._take_up, "taking up"), (self._drain_buckets, "draining"))
+            for target, what in ((self._capture, "taking up"), (self._drain_buckets, "draining"))
         ]
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class QueueWorker:
         return not any(thread.is_alive() for thread in self._threads)
 
     def wake(self) -> None:
-        """Takes up new transactions now."""
+        """Captures new transactions now."""
         self._is_behind.set()
 
     def seconds_of_oldest(self) -> float:
@@ -75,15 +75,15 @@ class QueueWorker:
         drain = self._drain
         return 0.0 if drain is None else drain.seconds_of_oldest()
 
-    def _take_up(self) -> None:
-        self._repeat("taking up", self._take_up_once)
+    def _capture(self) -> None:
+        self._repeat("taking up", self._capture_once)
 
-    def _take_up_once(self) -> None:
+    def _capture_once(self) -> None:
         self._is_behind.wait()
         self._is_behind.clear()
         if self._stopped.is_set():
             return
-        report = take_up(self._instance, self._name, _TAKE_UP_SECONDS_MAX)
+        report = capture_exports(self._instance, self._name, _CAPTURE_SECONDS_MAX)
         if report.exports:
             self._has_stored.set()
         if report.problem is not None:
@@ -143,7 +143,7 @@ def drain_now(
     seconds_max: float | None = None,
     on_exports: Callable[[int], object] = lambda _: None,
 ) -> DrainReport:
-    """Takes up and exports what a queue has now, for at most about the seconds.
+    """Captures and exports what a queue has now, for at most about the seconds.
 
     Calls failed buckets at once, and with a limit of seconds again and again, with backoff, while
     the receiver is unavailable. Waits for refused exports until they are dead letters. Exports
@@ -157,23 +157,23 @@ def drain_now(
     is_second = False
     while True:
         left = max(0.0, ends_at - time.monotonic())
-        taken = take_up(instance, name, min(left, _ROUND_SECONDS))
+        captured = capture_exports(instance, name, min(left, _ROUND_SECONDS))
         # All of it at the end, and before that what the limit of pending exports requires.
-        seconds = left if taken.is_complete else _ROUND_SECONDS
+        seconds = left if captured.is_complete else _ROUND_SECONDS
         count_more = partial(_count, on_exports, report.exports)
         drained = _drain_queue(instance, name, seconds, count_more, seconds_max is not None)
         report.add(drained)
-        if taken.problem is not None:
-            report.problems.append(taken.problem)
+        if captured.problem is not None:
+            report.problems.append(captured.problem)
         # Pending exports may leave until the end of the time.
         may_wait = seconds_max is not None and store.counts(name).pending > 0
-        is_stuck = taken.exports == 0 and drained.exports == 0 and not may_wait
-        # Taking up may commit transactions of its own, such as holds of a snapshot table.
-        is_done = taken.is_complete and (is_second or not find_queue(instance, name).lag)
-        is_over = (is_stuck and not taken.is_complete) or time.monotonic() >= ends_at
+        is_stuck = captured.exports == 0 and drained.exports == 0 and not may_wait
+        # Capturing may commit transactions of its own, such as holds of a snapshot table.
+        is_done = captured.is_complete and (is_second or not find_queue(instance, name).lag)
+        is_over = (is_stuck and not captured.is_complete) or time.monotonic() >= ends_at
         if is_done or drained.hung or is_over:
             return report
-        is_second = taken.is_complete
+        is_second = captured.is_complete
 
 
 def _count(on_exports: Callable[[int], object], before: int, count: int) -> None:

@@ -7,6 +7,7 @@ log of its table, and then begins. A repeated creation completes one that was in
 from collections.abc import Sequence
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.export_queue.capture import capture_exports, first_position
 from sleeper.export_queue.control import queue_status
 from sleeper.export_queue.definition import (
     EXPORT_QUEUES,
@@ -26,9 +27,8 @@ from sleeper.export_queue.parsing import (
     define_queue,
     replace_queue,
 )
-from sleeper.export_queue.take_up import first_position, take_up
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import (
     ChangeExportQueue,
@@ -38,7 +38,7 @@ from sleeper.statestore.transactions.export_queues import (
 )
 from sleeper.tables import TableId, find_table
 
-_TAKE_UP_SECONDS = 10.0
+_CAPTURE_SECONDS = 10.0
 
 
 def create_queue(
@@ -87,7 +87,7 @@ def create_queue(
 def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
     """Deletes a queue with its dead letters.
 
-    InvalidRequestError if exports are pending or dead, or transactions are not taken up yet,
+    InvalidRequestError if exports are pending or dead, or transactions are not captured yet,
     unless `discard` loses them.
     """
     store = instance.jobs.export_store()
@@ -107,8 +107,8 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
 
 
 def _check_empty(instance: Instance, name: str) -> None:
-    """Takes up what the table has, and raises InvalidRequestError if exports are left."""
-    take_up(instance, name, _TAKE_UP_SECONDS)
+    """Captures what the table has, and raises InvalidRequestError if exports are left."""
+    capture_exports(instance, name, _CAPTURE_SECONDS)
     if left := queue_status(instance, name).describe_left():
         raise InvalidRequestError(
             f"export queue {name!r} is not empty: {left} (expected none: export them with "
@@ -162,11 +162,11 @@ def _commit(
     store.begin(name, stored.generation, _find_start(table, queue, stored))
 
 
-def _find_start(table: OpenTable, queue: ExportQueue, stored: StoredQueue) -> TakenUp:
+def _find_start(table: OpenTable, queue: ExportQueue, stored: StoredQueue) -> Position:
     """Returns the position at which a queue begins, also one that lost its storage.
 
     That is the cursor in the log if it has moved: what is before it may be gone.
     """
     follower = follower_of(queue.name)
     position = max(each.position for each in table.state.followers() if each.name == follower)
-    return TakenUp(position) if position > stored.start else first_position(queue, stored)
+    return Position(position) if position > stored.start else first_position(queue, stored)

@@ -19,7 +19,7 @@ from sleeper.export_queue.rows import rows_schema
 from sleeper.export_queue.table_reader import TableReader, bind_columns
 from sleeper.export_queue.version_hold import QueueHold
 from sleeper.instance import OpenTable
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.query.changes.plan import PlannedChange, plan_step
 
 _COMPACTIONS_PER_STEP = 100
@@ -34,7 +34,7 @@ class Exports:
     """Exports, None for none, and the position of a queue that has them."""
 
     rows: pa.RecordBatch | None
-    to: TakenUp
+    to: Position
 
 
 @dataclass
@@ -52,7 +52,7 @@ class QueueSource:
         self.problems: dict[str, None] = {}
         self.hold = QueueHold(self.table, self.queue.name)
 
-    def read(self, position: TakenUp, end: int) -> Generator[Exports, None, None]:
+    def read(self, position: Position, end: int) -> Generator[Exports, None, None]:
         """Yields the exports after the position, up to the transaction `end`, in order.
 
         DataError if they cannot be exported without a change of the queue or table.
@@ -62,11 +62,11 @@ class QueueSource:
             return
         if self.queue.existing_rows and position.number < self.generation:
             yield from self._read_existing(position)
-            position = TakenUp(self.generation)
+            position = Position(self.generation)
         is_compaction = self.queue.source is ExportSource.COMPACTION
         yield from (self._read_compactions if is_compaction else self._read_changes)(position, end)
 
-    def _read_logged(self, position: TakenUp, end: int) -> Iterator[Exports]:
+    def _read_logged(self, position: Position, end: int) -> Iterator[Exports]:
         number = position.number
         while number < end:
             try:
@@ -79,10 +79,10 @@ class QueueSource:
                 for exports in each.queues:
                     if (exports.queue, exports.generation) == (self.queue.name, self.generation):
                         rows = self._decode(exports.rows, each.number)
-                        yield Exports(rows, TakenUp(number))
-            # Entries are taken up as a whole: the log is read after the end of one.
+                        yield Exports(rows, Position(number))
+            # Entries are captured as a whole: the log is read after the end of one.
             number = logged.end
-            yield Exports(None, TakenUp(number))
+            yield Exports(None, Position(number))
 
     def _decode(self, content: bytes, number: int) -> pa.RecordBatch:
         """Returns the rows that a transaction attached, with its number."""
@@ -99,15 +99,15 @@ class QueueSource:
                 f"damaged: {error}"
             ) from error
 
-    def _read_existing(self, position: TakenUp) -> Iterator[Exports]:
+    def _read_existing(self, position: Position) -> Iterator[Exports]:
         number = self.generation
         if not self.hold.keep(number):
-            yield Exports(None, TakenUp(number))
+            yield Exports(None, Position(number))
             return
         reader = self._reader_at(number)
         yield from self._keys(number, position, partial(add_version, reader, number))
 
-    def _read_changes(self, position: TakenUp, end: int) -> Iterator[Exports]:
+    def _read_changes(self, position: Position, end: int) -> Iterator[Exports]:
         number = position.number
         self.hold.keep(number)
         while number < end:
@@ -121,10 +121,10 @@ class QueueSource:
                 for change in changes:
                     yield from self._read_change(change, number, position)
             number = step.end
-            yield Exports(None, TakenUp(number))
+            yield Exports(None, Position(number))
 
     def _group_ingests(
-        self, changes: Sequence[PlannedChange], position: TakenUp
+        self, changes: Sequence[PlannedChange], position: Position
     ) -> Iterator[list[PlannedChange]]:
         """Yields the changes in order, those of adjacent small ingests together."""
         with self.table.state.reading(stale=True) as state:
@@ -162,10 +162,10 @@ class QueueSource:
             if size > _GROUP_MEMORY_BYTES_MAX:
                 return None
         exports = numbered_exports(self.queue, pa.Table.from_batches(rows)) if rows else None
-        return Exports(exports, TakenUp(last))
+        return Exports(exports, Position(last))
 
     def _read_change(
-        self, change: PlannedChange, before: int, position: TakenUp
+        self, change: PlannedChange, before: int, position: Position
     ) -> Iterator[Exports]:
         reader, number = self._reader_at(change.number), change.number
         if not change.is_replacement:
@@ -188,7 +188,7 @@ class QueueSource:
             self.problems[f"keys gone by transaction {number} are not exported: {error}"] = None
             return None
 
-    def _read_compactions(self, position: TakenUp, end: int) -> Iterator[Exports]:
+    def _read_compactions(self, position: Position, end: int) -> Iterator[Exports]:
         number = position.number
         while number < end:
             with self.table.state.reading(stale=True) as state:
@@ -198,7 +198,7 @@ class QueueSource:
                 reader = self._reader_at(each.number)
                 yield from self._keys(each.number, position, partial(add_compaction, reader, each))
             number = found[-1].number if len(found) == _COMPACTIONS_PER_STEP else end
-            yield Exports(None, TakenUp(number))
+            yield Exports(None, Position(number))
 
     def _reader_at(self, number: int) -> TableReader:
         with self.table.state.reading(stale=True) as state:
@@ -209,16 +209,16 @@ class QueueSource:
         return TableReader(self.table, columns)
 
     def _keys(
-        self, number: int, position: TakenUp, add: Callable[[ChangedKeys], None]
+        self, number: int, position: Position, add: Callable[[ChangedKeys], None]
     ) -> Iterator[Exports]:
         """Yields the exports of a transaction, those of a large one by ranges of buckets."""
-        before = TakenUp(number - 1)
+        before = Position(number - 1)
         first = position.bucket if position.number == before.number else 0
         engine = self.table.instance.queries.engine().settings.engine
         with ChangedKeys(self.queue, number, engine, first) as keys:
             add(keys)
             for part in keys.parts():
                 is_last = part.bucket == self.queue.buckets
-                to = TakenUp(number) if is_last else TakenUp(before.number, part.bucket)
+                to = Position(number) if is_last else Position(before.number, part.bucket)
                 yield Exports(part.rows, to)
-        yield Exports(None, TakenUp(number))
+        yield Exports(None, Position(number))

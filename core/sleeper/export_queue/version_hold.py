@@ -14,7 +14,7 @@ _HOLD_SECONDS = 365 * 86_400
 class QueueHold:
     """The holds of one queue, which has none on tables of another kind.
 
-    They are renewed when it takes up, and expire a year after that.
+    They are renewed when it captures, and expire a year after that.
     """
 
     def __init__(self, table: OpenTable, queue: str) -> None:
@@ -42,7 +42,7 @@ class QueueHold:
     def find_former(self, number: int, position: int) -> int | None:
         """Returns a number at which the table has the rows that were exported before `number`.
 
-        None before the first version. `position` is the number up to which the queue has taken up.
+        None before the first version. `position` is the number up to which the queue has captured.
         StateMovedOnError if the version is not held and has expired.
         """
         with self._table.state.reading(stale=True) as state:

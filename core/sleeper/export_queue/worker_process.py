@@ -29,7 +29,7 @@ _HUNG_STATUS = 75
 
 
 class ExportWorker:
-    """Takes up and drains all queues of an instance until it is stopped."""
+    """Captures and drains all queues of an instance until it is stopped."""
 
     def __init__(self, instance: Instance, stop: threading.Event) -> None:
         self._instance = instance
@@ -75,7 +75,7 @@ class ExportWorker:
                     self._instance, queue.name, queue.generation
                 )
                 self._workers[queue.name].start()
-            if self._newest(queue, numbers) > queue.taken_up.number:
+            if self._newest(queue, numbers) > queue.position.number:
                 self._workers[queue.name].wake()
 
     def _newest(self, queue: RegisteredQueue, numbers: dict[str, int]) -> int:

@@ -12,8 +12,8 @@ _DIGEST_CHARACTERS = 16
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class TakenUp:
-    """How far a queue has taken up exports.
+class Position:
+    """How far the exports of a queue have been captured.
 
     All of transactions up to `number`, and of the next one with exports those of buckets below
     `bucket`.
@@ -34,7 +34,7 @@ class RegisteredQueue:
     name: str
     table_id: str
     generation: int
-    taken_up: TakenUp
+    position: Position
     is_paused: bool = False
 
 
@@ -138,7 +138,7 @@ class ExportStore(Protocol):
         ConflictError if another table has a queue of that name.
         """
 
-    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+    def begin(self, name: str, generation: int, position: Position) -> None:
         """Sets generation and position of a queue with generation 0. Idempotent."""
 
     def find(self, name: str) -> RegisteredQueue:
@@ -156,7 +156,7 @@ class ExportStore(Protocol):
     def pause(self, name: str, paused: bool) -> None:
         """Pauses or resumes a queue. The exporters of a paused queue get no more exports."""
 
-    def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
+    def add(self, name: str, generation: int, items: Sequence[NewItem], to: Position) -> None:
         """Stores items, and then advances the position, which never moves back.
 
         After an error, some items may be stored. To add the same ones again changes nothing.

@@ -21,8 +21,8 @@ from sleeper.jobs.export_store import (
     NewDeadLetter,
     NewItem,
     PendingItem,
+    Position,
     RegisteredQueue,
-    TakenUp,
 )
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.local.export_tables import (
@@ -57,14 +57,14 @@ class LocalExportStore:
             raise ConflictError(f"export queue {name!r} already exists, of another table")
         return queue
 
-    def begin(self, name: str, generation: int, taken_up: TakenUp) -> None:
+    def begin(self, name: str, generation: int, position: Position) -> None:
         """See the port."""
         with self._writing() as connection:
             find_queue(connection, name)
             connection.execute(
                 "UPDATE queues SET generation = ?, number = ?, bucket = ?"
                 " WHERE name = ? AND generation = 0",
-                (generation, taken_up.number, taken_up.bucket, name),
+                (generation, position.number, position.bucket, name),
             )
 
     def find(self, name: str) -> RegisteredQueue:
@@ -96,7 +96,7 @@ class LocalExportStore:
         with self._changing(name) as connection:
             connection.execute("UPDATE queues SET is_paused = ? WHERE name = ?", (paused, name))
 
-    def add(self, name: str, generation: int, items: Sequence[NewItem], to: TakenUp) -> None:
+    def add(self, name: str, generation: int, items: Sequence[NewItem], to: Position) -> None:
         """See the port. Items and position are stored in one transaction."""
         now = self._clock()
         with self._changing(name, generation) as connection:

@@ -3,7 +3,7 @@
 import sqlite3
 
 from sleeper.errors import NotFoundError, did_you_mean
-from sleeper.jobs.export_store import RegisteredQueue, TakenUp
+from sleeper.jobs.export_store import Position, RegisteredQueue
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, table_id TEXT NOT NULL,"
@@ -35,7 +35,7 @@ def read_queues(connection: sqlite3.Connection) -> list[RegisteredQueue]:
         "SELECT name, table_id, generation, number, bucket, is_paused FROM queues ORDER BY name"
     ).fetchall()
     return [
-        RegisteredQueue(name, table, generation, TakenUp(number, bucket), bool(paused))
+        RegisteredQueue(name, table, generation, Position(number, bucket), bool(paused))
         for name, table, generation, number, bucket, paused in rows
     ]
 

@@ -11,9 +11,9 @@ import sleeper
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.export_queue import failures as failures_module
 from sleeper.export_queue import queue_drain, timed_exporter
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.queue_worker import drain_now
-from sleeper.export_queue.take_up import take_up
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -168,7 +168,7 @@ def test_a_drain_repeats_calls_of_an_unavailable_receiver_within_its_time(
 ) -> None:
     queue = instance.create_export_queue("out", "counts", "ingest", "k", "n", buckets=1)
     table.ingest(pa.table({"k": ["a", "b", "c"], "n": range(3)}))
-    take_up(instance._ports, "out")
+    capture_exports(instance._ports, "out")
     exporter = Unavailable(failures)
     monkeypatch.setattr(timed_exporter, "open_exporter", lambda *_: exporter)
     monkeypatch.setattr(failures_module, "_FIRST_SECONDS", first_seconds)

@@ -12,7 +12,7 @@ from obstore.store import LocalStore
 
 from sleeper.aws.export_store import DynamoExportStore
 from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.jobs.export_store import NewDeadLetter, NewItem, TakenUp
+from sleeper.jobs.export_store import NewDeadLetter, NewItem, Position
 from sleeper.properties.deployed import EXPORT_QUEUES_TABLE
 from tests.servers.dynoxide import DynamoServer, DynamoTables
 
@@ -34,7 +34,7 @@ def open_store(tables: DynamoTables, tmp_path: Path) -> Callable[..., DynamoExpo
 def store(open_store: Callable[..., DynamoExportStore]) -> DynamoExportStore:
     found = open_store()
     found.register("q", "t")
-    found.begin("q", 3, TakenUp(3))
+    found.begin("q", 3, Position(3))
     return found
 
 
@@ -78,7 +78,7 @@ def test_a_bucket_costs_twelve_write_units_and_a_step_one(
 ) -> None:
     """docs/export-queues-on-aws.md derives the cost from these."""
     with written_units(tables.client) as units:
-        store.add("q", 3, [NewItem(n, "1", 100, b"x") for n in range(3)], TakenUp(4))
+        store.add("q", 3, [NewItem(n, "1", 100, b"x") for n in range(3)], Position(4))
         assert units == {"TransactWriteItems": 3 * 4, "UpdateItem": 1}
         units.clear()
         for bucket in range(3):
@@ -93,7 +93,7 @@ def test_a_bucket_costs_twelve_write_units_and_a_step_one(
 def test_large_contents_are_objects_that_are_deleted_with_their_items(
     store: DynamoExportStore, tmp_path: Path
 ) -> None:
-    store.add("q", 3, [NewItem(0, "1", 1, LARGE), NewItem(0, "2", 1, b"small")], TakenUp(4))
+    store.add("q", 3, [NewItem(0, "1", 1, LARGE), NewItem(0, "2", 1, b"small")], Position(4))
     assert len(objects_in(tmp_path / "export-queues" / "q")) == 1
     items = store.read("q", 0, 1 << 20)
     assert [each.content for each in items] == [LARGE, b"small"]
@@ -110,11 +110,11 @@ def test_a_process_that_dies_while_it_adds_leaves_items_that_another_completes(
     items = [NewItem(bucket, "1", 1, b"%d" % bucket) for bucket in range(9)]
     with pytest.raises(UnavailableError):
         open_store(DyingClient(tables.client, "transact_write_items", 4)).add(
-            "q", 3, items, TakenUp(4)
+            "q", 3, items, Position(4)
         )
-    assert store.find("q").taken_up == TakenUp(3)
+    assert store.find("q").position == Position(3)
     assert 0 < store.counts("q").pending < 9
-    store.add("q", 3, items, TakenUp(4))
+    store.add("q", 3, items, Position(4))
     assert store.counts("q").pending == 9
 
 
@@ -126,17 +126,17 @@ def test_a_slow_writer_does_not_move_the_position_back(
 
         def __getattr__(self, name: str) -> Any:
             if name == "update_item":
-                store.add("q", 3, [], TakenUp(9))
+                store.add("q", 3, [], Position(9))
             return getattr(tables.client, name)
 
-    open_store(OvertakenClient()).add("q", 3, [], TakenUp(5))
-    assert store.find("q").taken_up == TakenUp(9)
+    open_store(OvertakenClient()).add("q", 3, [], Position(5))
+    assert store.find("q").position == Position(9)
 
 
 def test_a_process_that_dies_while_it_settles_loses_no_dead_letter(
     store: DynamoExportStore, tables: DynamoTables, open_store: Callable[..., DynamoExportStore]
 ) -> None:
-    store.add("q", 3, [NewItem(0, f"{n:03d}", 1, b"x") for n in range(200)], TakenUp(4))
+    store.add("q", 3, [NewItem(0, f"{n:03d}", 1, b"x") for n in range(200)], Position(4))
     ids = [each.id for each in store.read("q", 0, 1 << 20)]
     dead = [NewDeadLetter(f"{n}", 1, b"x", "no") for n in range(20)]
     assert store.claim("q", 0, "w", 60)
@@ -152,7 +152,7 @@ def test_a_process_that_dies_while_it_settles_loses_no_dead_letter(
 def test_a_removal_that_died_is_completed_by_the_next_registration(
     store: DynamoExportStore, tables: DynamoTables, open_store: Callable[..., DynamoExportStore]
 ) -> None:
-    store.add("q", 3, [NewItem(n, "1", 1, LARGE) for n in range(5)], TakenUp(4))
+    store.add("q", 3, [NewItem(n, "1", 1, LARGE) for n in range(5)], Position(4))
     with pytest.raises(UnavailableError):
         open_store(DyingClient(tables.client, "batch_write_item", 3)).remove("q")
     assert store.list() == []
@@ -165,7 +165,7 @@ def test_a_removal_that_died_is_completed_by_the_next_registration(
 def test_only_old_objects_without_an_item_are_swept(
     store: DynamoExportStore, tmp_path: Path, open_store: Callable[..., DynamoExportStore]
 ) -> None:
-    store.add("q", 3, [NewItem(0, "1", 1, LARGE)], TakenUp(4))
+    store.add("q", 3, [NewItem(0, "1", 1, LARGE)], Position(4))
     orphan = tmp_path / "export-queues" / "q" / "orphan"
     other = tmp_path / "export-queues" / "q2" / "orphan"
     other.parent.mkdir()
@@ -182,7 +182,7 @@ def test_only_old_objects_without_an_item_are_swept(
 def test_an_item_without_its_object_is_an_error_that_names_it(
     store: DynamoExportStore, tmp_path: Path
 ) -> None:
-    store.add("q", 3, [NewItem(4, "1", 1, LARGE)], TakenUp(4))
+    store.add("q", 3, [NewItem(4, "1", 1, LARGE)], Position(4))
     objects_in(tmp_path)[0].unlink()
     with pytest.raises(DataError, match=r"q#3#000004 1!1!50000!.*export-queues/q/"):
         store.read("q", 4, 1)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sleeper
+from sleeper.export_queue.capture import CaptureReport, capture_exports, first_position
 from sleeper.export_queue.definition import (
     EXPORT_QUEUES,
     ExporterSettings,
@@ -11,7 +12,6 @@ from sleeper.export_queue.definition import (
     ExportSource,
 )
 from sleeper.export_queue.rows import decode_rows
-from sleeper.export_queue.take_up import TakeUpReport, first_position, take_up
 from sleeper.instance import Instance
 from sleeper.schema.model import Field
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
@@ -62,9 +62,9 @@ class Receiver:
     exports: list[tuple[int, Key, Key | None]] = field(default_factory=list)
     newest: dict[Key, tuple[int, Key | None]] = field(default_factory=dict)
 
-    def take(self, seconds_max: float | None = None) -> TakeUpReport:
-        """Takes up exports and receives them."""
-        report = take_up(self.instance, self.queue.name, seconds_max)
+    def take(self, seconds_max: float | None = None) -> CaptureReport:
+        """Captures exports and receives them."""
+        report = capture_exports(self.instance, self.queue.name, seconds_max)
         self.receive()
         return report
 

@@ -12,7 +12,7 @@ from sleeper.export_queue.definition import ExporterSettings, ExportQueue, Expor
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.rows import encode_rows, find_buckets, rows_schema
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import ExportStore, NewItem, TakenUp
+from sleeper.jobs.export_store import ExportStore, NewItem, Position
 from sleeper.schema.model import Field, PrimitiveType
 
 Export = tuple[str, int | None, int]
@@ -57,7 +57,7 @@ class StoredQueue:
 
     def __post_init__(self) -> None:
         self.store.register(self.queue.name, "0123abcd")
-        self.store.begin(self.queue.name, GENERATION, TakenUp(1))
+        self.store.begin(self.queue.name, GENERATION, Position(1))
 
     @property
     def store(self) -> ExportStore:
@@ -79,7 +79,7 @@ class StoredQueue:
         """Stores an item."""
         self._items += 1
         item = NewItem(bucket, f"{self._items:020d}-000000", exports, content)
-        self.store.add(self.queue.name, GENERATION, [item], TakenUp(self._items + 1))
+        self.store.add(self.queue.name, GENERATION, [item], Position(self._items + 1))
 
     @property
     def pending(self) -> int:

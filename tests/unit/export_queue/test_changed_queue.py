@@ -6,10 +6,10 @@ import pytest
 
 import sleeper
 from sleeper.export_queue import lookup, timed_exporter
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.export_queue import ExportQueue as ApiQueue
 from sleeper.export_queue.exporter import ExportBatch
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
@@ -60,7 +60,7 @@ def test_later_exports_go_to_the_exporter_of_the_new_definition(
             queue.delete(discard=True)
         create(TRIES_AFTER, replace=not is_deleted)
         table.ingest(rows_of(later=1))
-        take_up(instance, "q")
+        capture_exports(instance, "q")
 
     receivers.on_first_call = change
     queue = create(TRIES_BEFORE)

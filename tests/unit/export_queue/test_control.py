@@ -8,6 +8,7 @@ import pytest
 import sleeper
 from sleeper.admin.code import remove_wheel
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.control import (
     pause_queue,
     peek,
@@ -19,9 +20,8 @@ from sleeper.export_queue.control import (
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.listings import QueueState, gather_export_queues
 from sleeper.export_queue.report import describe_status
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import NewDeadLetter, NewItem, TakenUp
+from sleeper.jobs.export_store import NewDeadLetter, NewItem, Position
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 from tests.wheels import make_wheel
@@ -44,7 +44,7 @@ def test_the_status_of_a_queue_counts_what_it_has(instance: Instance, table: sle
     assert (status.state, status.buckets) == (QueueState.ACTIVE, 119)
     assert (status.lag, status.pending, status.oldest_ms) == (1, 0, None)
     before_ms = instance.clock()
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     status = queue_status(instance, "q")
     assert (status.lag, status.pending, status.dead, status.failing) == (0, 2, 0, ())
     assert status.pending_bytes > 0
@@ -52,7 +52,7 @@ def test_the_status_of_a_queue_counts_what_it_has(instance: Instance, table: sle
     assert before_ms <= status.oldest_ms <= instance.clock()
 
 
-def test_the_status_says_that_nothing_is_taken_up_because_too_much_is_pending(
+def test_the_status_says_that_nothing_is_captured_because_too_much_is_pending(
     instance: Instance, table: sleeper.Table
 ) -> None:
     create(instance, table, buckets=1)
@@ -60,7 +60,7 @@ def test_the_status_says_that_nothing_is_taken_up_because_too_much_is_pending(
     generation = instance.jobs.export_store().find("q").generation
     assert not queue_status(instance, "q").is_full
     item = NewItem(0, "1", 1, bytes(1024**2 + 1))
-    instance.jobs.export_store().add("q", generation, [item], TakenUp(generation))
+    instance.jobs.export_store().add("q", generation, [item], Position(generation))
     status = queue_status(instance, "q")
     assert status.is_full
     assert "  full      nothing is taken up: " in "".join(describe_status(status).drawing)
@@ -71,7 +71,7 @@ def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
 ) -> None:
     create(instance, table, buckets=1)
     table.ingest(rows_of(a=1, b=2))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     store = instance.jobs.export_store()
     store.claim("q", 0, "me", 10)
     due_ms = instance.clock() + 10**6
@@ -93,7 +93,7 @@ def test_the_status_says_that_workers_die_with_a_bucket(
 ) -> None:
     create(instance, table, buckets=1)
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     for owner in ("one", "two", "three"):
         assert instance.jobs.export_store().claim("q", 0, owner, seconds=0)
     status = queue_status(instance, "q")
@@ -108,7 +108,7 @@ def test_peek_shows_pending_exports_without_changing_them(
 ) -> None:
     create(instance, table, buckets=2)
     table.ingest(rows_of(a=1, b=2, c=3, d=4, e=5))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     peeked = peek(instance, "q")
     assert [each.bucket for each in peeked] == [0, 1]
     words = [word for each in peeked for word in each.rows.column("word").to_pylist()]
@@ -125,7 +125,7 @@ def test_peek_shows_dead_letters_which_redrive_brings_back(
 ) -> None:
     create(instance, table, buckets=1)
     table.ingest(rows_of(a=1, b=2))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     store = instance.jobs.export_store()
     (item,) = store.read("q", 0, 10**6)
     store.claim("q", 0, "me", 10)

@@ -8,12 +8,12 @@ import pytest
 import sleeper
 from sleeper.errors import NotFoundError
 from sleeper.export_queue import interrupted_deletion
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.follow import follow_all
 from sleeper.export_queue.progress import ExportWatch
 from sleeper.export_queue.service import delete_queue
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.local.export_store import LocalExportStore
 from sleeper.statestore.transactions.export_queues import DeleteExportQueue
 from tests.unit.export_queue.receiver import create_queue, define_queue
@@ -28,7 +28,7 @@ def table(instance: Instance) -> sleeper.Table:
     table = make_table_of_words(instance)
     create_queue(instance, table.name, define_queue(table, "word", "count", buckets=1))
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     return table
 
 
@@ -73,7 +73,7 @@ def test_a_queue_is_kept_while_its_table_has_it_or_is_not_active(
 ) -> None:
     instance.jobs.export_store().register("early", instance.table(table.name).ref.id)
     instance.jobs.export_store().register("orphan", "0123abcd")
-    instance.jobs.export_store().begin("orphan", 1, TakenUp(1))
+    instance.jobs.export_store().begin("orphan", 1, Position(1))
     for name in ("early", "orphan", "q", "other"):
         assert not interrupted_deletion.finish_interrupted_deletion(instance, name)
     assert left(instance) == ["early", "orphan", "q"]

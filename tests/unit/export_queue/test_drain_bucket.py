@@ -75,7 +75,7 @@ def test_items_are_exported_as_one_batch_in_order_of_key_and_sequence(queue: Sto
     assert (report.exports, report.calls, queue.pending) == (4, 1, 0)
 
 
-def test_an_export_that_was_taken_up_twice_is_exported_once_as_last_stored(
+def test_an_export_that_was_captured_twice_is_exported_once_as_last_stored(
     queue: StoredQueue,
 ) -> None:
     queue.add(("a", 1, 7), ("a", 2, 8), bucket=BUCKET)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleeper.export_queue import changed_keys, sources, take_up
+from sleeper.export_queue import capture, changed_keys, sources
 from sleeper.export_queue.definition import ExportSource
 from sleeper.export_queue.rows import decode_rows
 from sleeper.instance import Instance
@@ -15,7 +15,7 @@ ROWS = 100
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores the exports of each transaction, and each part of a larger one, in its own step."""
-    monkeypatch.setattr(take_up, "_STEP_BYTES", 1)
+    monkeypatch.setattr(capture, "_STEP_BYTES", 1)
     monkeypatch.setattr(changed_keys, "MEMORY_BYTES", 100)
     monkeypatch.setattr(changed_keys, "_CHUNK_BYTES", 1)
 
@@ -34,7 +34,7 @@ def test_newer_exports_of_a_bucket_follow_older_ones(
             if source is ExportSource.TRANSACTION:
                 for word in range(20):
                     transaction.export("q", f"w{word}", n)
-    assert take_up.take_up(instance, "q").exports == ROWS
+    assert capture.capture_exports(instance, "q").exports == ROWS
     found = []
     for bucket in range(2):
         items = instance.jobs.export_store().read("q", bucket, 2**40)

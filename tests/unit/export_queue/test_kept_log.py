@@ -1,4 +1,4 @@
-"""The log keeps exports that a queue has not taken up."""
+"""The log keeps exports that a queue has not captured."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,8 +1,8 @@
-"""Two processes that take up the same transactions."""
+"""Two processes that capture the same transactions."""
 
 import pytest
 
-from sleeper.export_queue import take_up
+from sleeper.export_queue import capture
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
@@ -14,16 +14,16 @@ def test_what_another_process_took_up_meanwhile_is_not_exported_again(
     table = make_table_of_words(instance)
     queue = define_queue(table, "word", "count")
     create_queue(instance, "words", queue)
-    receiver, is_step = Receiver(instance, queue), take_up._TakeUp._is_step
+    receiver, is_step = Receiver(instance, queue), capture._Capture._is_step
     table.ingest(rows_of(a=1))
 
-    def overtake(slow: take_up._TakeUp) -> bool:
+    def overtake(slow: capture._Capture) -> bool:
         monkeypatch.undo()
         receiver.take()
         table.ingest(rows_of(b=2))
         return is_step(slow)
 
-    monkeypatch.setattr(take_up._TakeUp, "_is_step", overtake)
+    monkeypatch.setattr(capture._Capture, "_is_step", overtake)
     receiver.take()
     receiver.take()
     assert [key for _, key, _ in receiver.exports] == [("a",), ("b",)]

@@ -7,8 +7,8 @@ import pytest
 
 import sleeper
 from sleeper.export_queue import progress
+from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.progress import ExportWatch
-from sleeper.export_queue.take_up import take_up
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
@@ -44,7 +44,7 @@ def test_transactions_and_exports_are_work(instance: Instance, table: sleeper.Ta
     assert not watch.look().is_busy
     table.ingest(rows_of(a=1))
     assert watch.look().is_busy
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     work = watch.look()
     assert (len(work.positions), work.pending, work.is_busy) == (1, 1, True)
 
@@ -56,7 +56,7 @@ def test_a_transaction_between_two_looks_makes_them_differ(
     before = watch.look()
     assert watch.look() == before
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     store = instance.jobs.export_store()
     store.claim("q", 0, "me", 10)
     store.settle("q", 0, "me", [item.id for item in store.read("q", 0, 1)])
@@ -68,7 +68,7 @@ def test_exports_that_were_refused_are_work(
     instance: Instance, table: sleeper.Table, fail: Callable[[str, bool], None]
 ) -> None:
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     fail(UNAVAILABLE, True)  # a refusal, whatever its text
     assert ExportWatch(instance).look().is_busy
 
@@ -78,7 +78,7 @@ def test_exports_that_are_retried_without_limit_are_no_work_but_a_problem(
     instance: Instance, table: sleeper.Table, fail: Callable[[str, bool], None], error: str
 ) -> None:
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     fail(error, False)
     work = ExportWatch(instance).look()
     assert (work.is_busy, work.problems) == (False, (f"1 export pending: {error}",))
@@ -86,13 +86,13 @@ def test_exports_that_are_retried_without_limit_are_no_work_but_a_problem(
 
 def test_a_paused_queue_has_no_work(instance: Instance, table: sleeper.Table) -> None:
     table.ingest(rows_of(a=1))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     instance.jobs.export_store().pause("q", True)
     work = ExportWatch(instance).look()
     assert (work.pending, work.is_busy, work.problems) == (1, False, ())
 
 
-def test_a_queue_that_cannot_take_up_is_named(
+def test_a_queue_that_cannot_capture_is_named(
     instance: Instance,
     table: sleeper.Table,
     fail: Callable[[str, bool], None],
@@ -100,7 +100,7 @@ def test_a_queue_that_cannot_take_up_is_named(
 ) -> None:
     monkeypatch.setattr(progress, "_STUCK_SECONDS", 0.0)
     table.ingest(rows_of(**{secrets.token_hex(500): n for n in range(3000)}))
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     fail(UNAVAILABLE, False)
     instance.change_properties({"sleeper.export.queue.pending.bytes.max": "1M"})
     table.ingest(rows_of(b=1))
@@ -111,5 +111,5 @@ def test_a_queue_that_cannot_take_up_is_named(
     assert work.problems[0] == f"3,000 exports pending: {UNAVAILABLE}"
     assert work.problems[1].startswith("export queue 'q': ")
     instance.change_properties({"sleeper.export.queue.pending.bytes.max": ""})
-    take_up(instance, "q")
+    capture_exports(instance, "q")
     assert len(watch.look().problems) == 1

@@ -23,7 +23,7 @@ from sleeper.export_queue.exporters import check_exporter, open_exporter, table_
 from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.service import create_queue
 from sleeper.instance import Instance as Ports
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.schema.model import ListType, PrimitiveType
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.export_batches import make_batch, make_queue
@@ -235,7 +235,7 @@ def test_a_queue_of_the_same_name_that_was_created_later_exports_the_same_rows_a
     store = ports.jobs.export_store()
     for generation in (5, 6):
         store.register("counts", "a-table")
-        store.begin("counts", generation, TakenUp(1))
+        store.begin("counts", generation, Position(1))
         version = table.version
         send(ports, queue_of(), ("a", {"amount": 1}, 1))
         assert table.version > version
@@ -325,7 +325,7 @@ class Chain:
         created = CreateExportQueue(queue.name, queue.source.value, EXPORT_QUEUES.format(queue))
         generation = table.state.commit_or_raise(created)
         assert generation is not None
-        self.ports.jobs.export_store().begin(queue.name, generation, TakenUp(generation))
+        self.ports.jobs.export_store().begin(queue.name, generation, Position(generation))
 
     def check(self, source: str, target: str, on: ExportSource = ExportSource.INGEST) -> None:
         check_no_cycle(self.ports, self.queue(source, target, on), self.ports.table(source).ref)

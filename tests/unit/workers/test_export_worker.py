@@ -1,4 +1,4 @@
-"""The process that takes up and drains the queues of a local instance."""
+"""The process that captures and drains the queues of a local instance."""
 
 import threading
 from collections.abc import Iterator, Sequence

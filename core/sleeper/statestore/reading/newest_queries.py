@@ -144,7 +144,7 @@ class Follower:
 
     @property
     def is_export_queue(self) -> bool:
-        """Whether it keeps what an export queue has not taken up yet."""
+        """Whether it keeps what an export queue has not captured yet."""
         return self.name.startswith(FOLLOWER_PREFIX)
 
 

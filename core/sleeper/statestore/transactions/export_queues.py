@@ -91,7 +91,7 @@ class ChangeExportQueue(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class DeleteExportQueue(Transaction):
-    """Removes a queue and its follower. Exports that it has not taken up are lost."""
+    """Removes a queue and its follower. Exports that it has not captured are lost."""
 
     kind: ClassVar[str] = "delete_export_queue"
     remembered: ClassVar[bool] = False

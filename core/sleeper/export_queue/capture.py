@@ -1,4 +1,4 @@
-"""Takes up exports: moves them from a table's log or files into the storage of their queue.
+"""Captures exports: moves them from a table's log or files into the storage of their queue.
 
 A step stores the exports of some transactions, or a part of those of a large one, and then advances
 the queue's position; after that the cursor in the log, so that the table may forget them. A process
@@ -18,7 +18,7 @@ from sleeper.export_queue.lookup import find_stored
 from sleeper.export_queue.rows import make_items
 from sleeper.export_queue.sources import QueueSource
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import ExportStore, NewItem, RegisteredQueue, TakenUp
+from sleeper.jobs.export_store import ExportStore, NewItem, Position, RegisteredQueue
 from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import follower_of
@@ -31,8 +31,8 @@ _ADD_BYTES = 8 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class TakeUpReport:
-    """What was taken up: `exports`, up to the transaction `number`.
+class CaptureReport:
+    """What was captured: `exports`, up to the transaction `number`.
 
     `is_complete` means that nothing was left when it began. `problem` is why something was left,
     or what the queue's owner should know; None if there is nothing.
@@ -44,46 +44,48 @@ class TakeUpReport:
     problem: str | None = None
 
 
-def first_position(queue: ExportQueue, stored: StoredQueue) -> TakenUp:
+def first_position(queue: ExportQueue, stored: StoredQueue) -> Position:
     """Returns the position at which a new queue begins."""
-    return TakenUp(stored.generation - 1 if queue.existing_rows else stored.start)
+    return Position(stored.generation - 1 if queue.existing_rows else stored.start)
 
 
-def take_up(instance: Instance, name: str, seconds_max: float | None = None) -> TakeUpReport:
-    """Takes up the exports of a queue that exist now, for at most about the seconds.
+def capture_exports(
+    instance: Instance, name: str, seconds_max: float | None = None
+) -> CaptureReport:
+    """Captures the exports of a queue that exist now, for at most about the seconds.
 
     NotFoundError if there is no such queue, or its table is being deleted. Several processes may do
-    it at once. UnavailableError may leave a part, which the next call takes up.
+    it at once. UnavailableError may leave a part, which the next call captures.
     """
     store = instance.jobs.export_store()
     registered = store.find(name)
     if not registered.generation:
         problem = f"export queue {name!r}: its creation has not ended: create it again"
-        return TakeUpReport(0, registered.taken_up.number, False, problem)
+        return CaptureReport(0, registered.position.number, False, problem)
     table = OpenTable(instance, find_table(instance.tables.index, None, registered.table_id))
     with table.state.reading() as state:
         stored, newest = find_stored(registered, table.ref, state), state.number
-    if registered.taken_up >= TakenUp(newest):
+    if registered.position >= Position(newest):
         _repair_cursor(table, registered)
-        return TakeUpReport(0, registered.taken_up.number, True)
+        return CaptureReport(0, registered.position.number, True)
     queue = parse_definition(stored.definition)
     source = QueueSource(table, queue, stored.generation)
-    return _TakeUp(store, registered, source, seconds_max).run(newest)
+    return _Capture(store, registered, source, seconds_max).run(newest)
 
 
 def _repair_cursor(table: OpenTable, registered: RegisteredQueue) -> None:
     """Advances the cursor of a process that died before it did."""
-    name, number = follower_of(registered.name), registered.taken_up.number
+    name, number = follower_of(registered.name), registered.position.number
     if any(each.name == name and each.position < number for each in table.state.followers()):
         table.state.advance_follower(name, number)
 
 
 class _OvertakenError(Exception):
-    """Another process has taken up the step."""
+    """Another process has captured the step."""
 
 
-class _TakeUp:
-    """One run of `take_up`."""
+class _Capture:
+    """One run of `capture_exports`."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class _TakeUp:
         self._store = store
         self._source = source
         self._name = registered.name
-        self._position = registered.taken_up
+        self._position = registered.position
         self._ends_at = None if seconds_max is None else time.monotonic() + seconds_max
         properties = source.table.instance.properties()
         self._pending_bytes_max: int = properties.get(EXPORT_QUEUE_PENDING_BYTES_MAX)
@@ -105,32 +107,32 @@ class _TakeUp:
         self._to = self._position
         self._began_at = time.monotonic()
 
-    def run(self, newest: int) -> TakeUpReport:
+    def run(self, newest: int) -> CaptureReport:
         problem = None
         try:
-            problem = self._take_up_rest(newest)
+            problem = self._capture_rest(newest)
         except DataError as error:
             problem = str(error)
             with contextlib.suppress(_OvertakenError):
                 self._store_step()
         except (InvalidRequestError, StateMovedOnError) as error:
-            # Another process may have taken up these transactions, so their files are collected.
-            if self._store.find(self._name).taken_up <= self._position:
+            # Another process may have captured these transactions, so their files are collected.
+            if self._store.find(self._name).position <= self._position:
                 problem = f"export queue {self._name!r}: {error}"
         problems = [*([problem] if problem else []), *self._source.problems]
         number = self._position.number
-        return TakeUpReport(self._exports, number, number >= newest, "; ".join(problems) or None)
+        return CaptureReport(self._exports, number, number >= newest, "; ".join(problems) or None)
 
-    def _take_up_rest(self, newest: int) -> str | None:
-        """Takes up what no other process takes up meanwhile."""
+    def _capture_rest(self, newest: int) -> str | None:
+        """Captures what no other process captures meanwhile."""
         while True:
             try:
-                return self._take_up(newest)
+                return self._capture(newest)
             except _OvertakenError:
                 self._rows, self._bytes = [], 0
-                self._position = self._to = self._store.find(self._name).taken_up
+                self._position = self._to = self._store.find(self._name).position
 
-    def _take_up(self, newest: int) -> str | None:
+    def _capture(self, newest: int) -> str | None:
         """Returns why it ended before the newest transaction, if it did for a reason."""
         with contextlib.closing(self._source.read(self._position, newest)) as found:
             for exports in found:
@@ -170,7 +172,7 @@ class _TakeUp:
         """Stores the rows and advances the position, and then the cursor in the log."""
         if not self._rows and self._to == self._position:
             return
-        if self._store.find(self._name).taken_up > self._position:
+        if self._store.find(self._name).position > self._position:
             # Its exports may have left already, and would leave again.
             raise _OvertakenError
         added: list[NewItem] = []
@@ -191,5 +193,5 @@ class _TakeUp:
     def _items(self) -> Iterator[NewItem]:
         return make_items(self._source.queue, self._rows)
 
-    def _add(self, items: list[NewItem], to: TakenUp) -> None:
+    def _add(self, items: list[NewItem], to: Position) -> None:
         self._store.add(self._name, self._source.generation, items, to)

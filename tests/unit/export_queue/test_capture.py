@@ -1,4 +1,4 @@
-"""Taking up exports of the changes of a table."""
+"""Capturing exports of the changes of a table."""
 
 import secrets
 import threading
@@ -12,13 +12,13 @@ import pytest
 import sleeper
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.export_queue import changed_keys
+from sleeper.export_queue.capture import CaptureReport, capture_exports
 from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.rows import decode_rows
-from sleeper.export_queue.take_up import TakeUpReport, take_up
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.garbage_collection.service import collect_table
-from sleeper.jobs.export_store import TakenUp
+from sleeper.jobs.export_store import Position
 from sleeper.local.export_store import LocalExportStore
 from sleeper.local.instance import open_local_instance
 from sleeper.query.hold import release_hold
@@ -66,10 +66,10 @@ def test_added_rows_are_exported_once_with_the_number_of_their_transaction(
     ingest(table, k1="before")
     receiver = follow(instance, table, "key", "value")
     first, second = ingest(table, k2="a", k70="b"), ingest(table, k2="c")
-    assert receiver.take() == TakeUpReport(3, second, True)
+    assert receiver.take() == CaptureReport(3, second, True)
     expected = [(first, (2,), ("a",)), (first, (70,), ("b",)), (second, (2,), ("c",))]
     assert sorted(receiver.exports) == expected
-    assert receiver.take() == TakeUpReport(0, second, True)
+    assert receiver.take() == CaptureReport(0, second, True)
 
 
 def test_the_last_row_of_a_key_in_a_transaction_is_exported(
@@ -142,7 +142,7 @@ def test_lag_ends_without_exports(instance: sleeper.Instance, table: sleeper.Tab
     ingest(table, k1="a")
     receiver.take()
     compact(instance)
-    assert receiver.take() == TakeUpReport(0, table.version, True)
+    assert receiver.take() == CaptureReport(0, table.version, True)
     (follower,) = table._instance.table("rows").state.followers()
     assert follower.lag == 0
 
@@ -158,7 +158,7 @@ def test_a_cursor_that_a_dead_process_left_behind_is_advanced(
         with pytest.raises(UnavailableError):
             receiver.take()
     assert state.followers()[0].lag == 1
-    assert receiver.take() == TakeUpReport(0, table.version, True)
+    assert receiver.take() == CaptureReport(0, table.version, True)
     assert state.followers()[0].lag == 0
     assert len(receiver.exports) == 1
 
@@ -172,16 +172,16 @@ def test_a_repeated_step_stores_the_same_items_again(
     add = LocalExportStore.add
 
     def add_and_die(self: LocalExportStore, name: str, generation: int, *more: Any) -> None:
-        position = self.find(name).taken_up
+        position = self.find(name).position
         add(self, name, generation, more[0], position)
         raise UnavailableError("died before the position was stored")
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalExportStore, "add", add_and_die)
         with pytest.raises(UnavailableError):
-            take_up(instance._ports, name)
+            capture_exports(instance._ports, name)
     before = [store.read(name, each.bucket, 10**9) for each in store.buckets(name)]
-    assert take_up(instance._ports, name).exports == 3
+    assert capture_exports(instance._ports, name).exports == 3
     assert [store.read(name, each.bucket, 10**9) for each in store.buckets(name)] == before
 
 
@@ -194,13 +194,13 @@ def test_an_item_that_is_exported_is_not_replaced_by_one_with_more_exports(
     with monkeypatch.context() as patch:
         add = LocalExportStore.add
         patch.setattr(
-            LocalExportStore, "add", lambda s, n, g, items, _to: add(s, n, g, items, TakenUp(0))
+            LocalExportStore, "add", lambda s, n, g, items, _to: add(s, n, g, items, Position(0))
         )
-        take_up(instance._ports, name)
+        capture_exports(instance._ports, name)
     read = [item.id for item in store.read(name, 0, 10**9)]
     # A worker has read the item. Another one repeats the step, with a later transaction.
     ingest(table, k2="b")
-    take_up(instance._ports, name)
+    capture_exports(instance._ports, name)
     assert store.claim(name, 0, "receiver", 60)
     store.settle(name, 0, "receiver", read)
     store.release(name, 0, "receiver")
@@ -215,7 +215,7 @@ def test_items_are_not_larger_than_the_buffer(
     table.ingest(
         pa.table({"key": range(40), "value": ["v" * 100 for _ in range(39)] + ["w" * 2000]})
     )
-    take_up(instance._ports, "q")
+    capture_exports(instance._ports, "q")
     store = instance._ports.jobs.export_store()
     items = [item for b in store.buckets("q") for item in store.read("q", b.bucket, 10**9)]
     rows = [decode_rows(receiver.queue, item.content) for item in items]
@@ -224,21 +224,21 @@ def test_items_are_not_larger_than_the_buffer(
     assert [each.num_rows for each in rows if "w" * 2000 in each["value"].to_pylist()] == [1]
 
 
-def test_nothing_is_taken_up_while_too_many_bytes_wait(
+def test_nothing_is_captured_while_too_many_bytes_wait(
     instance: sleeper.Instance, table: sleeper.Table
 ) -> None:
     receiver = follow(instance, table, "key", "value")
     instance._ports.change_properties({"sleeper.export.queue.pending.bytes.max": str(1024**2)})
     text = [secrets.token_hex(4000) for _ in range(300)]
     table.ingest(pa.table({"key": range(300), "value": text}))
-    assert take_up(instance._ports, "q").problem is None
+    assert capture_exports(instance._ports, "q").problem is None
     ingest(table, k1="last")
-    report = take_up(instance._ports, "q")
+    report = capture_exports(instance._ports, "q")
     assert not report.is_complete
     assert report.exports == 0
     assert "(sleeper.export.queue.pending.bytes.max allows 1,048,576)" in str(report.problem)
     receiver.receive()
-    assert receiver.take() == TakeUpReport(1, table.version, True)
+    assert receiver.take() == CaptureReport(1, table.version, True)
     assert receiver.rows[(1,)] == ("last",)
 
 
@@ -260,7 +260,7 @@ def test_a_large_transaction_goes_on_after_the_last_whole_bucket(
 ) -> None:
     monkeypatch.setattr(changed_keys, "MEMORY_BYTES", 4000)
     monkeypatch.setattr(changed_keys, "_CHUNK_BYTES", 2000)
-    monkeypatch.setattr("sleeper.export_queue.take_up._STEP_BYTES", 1)
+    monkeypatch.setattr("sleeper.export_queue.capture._STEP_BYTES", 1)
     receiver = follow(instance, table, "key", "value")
     table.ingest(pa.table({"key": range(1000), "value": [str(n) for n in range(1000)]}))
     calls = 0
@@ -325,12 +325,12 @@ def test_a_queue_whose_creation_has_not_ended_takes_nothing_up(
     instance._ports.jobs.export_store().register("q", str(ports.ref.id))
     definition = EXPORT_QUEUES.format(queue)
     ports.state.commit(CreateExportQueue("q", "ingest", definition))
-    assert "create it again" in str(take_up(instance._ports, "q").problem)
+    assert "create it again" in str(capture_exports(instance._ports, "q").problem)
 
 
 def test_an_unknown_queue_is_an_error(instance: sleeper.Instance) -> None:
     with pytest.raises(NotFoundError, match="'q'"):
-        take_up(instance._ports, "q")
+        capture_exports(instance._ports, "q")
 
 
 def test_compacted_rows_are_exported_and_keys_that_no_output_has_are_gone(
@@ -444,7 +444,7 @@ def test_exports_of_transactions_leave_with_their_number(
             transaction.export("q", key, value)
             transaction.export("q", 70 + key, None)
         numbers.append(table.version)
-    assert receiver.take() == TakeUpReport(6, table.version, True)
+    assert receiver.take() == CaptureReport(6, table.version, True)
     expected = [
         *((n, (k,), (v,)) for n, k, v in zip(numbers, [1, 1, 2], "abc", strict=True)),
         *((n, (k,), None) for n, k in zip(numbers, [71, 71, 72], strict=True)),
@@ -522,7 +522,7 @@ def test_rows_that_remain_are_exported_only_for_former_keys(
 
 
 @pytest.mark.slow
-def test_several_workers_may_take_up_at_once(
+def test_several_workers_may_capture_at_once(
     instance: sleeper.Instance, table: sleeper.Table, clock: FakeClock
 ) -> None:
     receiver = follow(instance, table, "key", "value", buckets=3)
@@ -531,7 +531,7 @@ def test_several_workers_may_take_up_at_once(
 
     def work() -> None:
         try:
-            while not (take_up(instance._ports, "q").is_complete and written.is_set()):
+            while not (capture_exports(instance._ports, "q").is_complete and written.is_set()):
                 pass
         except Exception as error:
             errors.append(error)
@@ -552,4 +552,4 @@ def test_several_workers_may_take_up_at_once(
     assert errors == []
     receiver.receive()
     assert receiver.rows.keys() == {(key,) for key in table.query().to_arrow()["key"].to_pylist()}
-    assert receiver.take() == TakeUpReport(0, table.version, True)
+    assert receiver.take() == CaptureReport(0, table.version, True)

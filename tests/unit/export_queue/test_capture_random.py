@@ -1,6 +1,6 @@
 """Random changes of tables: the newest exports of a queue are the rows of its table.
 
-Taking up dies in between at random, repeats steps, and spills to disk.
+Capturing dies in between at random, repeats steps, and spills to disk.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.export_queue import changed_keys, take_up
+from sleeper.export_queue import capture, changed_keys
 from sleeper.export_queue.definition import ExportSource
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.queue import QueueName
@@ -249,8 +249,8 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "spilled":
         monkeypatch.setattr(changed_keys, "MEMORY_BYTES", 1)
         monkeypatch.setattr(changed_keys, "_CHUNK_BYTES", 1)
-        monkeypatch.setattr(take_up, "_STEP_BYTES", 1)
-        monkeypatch.setattr(take_up, "_ADD_BYTES", 1)
+        monkeypatch.setattr(capture, "_STEP_BYTES", 1)
+        monkeypatch.setattr(capture, "_ADD_BYTES", 1)
 
 
 @pytest.mark.slow
