@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from sleeper.bulk_import.slots import Slot
 from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.expression import rank_sort_keys
 from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.first_of_key import keep_first, refuse_ties
-from sleeper.datafiles.merge.latest import rank_sort_keys
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted

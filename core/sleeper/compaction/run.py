@@ -1,47 +1,40 @@
 """Runs one compaction job: merges its files into one and commits it in their place."""
 
-import contextlib
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from sleeper.clock import Clock, system_clock
-from sleeper.compaction.job import CompactionJob, Lease
+from sleeper.compaction.job import CompactionJob
+from sleeper.compaction.merge_job import MergeJob, check_keys, check_rows, write_output
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.key_files import KeyFileCache
-from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped, open_deleted
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.steps import ProcessingStep, TableIterators, format_key
-from sleeper.datafiles.merge.stored import Stored, with_hidden
-from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
+from sleeper.datafiles.merge.steps import ProcessingStep, TableIterators
 from sleeper.datafiles.verification import find_damage
 from sleeper.datafiles.write.file import FileSettings
-from sleeper.datafiles.write.merged import write_merge
-from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
-    SleeperError,
+    NotFoundError,
     StateMovedOnError,
-    UnavailableError,
     UserCodeError,
 )
-from sleeper.files import SIDECAR_SUFFIXES, DataFile
+from sleeper.files import DataFile
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Region
+from sleeper.renewal import Renewal
 from sleeper.runs.commit import CommitRun, commit_now
 from sleeper.runs.tracking import RunTracker
-from sleeper.schema.model import Schema
-from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ShortenLeases
+from sleeper.statestore.transactions.compaction_jobs import (
+    CommitCompaction,
+    RenewLeases,
+    ShortenLeases,
+)
 from sleeper.statestore.transactions.transaction import check_outcome
 from sleeper.storage.location import DataRoot
 
-logger = logging.getLogger(__name__)
 # The lease of a job whose iterator failed. It limits how often the job is retried and how long
 # the files of its leaf are locked.
 _FAILED_ITERATOR_LEASE_MS = 300_000
@@ -70,6 +63,45 @@ class CompactionResult:
     rows_written: int = 0
     already_done: bool = False
     queued: bool = False
+
+
+_LOST = (DataError, InvalidRequestError, NotFoundError, StateMovedOnError)
+
+
+class Lease:
+    """Renews the job's lease in the background, at a third of its time, within a `with` block.
+
+    Entering renews at once, because the job may have waited long in its queue:
+    StateMovedOnError if it no longer holds its files.
+    """
+
+    def __init__(self, store: StateStore, job_id: str, seconds: float, clock: Clock) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._seconds = seconds
+        self._clock = clock
+        # A failed renewal is repeated before the lease expires.
+        self._renewal = Renewal(
+            "lease renewal", self._renew, seconds / 3, ends_on=_LOST, extra={"job_id": job_id}
+        )
+
+    def __enter__(self) -> Self:
+        self._renew()
+        self._renewal.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._renewal.__exit__(*error)
+
+    def check(self) -> None:
+        """Raises StateMovedOnError if the job has been released."""
+        if self._renewal.error is not None:
+            raise self._renewal.error
+
+    def _renew(self) -> None:
+        with self._store.reading() as state:
+            expiry_ms = state.moment(self._clock()) + int(self._seconds * 1000)
+        self._store.commit_or_raise(RenewLeases((self._job_id,), expiry_ms))
 
 
 def run_compaction(
@@ -109,26 +141,20 @@ def run_compaction(
                 job.id, merge.partition.id, inputs, output, merge.run_start_ms
             )
             outcome = (commit or commit_now(store))(run, transaction)
-            is_queued = outcome is None
             if outcome is not None:
                 check_outcome(transaction, outcome)
-    except StateMovedOnError as error:
-        if _is_committed(store, job.id, run_tracker):
+    except Exception as error:
+        if isinstance(error, StateMovedOnError) and _is_committed(store, job.id, run_tracker):
             return CompactionResult(already_done=True)
         run_tracker.record_failure(error)
-        raise
-    except UserCodeError as error:
-        run_tracker.record_failure(error)
-        with store.reading() as state:
-            expiry_ms = state.moment(clock()) + _FAILED_ITERATOR_LEASE_MS
-        store.commit(ShortenLeases((job.id,), expiry_ms))
-        raise
-    except Exception as error:
-        run_tracker.record_failure(error)
+        if isinstance(error, UserCodeError):
+            with store.reading() as state:
+                expiry_ms = state.moment(clock()) + _FAILED_ITERATOR_LEASE_MS
+            store.commit(ShortenLeases((job.id,), expiry_ms))
         raise
     rows_written = output.rows if output else 0
-    run_tracker.try_record_result(rows_read, rows_written, is_committed=not is_queued)
-    return CompactionResult(output, rows_read, rows_written, queued=is_queued)
+    run_tracker.try_record_result(rows_read, rows_written, is_committed=outcome is not None)
+    return CompactionResult(output, rows_read, rows_written, queued=outcome is None)
 
 
 def _is_committed(store: StateStore, job_id: str, run_tracker: RunTracker) -> bool:
@@ -137,88 +163,6 @@ def _is_committed(store: StateStore, job_id: str, run_tracker: RunTracker) -> bo
     if applied is not None:
         run_tracker.try_record_earlier_commit(applied.time_ms)
     return applied is not None
-
-
-@dataclass(frozen=True, slots=True)
-class MergeJob:
-    """A merge of the rows of a partition into one file.
-
-    `step` is the table's processing at the time of the assignment. No version that sees the
-    output is older, so every version filters the rows that are too old then. `deletes` are those
-    at the assignment, up to which the output counts as applied. A merge of latest rows applies no
-    processing, or a dropped row would uncover an older one elsewhere. `oldest_beneath` is the
-    oldest row outside of the inputs that a tombstone may hide, None if there is none.
-    """
-
-    table_id: str
-    schema: Schema
-    partition: Partition
-    inputs: tuple[DataFile, ...]
-    run_start_ms: int
-    step: ProcessingStep
-    deletes: tuple[Delete, ...] = ()
-    oldest_beneath: int | None = None
-
-    @property
-    def row_count(self) -> int | None:
-        """The number of rows of the inputs, None if an input is partly outside the partition."""
-        if all(map(self.is_inside, self.inputs)):
-            return sum(file.rows for file in self.inputs)
-        return None
-
-    def is_inside(self, file: DataFile) -> bool:
-        """Returns whether every row of the file is in the partition."""
-        return self.partition.region.contains_bounds(file.smallest_key, file.largest_key)
-
-    def regions(self) -> list[tuple[DataFile, tuple[Region, ...] | None]]:
-        """Returns each file with the regions of its rows to read, None for every row."""
-        region = (self.partition.region,)
-        return [(file, None if self.is_inside(file) else region) for file in self.inputs]
-
-    def request(
-        self,
-        root: DataRoot,
-        extracts: Mapping[str, Extract],
-        key_files: KeyFileCache,
-    ) -> MergeRequest:
-        """Returns the merge, which reads extracts in place of their files."""
-        inputs = []
-        opened: dict[int, DeletedRows] = {}
-        for file, regions in self.regions():
-            extract = extracts.get(file.path)
-            url = root.url_of(file.path) if extract is None else str(extract.path)
-            size = file.bytes if extract is None else extract.bytes
-            hiding = find_deleted(file, self.deletes)
-            first = hiding[0].number if hiding else None
-            if first is not None and first not in opened:
-                deleted = [(d.region, d.keys) for d in self.deletes if d.number >= first]
-                opened[first] = open_deleted(self.schema, deleted, root, key_files)
-            rows = None if first is None else opened[first]
-            version, number = file.schema_version, file.number
-            inputs.append(MergeInput(url, regions, size, rows, version, number))
-        return MergeRequest(self.schema, tuple(inputs), steps=self.steps, stored=self.stored)
-
-    @property
-    def steps(self) -> tuple[ProcessingStep, ...]:
-        """The processing that the merge applies."""
-        return () if self.schema.latest is not None else (self.step,)
-
-    @property
-    def stored(self) -> Stored | None:
-        """The hidden columns of the output. Tombstones that hide no row are dropped."""
-        if self.schema.latest is None:
-            return None
-        numbers = {file.number for file in self.inputs}
-        has_numbers = None in numbers or len(numbers) > 1
-        return Stored(has_numbers, self.oldest_beneath is not None, self.oldest_beneath or 0)
-
-    @property
-    def output_schema(self) -> Schema:
-        """The fields of the output."""
-        stored = self.stored
-        if stored is None:
-            return self.schema
-        return with_hidden(self.schema, stored.has_numbers, stored.has_tombstones)
 
 
 def _plan_merge(
@@ -293,8 +237,8 @@ def _write(
 
     try:
         output = write_output(merge, root, settings.engine, settings.files, count_rows, set_deleted)
-        _check_rows(merge, rows_read, rows_deleted)
-        _check_keys(merge, output)
+        check_rows(merge, rows_read, rows_deleted)
+        check_keys(merge, output)
     except InvalidRequestError as error:
         # The iterator accepted its configuration when it was set and rejects it now.
         raise UserCodeError(str(error)) from error
@@ -313,65 +257,3 @@ def _write(
         # a file is read in part.
         rows_read = merge.row_count or rows_read
     return output, rows_read
-
-
-def write_output(
-    job: MergeJob,
-    root: DataRoot,
-    engine: EngineSettings,
-    settings: FileSettings,
-    on_rows: Callable[[int], None] = lambda _: None,
-    on_dropped: OnDropped = lambda _: None,
-) -> DataFile | None:
-    """Writes the merged file, in bounded memory. None if there is no row.
-
-    `on_rows` receives row counts, and stops the merge by raising. `on_dropped` receives the number
-    of deleted rows. UnavailableError if the disk fails.
-    """
-    key_files = KeyFileCache(engine.key_cache_bytes)
-    target = WriteTarget(
-        root,
-        job.table_id,
-        job.output_schema,
-        (job.partition,),
-        job.run_start_ms,
-        settings,
-        threads=1,
-    )
-    output: DataFile | None = None
-    try:
-        with fetch_inputs(root, job.schema, job.regions(), engine.spill_folder) as extracts:
-            request = job.request(root, extracts, key_files)
-            output = write_merge(request, engine, target, on_rows, on_dropped)
-    except BaseException as error:  # an interrupt too
-        if output is not None:
-            # An input that was verified during the merge is damaged.
-            with contextlib.suppress(SleeperError):
-                root.delete([output.path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
-        if isinstance(error, OSError):
-            raise UnavailableError(
-                f"cannot write in partition {job.partition.id}: {error}"
-            ) from error
-        raise
-    return output
-
-
-def _check_rows(merge: MergeJob, rows_read: int, rows_deleted: int) -> None:
-    """Checks that no row of whole files was lost. Filters and aggregations prevent the check."""
-    expected = merge.row_count
-    if expected is None or not all(step.processing.keeps_rows for step in merge.steps):
-        return
-    if rows_read + rows_deleted != expected:
-        deleted = f" and {rows_deleted} deleted or replaced" if rows_deleted else ""
-        raise DataError(f"read {rows_read} rows{deleted} (expected {expected})")
-
-
-def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
-    """Checks an iterator's keys, because queries would not find rows outside the partition."""
-    iterator = merge.step.iterator
-    if iterator is not None and output is not None and not merge.is_inside(output):
-        raise iterator.failure(
-            f"row keys from {format_key(output.smallest_key)} to "
-            f"{format_key(output.largest_key)} are outside partition "
-            f"{merge.partition.id}"
-        )

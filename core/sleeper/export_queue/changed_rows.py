@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.merge.stored import Stored
+from sleeper.datafiles.merge.request import Stored
 from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.table_reader import TableReader
 from sleeper.files import DataFile

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge.stored import Stored, with_hidden
+from sleeper.datafiles.merge.request import Stored, with_hidden
 from sleeper.errors import DataError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.instance import OpenTable

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.latest import LastRows
+from sleeper.datafiles.merge.last_rows import LastRows
 from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.write.partitioned import (
     FileStrategy,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.conversions import integer_array
 from sleeper.datafiles.engine.settings import make_spill_folder
-from sleeper.datafiles.merge.latest import LastRows
+from sleeper.datafiles.merge.last_rows import LastRows
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.sources.arrow_stream import read_stream
 from sleeper.datafiles.sources.budget import (

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest, Stored
 from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.merge.steps import BoundIterator, ProcessingStep, TableIterators
-from sleeper.datafiles.merge.stored import Stored
 from sleeper.datafiles.remote.extracts import Extract
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.partitions.region import Region, key_of_region

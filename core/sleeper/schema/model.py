@@ -260,13 +260,13 @@ class Schema:
                 f"the fields have the ids {shown} (expected different ids from 1, or none)"
             )
 
-    def at(self, version: int) -> "Schema":
-        """Returns the schema of that version, this one or an earlier one.
+    def at(self, version: int | None) -> "Schema":
+        """Returns the schema of that version, this one or an earlier one. None is this one.
 
         DataError if there is none, because the file that has it would be read wrongly.
         """
         for schema in (self, *self.earlier):
-            if schema.version == version:
+            if version in (None, schema.version):
                 return schema
         known = ", ".join(str(each.version) for each in (*self.earlier, self))
         raise DataError(f"no schema has the version {version} (expected one of {known})")

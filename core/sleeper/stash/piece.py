@@ -6,8 +6,8 @@ from contextlib import closing
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge.request import Stored, with_hidden
 from sleeper.datafiles.merge.steps import ProcessingStep
-from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine

@@ -10,11 +10,12 @@ import pytest
 from datafusion import SessionContext
 
 import sleeper.compaction.run as running
-from sleeper.compaction.job import CompactionJob, Lease, parse_compaction_job
-from sleeper.compaction.run import MergeJob
+from sleeper.compaction.job import CompactionJob, parse_compaction_job
+from sleeper.compaction.merge_job import MergeJob
+from sleeper.compaction.run import Lease
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.key_files import KeyFileCache
-from sleeper.datafiles.merge.plan import merge_frame
+from sleeper.datafiles.merge.frame import merge_frame
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.errors import (
     DataError,

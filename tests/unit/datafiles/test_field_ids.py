@@ -13,7 +13,8 @@ import sleeper
 from sleeper.datafiles.arrow import arrow_schema, file_schema, view_schema
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.plan import merge, merge_frame, merge_plan
+from sleeper.datafiles.merge.frame import merge_frame
+from sleeper.datafiles.merge.plan import merge, merge_plan
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.write import file, merged
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings

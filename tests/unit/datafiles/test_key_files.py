@@ -14,9 +14,9 @@ from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_files import KeyFileCache, keys_schema
 from sleeper.datafiles.merge.deletes import open_deleted
+from sleeper.datafiles.merge.frame import undeleted_predicate
 from sleeper.datafiles.merge.key_sets import key_columns, listed_keys
 from sleeper.datafiles.merge.sort import RowSort
-from sleeper.datafiles.merge.undeleted import undeleted_predicate
 from sleeper.datafiles.write import key_file
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.key_file import write_key_file

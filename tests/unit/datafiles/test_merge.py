@@ -19,11 +19,11 @@ from sleeper.datafiles.engine.scan import count_scans
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import DeletedRows
-from sleeper.datafiles.merge.plan import merge, merge_frame
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.frame import merge_frame
+from sleeper.datafiles.merge.plan import merge
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest, Stored, with_hidden
 from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.merge.steps import ProcessingStep
-from sleeper.datafiles.merge.stored import Stored, with_hidden
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings

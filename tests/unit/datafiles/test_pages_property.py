@@ -19,10 +19,9 @@ from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.deletes import DeletedRows
 from sleeper.datafiles.merge.plan import merge
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest, with_hidden
 from sleeper.datafiles.merge.rows import merge_rows
 from sleeper.datafiles.merge.steps import ProcessingStep
-from sleeper.datafiles.merge.stored import with_hidden
 from sleeper.datafiles.pages.reader import PageReader
 from sleeper.files import DataFile
 from sleeper.partitions.key_regions import KeyRegions

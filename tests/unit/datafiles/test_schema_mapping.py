@@ -11,7 +11,8 @@ from datafusion import SessionContext
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.plan import merge, merge_frame
+from sleeper.datafiles.merge.frame import merge_frame
+from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.rows import merge_rows, needed_names
 from sleeper.datafiles.write import merged

@@ -10,7 +10,8 @@ import pytest
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.plan import merge, merge_frame
+from sleeper.datafiles.merge.frame import merge_frame
+from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.partitions.region import key_region

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.compaction.run import MergeJob, write_output
+from sleeper.compaction.merge_job import MergeJob, write_output
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import FileSettings

@@ -7,7 +7,7 @@ import pytest
 
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
-from sleeper.datafiles.merge.plan import merge_frame
+from sleeper.datafiles.merge.frame import merge_frame
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.partitions.region import key_region

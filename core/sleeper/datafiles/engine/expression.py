@@ -1,34 +1,22 @@
-"""DataFusion expressions: regions over the row key columns, and extremes of floats.
+"""DataFusion expressions: orders of rows, and regions over the row key columns.
 
 Two limits of DataFusion shape the expressions. Statistics prune nothing for an IN list of more
 than 20 values (apache/datafusion#8609, #24059), so a list is combined with its bounds. Planning
 recurses over expressions (apache/datafusion#8900, #22936), so alternatives form a balanced tree.
-
-In DataFusion's grouped MIN and MAX of floats the result depends on the place of a NaN and on the
-sign of the first zero (apache/datafusion#24432), and the maximum of only -inf is the smallest
-finite number (apache/datafusion#13415). So DataFusion aggregates the finite numbers, plus zero,
-and beside them the class of each number. NaN is greater than every other number, -0.0 is 0.0.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import pyarrow as pa
 from datafusion import col, lit
-from datafusion import functions as f
 from datafusion.expr import Expr, SortExpr
 from datafusion.functions import in_list
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.key_values import key_scalar
 from sleeper.partitions.region import Range, Region, holds_one_value
-from sleeper.schema.model import (
-    Field,
-    KeyValue,
-    Schema,
-    smallest_key_value,
-)
+from sleeper.schema.model import NUMBER_COLUMN, Field, KeyValue, Schema, smallest_key_value
 
 _LISTED_KEYS_MIN = 3
 
@@ -51,6 +39,14 @@ def key_sort_keys(schema: Schema) -> tuple[SortKey, ...]:
     return tuple(SortKey(field.name) for field in schema.keys)
 
 
+def rank_sort_keys(schema: Schema, has_number: bool = True) -> tuple[SortKey, ...]:
+    """Returns the order of rows by key, and the newest of each key first."""
+    assert schema.latest is not None
+    ranks = [] if schema.latest.by is None else [schema.latest.by]
+    ranks += [NUMBER_COLUMN] if has_number else []
+    return *key_sort_keys(schema), *(SortKey(name, is_descending=True) for name in ranks)
+
+
 def sort_expressions(order: Sequence[SortKey]) -> list[SortExpr]:
     """Returns the order for the engine.
 
@@ -63,6 +59,13 @@ def sort_expressions(order: Sequence[SortKey]) -> list[SortExpr]:
 def key_order(schema: Schema) -> list[SortExpr]:
     """Returns `key_sort_keys` for the engine. Keys are never null."""
     return sort_expressions(key_sort_keys(schema))
+
+
+def merge_order(schema: Schema, has_number: bool = True) -> list[SortExpr]:
+    """Returns the order of a merge: by key and, of latest rows, by rank."""
+    if schema.latest is None:
+        return key_order(schema)
+    return sort_expressions(rank_sort_keys(schema, has_number))
 
 
 def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
@@ -120,37 +123,3 @@ def _single_keys(schema: Schema, regions: Sequence[Region]) -> list[KeyValue] | 
     if not all(holds_one_value(schema.row_keys[0], r) for r in ranges):
         return None
     return sorted({r.min for r in ranges})
-
-
-_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
-_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
-
-
-def extreme_parts(
-    value: Expr, kind: pa.DataType, is_min: bool, name: str, class_name: str
-) -> list[Expr]:
-    """Returns two aggregations of a float column: the finite extreme and the extreme class."""
-    extreme = f.min if is_min else f.max
-    number_class = _number_class(value, kind)
-    is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
-    zero = lit(pa.scalar(0.0, kind))
-    return [
-        extreme(value + zero, filter=is_finite).alias(name),
-        extreme(number_class, filter=value.is_not_null()).alias(class_name),
-    ]
-
-
-def extreme_value(finite: Expr, number_class: Expr, kind: pa.DataType) -> Expr:
-    """Returns the extreme from the results of `extreme_parts`."""
-    value = f.case(number_class)
-    for place, special in _SPECIAL.items():
-        value = value.when(lit(place), lit(pa.scalar(special, kind)))
-    return value.otherwise(finite)
-
-
-def _number_class(value: Expr, kind: pa.DataType) -> Expr:
-    """Returns the class of the float. Classes are numbered in the order of their values."""
-    number_class = f.when(f.isnan(value), lit(_NAN))
-    for place in (_MINUS_INFINITE, _INFINITE):
-        number_class = number_class.when(value == lit(pa.scalar(_SPECIAL[place], kind)), lit(place))
-    return number_class.otherwise(lit(_FINITE))

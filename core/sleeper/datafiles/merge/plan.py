@@ -1,7 +1,6 @@
 """The merge of sorted files into one stream of rows in key order.
 
-Each input is registered with its sort order, so the plan is a SortPreservingMerge over scans: it
-sorts no rows, and its memory is that of the open inputs. Inputs that exceed the settings' memory
+The memory of a plan (`frame`) is that of the open inputs. Inputs that exceed the settings' memory
 or `merge_files_max` are first merged in passes through local disk, unfiltered. The last merge
 filters and aggregates, and iterators run on its output. Of a table of latest rows, all of these
 see only the newest row of each key.
@@ -18,29 +17,14 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.expression import column, key_order, regions_predicate
 from sleeper.datafiles.engine.scan import stream_batches
-from sleeper.datafiles.engine.session import engine_url, new_table_name, open_session
+from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import OnDropped
-from sleeper.datafiles.merge.fields import map_fields
-from sleeper.datafiles.merge.first_of_key import FirstOfKey
+from sleeper.datafiles.merge.frame import merge_frame
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
-from sleeper.datafiles.merge.latest import (
-    add_number,
-    drop_tombstones,
-    keep_latest,
-    number_groups,
-    rank_order,
-    select_stored,
-    with_number,
-)
-from sleeper.datafiles.merge.processing import apply_steps
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.stored import Stored, stored_schema, with_hidden
-from sleeper.datafiles.merge.undeleted import undeleted_predicate
+from sleeper.datafiles.merge.request import MergeInput, MergeRequest, Stored, with_hidden
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket import Bucket
 
@@ -185,105 +169,6 @@ def narrow_columns(request: MergeRequest) -> MergeRequest:
             needed |= set(fields)
     values = tuple(field for field in request.schema.values if field.name in needed)
     return replace(request, schema=replace(request.schema, values=values))
-
-
-def merge_frame(
-    request: MergeRequest, session: SessionContext, on_dropped: OnDropped = lambda _: None
-) -> tuple[DataFrame, list[str]]:
-    """Returns the plan of a merge without passes, and the tables registered for it.
-
-    `on_dropped` receives numbers of rows that are deleted or replaced, from several threads. A plan
-    of latest rows may be run once.
-    """
-    order = key_order(request.schema)
-    names: list[str] = []
-    frames: list[DataFrame] = []
-    with engine_errors():
-        for each in request.inputs:
-            name = new_table_name()
-            names.append(name)
-            frames.append(_input_frame(request, each, session, name, on_dropped))
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.union(frame)
-        if request.schema.latest is not None:
-            whole = _latest_frame(whole, request, on_dropped)
-        if any(step.processing.aggregations for step in request.steps):
-            # A merge before the aggregation prevents a partial aggregation per file, which
-            # reduces nothing because equal keys lie in different files. The sort below is kept.
-            whole = whole.sort(*order)
-        if request.schema.latest is None or request.steps:
-            schema, steps = (request.schema, request.steps)
-            if request.numbered:
-                schema, steps = with_hidden(schema, True, False), number_groups(steps)
-            whole = apply_steps(whole, schema, steps).sort(*order)
-        if request.columns is not None:
-            whole = whole.select(*(column(c) for c in request.columns))
-        elif request.schema.latest is not None and request.stored is None:
-            whole = whole.select(*(column(field.name) for field in request.schema.fields))
-        if request.limit is not None and _reads_all_rows(request):
-            whole = whole.limit(request.limit)
-    return whole, names
-
-
-def _reads_all_rows(request: MergeRequest) -> bool:
-    """Returns whether no condition selects rows of the inputs.
-
-    With a condition, the engine must not know the limit. It would move it below the merge into the
-    scans, and disregard their order: it reads only row groups all of whose rows satisfy the
-    condition, if these have enough rows (apache/datafusion#24272).
-    """
-    is_whole = all(each.regions is None and each.deleted is None for each in request.inputs)
-    return is_whole and request.schema.latest is None and not request.steps
-
-
-def _input_frame(
-    request: MergeRequest,
-    each: MergeInput,
-    session: SessionContext,
-    name: str,
-    on_dropped: OnDropped,
-) -> DataFrame:
-    """Returns the scan of an input, registered under the name, with hidden columns if needed."""
-    schema = request.schema
-    stored, mapped = stored_schema(schema, each.schema_version), schema
-    order = key_order(schema)
-    if request.numbered and each.number is None:
-        stored, mapped = with_hidden(stored, True, False), with_hidden(schema, True, False)
-    if schema.latest is not None:
-        has_numbers = each.number is None
-        order = rank_order(schema, has_numbers)
-        stored = with_hidden(stored, has_numbers, has_tombstones=True)
-        mapped = with_hidden(schema, has_numbers, has_tombstones=True)
-    kinds = view_schema(stored)
-    if each.rows is None:
-        url = engine_url(each.url)
-        session.register_parquet(name, url, schema=kinds, file_sort_order=[order])
-    else:
-        rows = each.rows.select(kinds.names).cast(kinds).combine_chunks().to_batches()
-        session.register_record_batches(name, [rows or [pa.RecordBatch.from_pylist([], kinds)]])
-    frame = map_fields(session.table(name), stored, mapped)
-    if each.regions is not None and each.rows is None:
-        predicate = regions_predicate(schema, each.regions)
-        frame = frame if predicate is None else frame.filter(predicate)
-    if each.deleted is not None:
-        frame = frame.filter(undeleted_predicate(each.deleted, on_dropped))
-    if request.numbered:
-        return add_number(frame, schema, each.number)
-    return frame if schema.latest is None else with_number(frame, schema, each.number)
-
-
-def _latest_frame(whole: DataFrame, request: MergeRequest, on_dropped: OnDropped) -> DataFrame:
-    """Returns the newest row of each key, with the hidden columns only if they are stored."""
-    schema, stored = request.schema, request.stored
-    if len(request.inputs) > 1:
-        in_order = whole.sort(*rank_order(schema))
-        whole = keep_latest(in_order, schema, FirstOfKey(on_dropped), stored is not None)
-    elif stored is None:
-        whole = drop_tombstones(whole)
-    if stored is not None:
-        return select_stored(whole, schema, stored, on_dropped)
-    return add_barrier(whole) if request.steps and len(request.inputs) > 1 else whole
 
 
 def _groups(

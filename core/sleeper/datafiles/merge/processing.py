@@ -3,6 +3,11 @@
 On sorted input the plan streams, because a group is complete at the next key. In addition to
 DataFusion's functions, sums wrap in their field's type, extremes of floats do not depend on row
 order, and maps are aggregated.
+
+In DataFusion's grouped MIN and MAX of floats the result depends on the place of a NaN and on the
+sign of the first zero (apache/datafusion#24432), and the maximum of only -inf is the smallest
+finite number (apache/datafusion#13415). So DataFusion aggregates the finite numbers, plus zero,
+and beside them the class of each number. NaN is greater than every other number, -0.0 is 0.0.
 """
 
 from collections.abc import Sequence
@@ -17,7 +22,7 @@ from datafusion.expr import Expr
 from datafusion.user_defined import ScalarUDF
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.engine.expression import column, extreme_parts, extreme_value
+from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp
@@ -192,8 +197,7 @@ def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
     if op is AggregationOp.SUM:
         return [f.sum(value).alias(name)]
     if field.type in _FLOATS:
-        is_min = op is AggregationOp.MIN
-        return extreme_parts(value, arrow_type(field.type), is_min, name, class_name)
+        return _extreme_parts(field, op is AggregationOp.MIN, class_name)
     extreme = f.min if op is AggregationOp.MIN else f.max
     return [extreme(value).alias(name)]
 
@@ -208,5 +212,39 @@ def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
         low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
         return (low - lit(_INT_HALF)).cast(pa.int32())
     if field.type in _FLOATS:
-        return extreme_value(part, column(class_name), arrow_type(field.type))
+        return _extreme_value(field, column(class_name))
     return part
+
+
+_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
+_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
+
+
+def _extreme_parts(field: Field, is_min: bool, class_name: str) -> list[Expr]:
+    """Returns two aggregations of a float field: the finite extreme and the extreme class."""
+    value, kind = column(field.name), arrow_type(field.type)
+    extreme = f.min if is_min else f.max
+    number_class = _number_class(value, kind)
+    is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
+    zero = lit(pa.scalar(0.0, kind))
+    return [
+        extreme(value + zero, filter=is_finite).alias(field.name),
+        extreme(number_class, filter=value.is_not_null()).alias(class_name),
+    ]
+
+
+def _extreme_value(field: Field, number_class: Expr) -> Expr:
+    """Returns the extreme from the results of `_extreme_parts`."""
+    kind = arrow_type(field.type)
+    value = f.case(number_class)
+    for place, special in _SPECIAL.items():
+        value = value.when(lit(place), lit(pa.scalar(special, kind)))
+    return value.otherwise(column(field.name))
+
+
+def _number_class(value: Expr, kind: pa.DataType) -> Expr:
+    """Returns the class of the float. Classes are numbered in the order of their values."""
+    number_class = f.when(f.isnan(value), lit(_NAN))
+    for place in (_MINUS_INFINITE, _INFINITE):
+        number_class = number_class.when(value == lit(pa.scalar(_SPECIAL[place], kind)), lit(place))
+    return number_class.otherwise(lit(_FINITE))

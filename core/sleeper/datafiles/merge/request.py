@@ -1,15 +1,30 @@
-"""What a merge reads, processes and returns."""
+"""What a merge reads, processes and returns.
+
+A data file of a table with `LatestRows` has a key at most once. So it is sorted by key and by rank,
+which is the field `by`, if there is one, and then the transaction number of the row, both
+descending. In a merge in this order the first row of each key is the newest, and a filter above
+the merge keeps it. A row that is a *tombstone* hides its key, and is dropped after that.
+
+The rows of a file of one ingest have one number, which is a constant of the plan. Files with rows
+of several numbers, which compactions write, have the column `__number`; files with tombstones have
+`__deleted`, which is null in rows.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from sleeper.datafiles.merge.deletes import DeletedRows
 from sleeper.datafiles.merge.steps import ProcessingStep
-from sleeper.datafiles.merge.stored import Stored
 from sleeper.partitions.region import Region, key_of_region
-from sleeper.schema.model import Schema
+from sleeper.schema.model import (
+    DELETED_COLUMN,
+    NUMBER_COLUMN,
+    Field,
+    PrimitiveType,
+    Schema,
+)
 
 _MIB = 1024**2
 # Memory per open input, measured by the benchmark `merge-memory` (docs/design/0002-merge.md).
@@ -23,6 +38,27 @@ _ROW_GROUPS_KEPT = 35
 _BYTES_READ_PER_KEY = _MIB // 2
 # Over several passes there are about twice as many threads as inputs, and they read more files.
 _THREADS_OVER_PASSES = 2
+# Ids of the fields of a table are small.
+NUMBER_FIELD = Field(NUMBER_COLUMN, PrimitiveType.LONG, id=2_000_000_001)
+_DELETED_FIELD = Field(DELETED_COLUMN, PrimitiveType.BOOLEAN, nullable=True, id=2_000_000_002)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a merge of latest rows writes for later merges: hidden columns and tombstones.
+
+    Tombstones with a number of at most `hiding_from` hide nothing and are dropped.
+    """
+
+    has_numbers: bool = True
+    has_tombstones: bool = True
+    hiding_from: int = 0
+
+
+def with_hidden(schema: Schema, has_numbers: bool, has_tombstones: bool) -> Schema:
+    """Returns the fields of a data file of the table, with the hidden columns that it has."""
+    hidden = [NUMBER_FIELD] * has_numbers + [_DELETED_FIELD] * has_tombstones
+    return replace(schema, values=(*schema.values, *hidden), latest=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +121,13 @@ class MergeRequest:
     def is_iterated(self) -> bool:
         """Whether one of the steps has an iterator."""
         return any(step.iterator is not None for step in self.steps)
+
+    def stored_fields(self, each: MergeInput, version: int | None) -> Schema:
+        """Returns the fields of an input in a version of the schema, with its hidden columns.
+
+        The schema may have fewer fields than its version: then only these are read.
+        """
+        fields, has_numbers = self.schema.at(version), each.number is None
+        if self.schema.latest is not None:
+            return with_hidden(fields, has_numbers, has_tombstones=True)
+        return with_hidden(fields, True, False) if self.numbered and has_numbers else fields

@@ -13,21 +13,12 @@ from sleeper.datafiles.conversions import empty_table, integer_array
 from sleeper.datafiles.merge.first_of_key import FirstOfKey
 from sleeper.datafiles.merge.ranks import sorted_places
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.stored import stored_schema, with_hidden
 from sleeper.schema.model import DELETED_COLUMN, HIDDEN_COLUMNS, NUMBER_COLUMN, Schema
-
-
-def stored_fields(request: MergeRequest, each: MergeInput) -> Schema:
-    """Returns the schema of an input's file, with the hidden columns of latest rows."""
-    stored = stored_schema(request.schema, each.schema_version)
-    if request.schema.latest is None:
-        return stored
-    return with_hidden(stored, each.number is None, has_tombstones=True)
 
 
 def needed_names(request: MergeRequest, each: MergeInput) -> list[str]:
     """Returns the columns of an input that a merge needs: all of them for processing."""
-    stored = stored_fields(request, each)
+    stored = request.stored_fields(each, each.schema_version)
     if request.columns is None or request.steps:
         return [field.name for field in stored.fields]
     schema = request.schema
@@ -75,7 +66,7 @@ def _mapped(request: MergeRequest, each: MergeInput, names: Sequence[str]) -> pa
         kept = each.deleted.keep(*keys, on_dropped=dropped.append)
         # Mostly no row of a lookup is deleted, and to filter takes as long as to find that.
         rows = rows.filter(kept) if dropped else rows
-    stored = stored_fields(request, each)
+    stored = request.stored_fields(each, each.schema_version)
     # Tables are joined by schemas, which tell whether a field is nullable. Rows that were read
     # from single pages do not.
     kinds = arrow_schema(schema)

@@ -15,7 +15,7 @@ from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.conversions import empty_table
 from sleeper.datafiles.engine.parquet_footer import TAIL_BYTES, footer_length
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
-from sleeper.datafiles.merge.rows import needed_names, stored_fields
+from sleeper.datafiles.merge.rows import needed_names
 from sleeper.datafiles.pages.file_pages import FilePages, UnknownLayoutError, read_file_pages
 from sleeper.datafiles.pages.local_file import LocalFile, open_local
 from sleeper.datafiles.pages.read import ByteSource, find_pages, read_selection, select_regions
@@ -115,7 +115,12 @@ class PageReader:
         if not root.buckets and len(files) > self._files_max:
             return None
         reads = [
-            _Read(file, stored_fields(request, each), each.regions, needed_names(request, each))
+            _Read(
+                file,
+                request.stored_fields(each, each.schema_version),
+                each.regions,
+                needed_names(request, each),
+            )
             for each, file in zip(request.inputs, files, strict=True)
         ]
         try:

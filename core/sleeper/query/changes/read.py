@@ -12,7 +12,7 @@ from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.conversions import key_array
 from sleeper.datafiles.key_values import from_key_values
-from sleeper.datafiles.merge.stored import Stored, with_hidden
+from sleeper.datafiles.merge.request import Stored, with_hidden
 from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.json import find_lower_end, region_to_json

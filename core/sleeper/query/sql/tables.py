@@ -22,11 +22,9 @@ from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import scan_files
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import open_deleted
-from sleeper.datafiles.merge.fields import map_fields
+from sleeper.datafiles.merge.frame import map_fields, undeleted_predicate
 from sleeper.datafiles.merge.processing import apply_steps
 from sleeper.datafiles.merge.steps import ProcessingStep
-from sleeper.datafiles.merge.stored import stored_schema
-from sleeper.datafiles.merge.undeleted import undeleted_predicate
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -85,7 +83,7 @@ def _group_frame(
     key_files: KeyFileCache,
 ) -> DataFrame:
     files = [table.root.url_of(path) for path in group.paths]
-    stored = stored_schema(plan.schema, group.schema_version)
+    stored = plan.schema.at(group.schema_version)
     frame = map_fields(scan_files(session, files, view_schema(stored)), stored, plan.schema)
     if group.deleted:
         deleted = [(each.region, each.keys) for each in group.deleted]
