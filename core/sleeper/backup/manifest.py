@@ -8,7 +8,7 @@ from typing import Annotated
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member
-from sleeper.storage.paths import check_path
+from sleeper.storage.location import check_path
 from sleeper.tables import TableId, TableRef, check_table_name, is_table_id
 
 MANIFEST_FORMAT_VERSION = 1

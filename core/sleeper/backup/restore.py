@@ -38,8 +38,7 @@ from sleeper.reports.check import check_version
 from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
-from sleeper.storage.location import DataRoot
-from sleeper.storage.paths import check_path
+from sleeper.storage.location import DataRoot, check_path
 from sleeper.tables import TableId, TableRef, TableState
 
 MARKER = "restore.json"

@@ -30,7 +30,7 @@ from sleeper.storage.disk import (
     replacing_file,
     write_error,
 )
-from sleeper.storage.paths import check_path
+from sleeper.storage.location import check_path
 from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 

@@ -13,6 +13,7 @@ from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import S3Store
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.files import StoredObject
 from sleeper.storage.bucket import (
     Bucket,
     describe_store_error,
@@ -29,6 +30,7 @@ _PARTS_IN_FLIGHT = 1
 # The upload of a complete file needs no other memory.
 _FILE_PARTS_IN_FLIGHT = 4
 _DELETED_AT_ONCE = 1000
+CHUNK_BYTES = 8 * 1024**2
 
 
 @contextlib.contextmanager
@@ -109,6 +111,34 @@ def _upload_errors(store: S3Store, path: str) -> Iterator[None]:
 
 def _url_of(store: S3Store, path: str) -> str:
     return Bucket(store.config["bucket"], store.prefix or "").url_of(path)
+
+
+def read_object(store: S3Store, path: str) -> bytes:
+    """Returns the object's content. NotFoundError if it does not exist."""
+    with store_errors(_url_of(store, path)):
+        return bytes(obstore.get(store, path).bytes())
+
+
+def stream_object(store: S3Store, path: str) -> Iterator[bytes]:
+    """Yields the object's content in chunks. NotFoundError if it does not exist."""
+    with store_errors(_url_of(store, path)):
+        yield from map(bytes, obstore.get(store, path).stream(min_chunk_size=CHUNK_BYTES))
+
+
+def list_objects(store: S3Store, prefix: str) -> Iterator[StoredObject]:
+    """Yields all objects below a prefix."""
+    with store_errors(_url_of(store, prefix)):
+        for page in obstore.list(store, prefix=prefix):
+            for each in page:
+                modified_ms = round(each["last_modified"].timestamp() * 1000)
+                yield StoredObject(each["path"], each["size"], modified_ms)
+
+
+def list_prefixes(store: S3Store, prefix: str) -> list[str]:
+    """Returns the last names of the prefixes directly below a prefix."""
+    with store_errors(_url_of(store, prefix)):
+        found = obstore.list_with_delimiter(store, prefix=prefix or None)
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"]]
 
 
 @contextlib.contextmanager

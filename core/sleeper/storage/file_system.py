@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, UnavailableError
 from sleeper.files import StoredObject
 from sleeper.retries import Backoff, retry
-from sleeper.storage.location import UNFINISHED_SUFFIX
-from sleeper.storage.paths import check_path
+from sleeper.storage.location import UNFINISHED_SUFFIX, check_path
 from sleeper.temporary import temporary_folder
 
 R = TypeVar("R")

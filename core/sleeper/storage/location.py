@@ -3,24 +3,28 @@
 import contextlib
 import io
 import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import obstore
 from obstore.store import LocalStore, S3Store
 
-from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.files import StoredObject
 from sleeper.storage.bucket import Bucket, is_s3_url, open_bucket, split_s3_url
 from sleeper.storage.bucket_folder import (
+    CHUNK_BYTES,
     ObjectFile,
     create_object,
     delete_objects,
+    list_objects,
+    list_prefixes,
     put_object,
-    store_errors,
+    read_object,
+    stream_object,
     upload,
     upload_file,
 )
@@ -35,13 +39,25 @@ from sleeper.storage.disk import (
     sync_folder,
     write_error,
 )
-from sleeper.storage.paths import check_path
 
-_CHUNK_BYTES = 8 * 1024**2
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 # Of smaller files a process may have more than the system maps.
 _MAPPED_BYTES_MIN = 64 * 1024
 UNFINISHED_SUFFIX = ".unfinished"
 """The end of the names of files that are being written, or that a killed process left."""
+
+
+def check_path(path: str) -> str:
+    """Returns the path. InvalidRequestError if it leaves its root or has control characters."""
+    # Lookups check the path of each file, and most need no pattern.
+    if ".." not in path and path[:1] != "/" and path.isprintable():
+        return path
+    if path[:1] == "/" or ".." in path.split("/") or _CONTROL.search(path):
+        raise InvalidRequestError(
+            f"invalid path {path[:200]!r} (expected a relative one without '..' and control "
+            "characters)"
+        )
+    return path
 
 
 class DataRoot:
@@ -194,11 +210,11 @@ class DataRoot:
     def read(self, path: str) -> bytes:
         """Returns the object's content. NotFoundError if it does not exist."""
         if isinstance(self.store, S3Store):
-            with store_errors(self.url_of(path)):
-                return bytes(obstore.get(self.store, path).bytes())
-        with self._read_errors(path):
+            return read_object(self.store, check_path(path))
+        url = self.url_of(path)
+        with self._read_errors(url):
             # The store would copy the content twice.
-            return Path(self.url_of(path)).read_bytes()
+            return Path(url).read_bytes()
 
     def map(self, path: str) -> bytes | memoryview:
         """Returns the content of an object that never changes. NotFoundError as of `read`.
@@ -207,7 +223,7 @@ class DataRoot:
         """
         if not isinstance(self.store, S3Store):
             url = self.url_of(path)
-            with self._read_errors(path):
+            with self._read_errors(url):
                 if os.stat(url).st_size >= _MAPPED_BYTES_MIN:
                     return _map_file(url)
         return self.read(path)
@@ -229,22 +245,21 @@ class DataRoot:
     def stream(self, path: str) -> Iterator[bytes]:
         """Yields the object's content in chunks. NotFoundError if it does not exist."""
         if isinstance(self.store, S3Store):
-            with store_errors(self.url_of(path)):
-                chunks = obstore.get(self.store, path).stream(min_chunk_size=_CHUNK_BYTES)
-                yield from map(bytes, chunks)
+            yield from stream_object(self.store, check_path(path))
             return
-        with self._read_errors(path), open(self.url_of(path), "rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK_BYTES):
+        url = self.url_of(path)
+        with self._read_errors(url), open(url, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
                 yield chunk
 
     @contextlib.contextmanager
-    def _read_errors(self, path: str) -> Iterator[None]:
+    def _read_errors(self, url: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
-            raise NotFoundError(f"object {self.url_of(path)} does not exist") from error
+            raise NotFoundError(f"object {url} does not exist") from error
         except OSError as error:
-            raise UnavailableError(f"cannot read object {self.url_of(path)}: {error}") from error
+            raise UnavailableError(f"cannot read object {url}: {error}") from error
 
     def open(self, path: str, size: int | None = None) -> Any:
         """Opens the object as a file of Arrow. A known `size` saves a request.
@@ -253,34 +268,29 @@ class DataRoot:
         """
         import pyarrow as pa
 
-        if isinstance(self.store, S3Store):
-            return pa.PythonFile(ObjectFile(self.store, check_path(path), size), mode="r")
-        return pa.OSFile(self.url_of(path))
+        if not isinstance(self.store, S3Store):
+            return pa.OSFile(self.url_of(path))
+        return pa.PythonFile(ObjectFile(self.store, check_path(path), size), mode="r")
 
     def list_objects(self, folder: str) -> Iterator[StoredObject]:
         """Yields all objects below a folder of the root, in no order."""
-        if not isinstance(self.store, S3Store):
+        if isinstance(self.store, S3Store):
+            yield from list_objects(self.store, check_path(folder))
+        else:
             yield from self._list_files(folder)
-            return
-        with store_errors(self.url_of(folder)):
-            for page in obstore.list(self.store, prefix=folder):
-                for each in page:
-                    modified_ms = round(each["last_modified"].timestamp() * 1000)
-                    yield StoredObject(each["path"], each["size"], modified_ms)
 
     def list_folders(self, folder: str) -> list[str]:
         """Returns the names of the folders in a folder of the root, in no order."""
         if isinstance(self.store, S3Store):
-            with store_errors(self.url_of(folder)):
-                found = obstore.list_with_delimiter(self.store, prefix=folder or None)
-                return [path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"]]
+            return list_prefixes(self.store, check_path(folder))
+        url = self.url_of(folder)
         try:
-            with os.scandir(self.url_of(folder)) as entries:
+            with os.scandir(url) as entries:
                 return [entry.name for entry in entries if entry.is_dir()]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise UnavailableError(f"cannot list {self.url_of(folder)}: {error}") from error
+            raise UnavailableError(f"cannot list {url}: {error}") from error
 
     def _list_files(self, folder: str) -> Iterator[StoredObject]:
         root = Path(self.url_of(""))

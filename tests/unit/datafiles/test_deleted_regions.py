@@ -84,6 +84,6 @@ def test_more_pieces_than_allowed_are_not_computed() -> None:
 def test_a_batch_is_compared_with_the_regions_near_it(count: int) -> None:
     schema = Schema((Field("key", PrimitiveType.LONG),), (), ())
     regions = [Region((Range(10 * i, 10 * i + 2),)) for i in range(count)]
-    assert len(DeletedBoxes(schema, regions)._near((500,), (540,))) == 5
+    assert len(DeletedBoxes(schema, [pa.int64()], regions)._near((500,), (540,))) == 5
     kept = DeletedRows(schema, regions).keep(pa.array(range(500, 541), pa.int64()))
     assert pa.compute.sum(kept).as_py() == 41 - 9

@@ -179,7 +179,7 @@ def test_the_number_of_dropped_rows_is_counted(tmp_path: Path) -> None:
     ]
     rows = open_deleted(schema, deleted, root, KeyFileCache(10**6))
     frame = session_of(schema, [(k,) for k in (*range(8), 101, 103)]).filter(
-        undeleted_predicate(rows, dropped.append)
+        undeleted_predicate(rows, view_schema(schema), dropped.append)
     )
     kept = pa.Table.from_batches(frame.collect())["k0"].to_pylist()
     assert kept == [1, 5, 7, 101, 103]

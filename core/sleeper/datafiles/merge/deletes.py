@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import arrow_schema, as_plain
+from sleeper.datafiles.arrow import arrow_type, as_plain
 from sleeper.datafiles.conversions import boolean_array
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.key_values import as_key_column, key_column_type
@@ -78,11 +78,10 @@ class DeletedRows:
                 boxes.append(region)
             else:
                 keys.append(key)
+        types = [arrow_type(field.type) for field in schema.row_keys]
         if keys:
-            kinds = arrow_schema(schema)
-            types = [kinds.field(field.name).type for field in schema.row_keys]
             self._sources.append(listed_keys(keys, types))
-        self._boxes = DeletedBoxes(schema, boxes) if boxes else None
+        self._boxes = DeletedBoxes(schema, types, boxes) if boxes else None
         self._all_kept = _ONE_KEPT
 
     def keep(self, *columns: pa.Array, on_dropped: OnDropped = lambda _: None) -> pa.Array:
@@ -113,9 +112,10 @@ class DeletedRows:
 class DeletedBoxes:
     """Deleted regions, searchable by key."""
 
-    def __init__(self, schema: Schema, regions: Iterable[Region]) -> None:
+    def __init__(
+        self, schema: Schema, types: Sequence[pa.DataType], regions: Iterable[Region]
+    ) -> None:
         self._schema = schema
-        types = [arrow_schema(schema).field(f.name).type for f in schema.row_keys]
         self._types = [key_column_type(kind) for kind in types]
         self._regions = sorted(set(regions), key=_smallest_key)
         self._starts: list[Any] = [_smallest_key(region) for region in self._regions]

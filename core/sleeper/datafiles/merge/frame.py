@@ -17,7 +17,7 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, SessionContext, lit, udf
-from datafusion.expr import Expr
+from datafusion.expr import Expr, SortExpr
 
 from sleeper.datafiles.arrow import arrow_type, view_schema
 from sleeper.datafiles.engine.barrier import add_barrier
@@ -47,19 +47,21 @@ def merge_frame(
     `on_dropped` receives numbers of rows that are deleted or replaced, from several threads. A plan
     of latest rows may be run once.
     """
-    order = key_order(request.schema)
+    limit = request.limit if _reads_all_rows(request) else None
+    order, newest_first = key_order(request.schema), merge_order(request.schema)
     names: list[str] = []
     frames: list[DataFrame] = []
     with engine_errors():
         for each in request.inputs:
             name = new_table_name()
             names.append(name)
-            frames.append(_input_frame(request, each, session, name, on_dropped))
+            file_order = merge_order(request.schema, has_number=each.number is None)
+            frames.append(_input_frame(request, each, session, name, file_order, on_dropped))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
         if request.schema.latest is not None:
-            whole = _latest_frame(whole, request, on_dropped)
+            whole = _latest_frame(whole, request, newest_first, on_dropped)
         if any(step.processing.aggregations for step in request.steps):
             # A merge before the aggregation prevents a partial aggregation per file, which
             # reduces nothing because equal keys lie in different files. The sort below is kept.
@@ -73,8 +75,8 @@ def merge_frame(
             whole = whole.select(*(column(c) for c in request.columns))
         elif request.schema.latest is not None and request.stored is None:
             whole = whole.select(*(column(field.name) for field in request.schema.fields))
-        if request.limit is not None and _reads_all_rows(request):
-            whole = whole.limit(request.limit)
+        if limit is not None:
+            whole = whole.limit(limit)
     return whole, names
 
 
@@ -94,11 +96,11 @@ def _input_frame(
     each: MergeInput,
     session: SessionContext,
     name: str,
+    order: list[SortExpr],
     on_dropped: OnDropped,
 ) -> DataFrame:
     """Returns the scan of an input, registered under the name, with hidden columns if needed."""
     schema = request.schema
-    order = merge_order(schema, has_number=each.number is None)
     stored = request.stored_fields(each, each.schema_version)
     mapped = request.stored_fields(each, None)
     kinds = view_schema(stored)
@@ -113,18 +115,19 @@ def _input_frame(
         predicate = regions_predicate(schema, each.regions)
         frame = frame if predicate is None else frame.filter(predicate)
     if each.deleted is not None:
-        frame = frame.filter(undeleted_predicate(each.deleted, on_dropped))
+        frame = frame.filter(undeleted_predicate(each.deleted, kinds, on_dropped))
     if each.number is not None and (request.numbered or schema.latest is not None):
         return _add_number(frame, schema, each.number)
     return frame
 
 
-def _latest_frame(whole: DataFrame, request: MergeRequest, on_dropped: OnDropped) -> DataFrame:
+def _latest_frame(
+    whole: DataFrame, request: MergeRequest, order: list[SortExpr], on_dropped: OnDropped
+) -> DataFrame:
     """Returns the newest row of each key, with the hidden columns only if they are stored."""
     schema, stored = request.schema, request.stored
     if len(request.inputs) > 1:
-        in_order = whole.sort(*merge_order(schema))
-        whole = _keep_latest(in_order, schema, FirstOfKey(on_dropped), stored is not None)
+        whole = _keep_latest(whole.sort(*order), schema, FirstOfKey(on_dropped), stored is not None)
     elif stored is None:
         deleted = column(DELETED_COLUMN)
         whole = whole.filter(deleted.is_null() | ~deleted)
@@ -158,12 +161,13 @@ def _mapped(stored: Field | None, field: Field, kind: pa.DataType) -> Expr:
 _numbers = count()
 
 
-def undeleted_predicate(deleted: DeletedRows, on_dropped: OnDropped = lambda _: None) -> Expr:
-    """Returns the predicate for the rows to keep.
+def undeleted_predicate(
+    deleted: DeletedRows, kinds: pa.Schema, on_dropped: OnDropped = lambda _: None
+) -> Expr:
+    """Returns the predicate for the rows to keep of a scan of these types.
 
     `on_dropped` receives the number of deleted rows of batches, from several threads.
     """
-    kinds = view_schema(deleted.schema)
     names = [field.name for field in deleted.schema.row_keys]
     types = [kinds.field(name).type for name in names]
     # The name identifies the function in a plan.

@@ -24,8 +24,13 @@ from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import OnDropped
 from sleeper.datafiles.merge.frame import merge_frame
 from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
-from sleeper.datafiles.merge.request import MergeInput, MergeRequest, Stored, with_hidden
-from sleeper.schema.model import Schema
+from sleeper.datafiles.merge.request import (
+    MergeInput,
+    MergeRequest,
+    Stored,
+    group_inputs,
+    with_hidden,
+)
 from sleeper.storage.bucket import Bucket
 
 _PASS_ROW_GROUP_ROWS = 20_000
@@ -100,7 +105,7 @@ def merge_plan(
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
         passed: list[int] = []
-        while len(groups := _groups(request.schema, inputs, settings)) > 1:
+        while len(groups := group_inputs(request.schema, inputs, settings)) > 1:
             inputs = _merge_pass(request, groups, settings, session, cleanup, passed.append)
         dropped = [sum(passed)]
         planned = replace(planned, inputs=tuple(inputs))
@@ -169,27 +174,6 @@ def narrow_columns(request: MergeRequest) -> MergeRequest:
             needed |= set(fields)
     values = tuple(field for field in request.schema.values if field.name in needed)
     return replace(request, schema=replace(request.schema, values=values))
-
-
-def _groups(
-    schema: Schema, inputs: Sequence[MergeInput], settings: EngineSettings
-) -> list[tuple[MergeInput, ...]]:
-    """Returns one group if all inputs may be open at once, else groups to merge in a pass."""
-    is_few = len(inputs) <= settings.merge_files_max
-    fit = sum(i.open_bytes(schema) for i in inputs) <= settings.memory_bytes
-    if len(inputs) < 3 or (is_few and fit):
-        return [tuple(inputs)]
-    groups: list[list[MergeInput]] = []
-    room = 0
-    for each in inputs:
-        size = each.pass_bytes()
-        is_full = groups and len(groups[-1]) >= settings.merge_files_max
-        if not groups or is_full or (size > room and len(groups[-1]) >= 2):
-            groups.append([])
-            room = settings.memory_bytes
-        groups[-1].append(each)
-        room -= size
-    return [tuple(g) for g in groups]
 
 
 def _merge_pass(

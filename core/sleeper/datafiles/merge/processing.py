@@ -11,6 +11,7 @@ and beside them the class of each number. NaN is greater than every other number
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -26,7 +27,7 @@ from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp
-from sleeper.schema.model import Field, MapType, PrimitiveType, Schema
+from sleeper.schema.model import Field, PrimitiveType, Schema
 
 _MAP_FUNCTIONS: dict[AggregationOp, np.ufunc] = {
     AggregationOp.MAP_SUM: np.add,
@@ -120,6 +121,8 @@ def _reduce_entries(
 
 
 _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
+_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
+_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
 _INT_VALUES = 2**32
 _INT_HALF = 2**31
 _TIME_MIN = -(2**63)
@@ -158,93 +161,81 @@ def _age_predicate(field: Field, age_off: AgeOff, now_ms: int) -> Expr | None:
 
 def _aggregate(frame: DataFrame, schema: Schema, aggregations: Sequence[Aggregation]) -> DataFrame:
     keys = [column(field.name) for field in schema.keys]
-    by_field = {a.field: a.op for a in aggregations}
-    maps = [field for field in schema.values if by_field[field.name].is_of_maps]
+    ops = {a.field: a.op for a in aggregations}
+    # No field has a name of this length.
+    class_prefix = "?" * (max(len(field.name) for field in schema.fields) + 1)
+    values = [
+        _Aggregated(field, arrow_type(field.type), ops[field.name], class_prefix + field.name)
+        for field in schema.values
+    ]
+    maps = [each for each in values if each.op.is_of_maps]
     if maps:
         # Merged per batch first, so that a large group is collected as few maps.
-        kinds = [frame.schema().field(field.name).type for field in schema.keys]
-        reduced = [
-            reduce_runs(by_field[m.name], arrow_type(m.type), kinds)(column(m.name), *keys)
-            for m in maps
-        ]
+        key_types = [frame.schema().field(field.name).type for field in schema.keys]
+        rest = [*schema.keys, *(each.field for each in values if each not in maps)]
         frame = frame.select(
-            *(column(field.name) for field in schema.fields if field not in maps),
-            *(r.alias(m.name) for r, m in zip(reduced, maps, strict=True)),
+            *(column(field.name) for field in rest),
+            *(
+                reduce_runs(each.op, each.kind, key_types)(each.value, *keys).alias(each.field.name)
+                for each in maps
+            ),
         )
-    parts: list[Expr] = []
-    for field in schema.values:
-        parts += _parts(field, by_field[field.name], _class_name(schema, field))
-    whole = frame.aggregate(keys, parts)
-    return whole.select(
-        *keys,
-        *(
-            _whole(field, by_field[field.name], _class_name(schema, field)).alias(field.name)
-            for field in schema.values
-        ),
-    )
+    whole = frame.aggregate(keys, [part for each in values for part in each.parts()])
+    return whole.select(*keys, *(each.whole().alias(each.field.name) for each in values))
 
 
-def _class_name(schema: Schema, field: Field) -> str:
-    """Returns a name that no field has, for the class of a float field."""
-    return "?" * (max(len(f.name) for f in schema.fields) + 1) + field.name
+@dataclass(frozen=True, slots=True)
+class _Aggregated:
+    """A value field that is aggregated. `class_name` is the column of the class of a float."""
 
+    field: Field
+    kind: pa.DataType
+    op: AggregationOp
+    class_name: str
 
-def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
-    """Returns the aggregations of the field in the plan."""
-    value, name = column(field.name), field.name
-    if op.is_of_maps:
-        return [f.array_agg(value, filter=value.is_not_null()).alias(name)]
-    if op is AggregationOp.SUM:
-        return [f.sum(value).alias(name)]
-    if field.type in _FLOATS:
-        return _extreme_parts(field, op is AggregationOp.MIN, class_name)
-    extreme = f.min if op is AggregationOp.MIN else f.max
-    return [extreme(value).alias(name)]
+    @property
+    def value(self) -> Expr:
+        """The field's column, before and after the aggregation."""
+        return column(self.field.name)
 
+    def parts(self) -> list[Expr]:
+        """Returns the aggregations of the field in the plan."""
+        value, name = self.value, self.field.name
+        if self.op.is_of_maps:
+            return [f.array_agg(value, filter=value.is_not_null()).alias(name)]
+        if self.op is AggregationOp.SUM:
+            return [f.sum(value).alias(name)]
+        extreme = f.min if self.op is AggregationOp.MIN else f.max
+        if self.field.type not in _FLOATS:
+            return [extreme(value).alias(name)]
+        number_class = self._number_class()
+        is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
+        zero = lit(pa.scalar(0.0, self.kind))
+        return [
+            extreme(value + zero, filter=is_finite).alias(name),
+            extreme(number_class, filter=value.is_not_null()).alias(self.class_name),
+        ]
 
-def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
-    """Returns the field's value from the results of `_parts`."""
-    part = column(field.name)
-    if isinstance(field.type, MapType):
-        return join_maps(op, arrow_type(field.type))(part)
-    if op is AggregationOp.SUM and field.type is PrimitiveType.INT:
-        # Sums of int32 are int64. The result is the lowest 32 bits with their sign.
-        low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
-        return (low - lit(_INT_HALF)).cast(pa.int32())
-    if field.type in _FLOATS:
-        return _extreme_value(field, column(class_name))
-    return part
+    def whole(self) -> Expr:
+        """Returns the field's value from the results of `parts`."""
+        part = self.value
+        if self.op.is_of_maps:
+            return join_maps(self.op, self.kind)(part)
+        if self.op is AggregationOp.SUM and self.field.type is PrimitiveType.INT:
+            # Sums of int32 are int64. The result is the lowest 32 bits with their sign.
+            low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
+            return (low - lit(_INT_HALF)).cast(pa.int32())
+        if self.op is AggregationOp.SUM or self.field.type not in _FLOATS:
+            return part
+        extreme = f.case(column(self.class_name))
+        for place, special in _SPECIAL.items():
+            extreme = extreme.when(lit(place), lit(pa.scalar(special, self.kind)))
+        return extreme.otherwise(part)
 
-
-_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
-_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
-
-
-def _extreme_parts(field: Field, is_min: bool, class_name: str) -> list[Expr]:
-    """Returns two aggregations of a float field: the finite extreme and the extreme class."""
-    value, kind = column(field.name), arrow_type(field.type)
-    extreme = f.min if is_min else f.max
-    number_class = _number_class(value, kind)
-    is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
-    zero = lit(pa.scalar(0.0, kind))
-    return [
-        extreme(value + zero, filter=is_finite).alias(field.name),
-        extreme(number_class, filter=value.is_not_null()).alias(class_name),
-    ]
-
-
-def _extreme_value(field: Field, number_class: Expr) -> Expr:
-    """Returns the extreme from the results of `_extreme_parts`."""
-    kind = arrow_type(field.type)
-    value = f.case(number_class)
-    for place, special in _SPECIAL.items():
-        value = value.when(lit(place), lit(pa.scalar(special, kind)))
-    return value.otherwise(column(field.name))
-
-
-def _number_class(value: Expr, kind: pa.DataType) -> Expr:
-    """Returns the class of the float. Classes are numbered in the order of their values."""
-    number_class = f.when(f.isnan(value), lit(_NAN))
-    for place in (_MINUS_INFINITE, _INFINITE):
-        number_class = number_class.when(value == lit(pa.scalar(_SPECIAL[place], kind)), lit(place))
-    return number_class.otherwise(lit(_FINITE))
+    def _number_class(self) -> Expr:
+        """Returns the class of the float. Classes are numbered in the order of their values."""
+        number_class = f.when(f.isnan(self.value), lit(_NAN))
+        for place in (_MINUS_INFINITE, _INFINITE):
+            special = lit(pa.scalar(_SPECIAL[place], self.kind))
+            number_class = number_class.when(self.value == special, lit(place))
+        return number_class.otherwise(lit(_FINITE))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.merge.deletes import DeletedRows
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.partitions.region import Region, key_of_region
@@ -131,3 +132,24 @@ class MergeRequest:
         if self.schema.latest is not None:
             return with_hidden(fields, has_numbers, has_tombstones=True)
         return with_hidden(fields, True, False) if self.numbered and has_numbers else fields
+
+
+def group_inputs(
+    schema: Schema, inputs: Sequence[MergeInput], settings: EngineSettings
+) -> list[tuple[MergeInput, ...]]:
+    """Returns one group if all inputs may be open at once, else groups to merge in a pass."""
+    is_few = len(inputs) <= settings.merge_files_max
+    fit = sum(i.open_bytes(schema) for i in inputs) <= settings.memory_bytes
+    if len(inputs) < 3 or (is_few and fit):
+        return [tuple(inputs)]
+    groups: list[list[MergeInput]] = []
+    room = 0
+    for each in inputs:
+        size = each.pass_bytes()
+        is_full = groups and len(groups[-1]) >= settings.merge_files_max
+        if not groups or is_full or (size > room and len(groups[-1]) >= 2):
+            groups.append([])
+            room = settings.memory_bytes
+        groups[-1].append(each)
+        room -= size
+    return [tuple(g) for g in groups]

@@ -84,11 +84,12 @@ def _group_frame(
 ) -> DataFrame:
     files = [table.root.url_of(path) for path in group.paths]
     stored = plan.schema.at(group.schema_version)
-    frame = map_fields(scan_files(session, files, view_schema(stored)), stored, plan.schema)
+    kinds = view_schema(stored)
+    frame = map_fields(scan_files(session, files, kinds), stored, plan.schema)
     if group.deleted:
         deleted = [(each.region, each.keys) for each in group.deleted]
         rows = open_deleted(plan.schema, deleted, table.root, key_files, are_in_order=False)
-        frame = frame.filter(undeleted_predicate(rows))
+        frame = frame.filter(undeleted_predicate(rows, kinds))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)
