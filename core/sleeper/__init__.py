@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleeper.api import (
-        ExportBatch,
-        ExportQueue,
         Instance,
-        RefusedExportsError,
         Rowset,
-        SequencedExport,
         Table,
         TableReader,
         TableWriter,
@@ -23,6 +19,8 @@ if TYPE_CHECKING:
         open_instance,
         restore_instance,
     )
+    from sleeper.export_queue.export_queue import ExportQueue
+    from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
 
 __version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"
@@ -55,8 +53,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         from sleeper import api
+        from sleeper.systems import load, systems
 
-        return getattr(api, name)
+        offered = {each: ref for system in systems() for each, ref in system.names.items()}
+        return load(offered[name]) if name in offered else getattr(api, name)
     raise AttributeError(f"module 'sleeper' has no attribute {name!r}")
 
 

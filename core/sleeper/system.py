@@ -6,7 +6,8 @@ systems. Functions and classes are named by *references*, `"module:name"`, which
 use, so that a declaration stays light.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,15 @@ class Command:
 class System:
     """A system.
 
-    `methods` refers to a class whose methods `sleeper.Instance` has. `names` are references of what
-    the package `sleeper` offers, by name.
+    `methods` refers to a class whose methods `sleeper.Instance` has. `names` and `spark_names` are
+    what the packages `sleeper` and `sleeper.spark` offer, by name. `spark_sources` are data sources
+    of Spark, and `spark_jobs` the functions that a driver of Spark runs, by its argument.
     """
 
     name: str
     commands: tuple[Command, ...] = ()
     methods: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    spark_names: Mapping[str, str] = field(default_factory=dict)
+    spark_sources: tuple[str, ...] = ()
+    spark_jobs: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sleeper
 from sleeper.adapters.definition import Adapter, Engine, TableSink
 from sleeper.adapters.run import AdapterRun, run_adapter
+from sleeper.adapters.spark.database_load import local_databases
 from sleeper.adapters.store import AdapterStore
 from sleeper.cli.main import app
 from sleeper.errors import InvalidRequestError
@@ -21,7 +22,6 @@ from sleeper.instance import Instance
 from sleeper.jobs.status import JobState
 from sleeper.opening import open_instance
 from sleeper.retries import RETRY_VARIABLE
-from sleeper.spark.database_load import local_databases
 from tests.servers.aws_instance import AwsInstance
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sleeper.adapters.definition import DatabaseSource, Engine
+from sleeper.adapters.spark import jdbc
+from sleeper.adapters.spark.jdbc import StagedRows, check_database, stage_database
 from sleeper.databases.url import DatabaseKind, split_user
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.schema.model import Schema, schema_from_json
-from sleeper.spark import jdbc
-from sleeper.spark.jdbc import StagedRows, check_database, stage_database
 from sleeper.spark.jdbc_driver import DRIVERS_VARIABLE, JdbcDatabase, find_jar
 from sleeper.storage.location import DataRoot
 from tests.servers.mariadb import MariaDB

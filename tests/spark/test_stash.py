@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.errors import NotFoundError
-from sleeper.spark import read_stash, stash_job
+from sleeper.spark import read_stash
 from sleeper.stash import Stash
 from sleeper.stash.finish import complete_stash
 from sleeper.stash.planning import plan_stash, read_task
 from sleeper.stash.record import StashRequest
 from sleeper.stash.run import run_stash
+from sleeper.stash.spark import job as stash_job
 from sleeper.stash.start import start_stash
 from tests.spark.tables import NUMBERS, ingest_numbers
 

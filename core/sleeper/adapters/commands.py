@@ -146,7 +146,8 @@ def _local_spark(instance: "Instance", on_stage: "OnStage | None" = None) -> "It
 
         def start() -> "SparkDatabases":
             try:
-                from sleeper.spark.database_load import LOCAL_MASTER, local_databases
+                from sleeper.adapters.spark.database_load import local_databases
+                from sleeper.spark.session import LOCAL_MASTER
             except ModuleNotFoundError as error:
                 raise InvalidRequestError(
                     f"the database is read with Spark, which needs {error.name}: pip install "

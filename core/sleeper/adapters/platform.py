@@ -39,7 +39,7 @@ INPUT_ARGUMENT = "--while-input-is-open"
 
 _PLATFORM = PlatformName.EMR_SERVERLESS
 _POLL_SECONDS = 10.0
-_DRIVER = "sleeper.spark.adapter_job"
+_DRIVER = "sleeper.adapters.spark.job"
 
 
 def needs_spark(adapter: Adapter) -> bool:
@@ -122,7 +122,7 @@ def _submit(
 def _arguments(
     instance: Instance, adapter: Adapter, run_id: str, run: AcceptedRun
 ) -> tuple[str, ...]:
-    """Returns the arguments of the driver (`sleeper.spark.adapter_job`)."""
+    """Returns the arguments of the driver (`sleeper.adapters.spark.job`)."""
     adapter_run = (ADAPTER_ARGUMENT, adapter.name, "--adapter-run", run_id)
     return (instance.where, *adapter_run, "--run-id", run.run_id)
 

@@ -13,4 +13,5 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.adapters.methods:InstanceAdapters",
+    spark_jobs={"--adapter": "sleeper.adapters.spark.job:main"},
 )

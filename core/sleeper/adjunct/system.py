@@ -12,4 +12,8 @@ SYSTEM = System(
             after="adapter",
         ),
     ),
+    spark_names={
+        "enrich": "sleeper.adjunct.spark.enrichment:enrich",
+        "StoreSource": "sleeper.adjunct.spark.enrichment:StoreSource",
+    },
 )

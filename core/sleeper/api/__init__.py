@@ -21,17 +21,11 @@ from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
-from sleeper.export_queue.export_queue import ExportQueue
-from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
 
 __all__ = [
     "Changes",
-    "ExportBatch",
-    "ExportQueue",
     "Instance",
-    "RefusedExportsError",
     "Rowset",
-    "SequencedExport",
     "Table",
     "TableReader",
     "TableWriter",

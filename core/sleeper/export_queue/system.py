@@ -13,4 +13,10 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.export_queue.methods:InstanceExportQueues",
+    names={
+        "ExportBatch": "sleeper.export_queue.exporter:ExportBatch",
+        "ExportQueue": "sleeper.export_queue.export_queue:ExportQueue",
+        "RefusedExportsError": "sleeper.export_queue.exporter:RefusedExportsError",
+        "SequencedExport": "sleeper.export_queue.exporter:SequencedExport",
+    },
 )

@@ -11,15 +11,16 @@ to the current leaves. Plans are pickled and sent to executors, which open the i
 but, as a rule, no table's state. The driver commits once.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sleeper.systems import load, systems
+
 if TYPE_CHECKING:
+    from sleeper.adjunct.spark.enrichment import StoreSource, enrich
     from sleeper.spark.data_source import register
     from sleeper.spark.deletes import delete_keys, delete_where
-    from sleeper.spark.enrichment import StoreSource, enrich
-    from sleeper.spark.stash import read_stash
     from sleeper.spark.table_read import read_table
+    from sleeper.stash.spark.source import read_stash
 
 __all__ = [
     "register",
@@ -31,17 +32,16 @@ __all__ = [
     "StoreSource",
 ]
 
-_MODULES = {
-    "register": "data_source",
-    "read_table": "table_read",
-    "read_stash": "stash",
-    "enrich": "enrichment",
-    "StoreSource": "enrichment",
+_REFERENCES = {
+    "register": "sleeper.spark.data_source:register",
+    "read_table": "sleeper.spark.table_read:read_table",
+    "delete_keys": "sleeper.spark.deletes:delete_keys",
+    "delete_where": "sleeper.spark.deletes:delete_where",
+    **{name: each for system in systems() for name, each in system.spark_names.items()},
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        module = import_module(f"sleeper.spark.{_MODULES.get(name, 'deletes')}")
-        return getattr(module, name)
+    if name in _REFERENCES:
+        return load(_REFERENCES[name])
     raise AttributeError(f"module 'sleeper.spark' has no attribute {name!r}")

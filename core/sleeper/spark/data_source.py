@@ -52,6 +52,7 @@ from sleeper.spark.options import (
     to_spark,
 )
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
+from sleeper.systems import load, systems
 
 # All DataFrames of a version share one hold.
 READ_OWNER = "spark"
@@ -213,11 +214,11 @@ _NAME = "sleeper"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the formats `sleeper`, `sleeper-changes` and `sleeper-stash` in the session."""
+    """Registers the formats `sleeper`, `sleeper-changes` and those of systems in the session."""
     from sleeper.spark.changes import SleeperChangesSource
-    from sleeper.spark.stash import SleeperStashSource
 
-    for source in (SleeperDataSource, SleeperChangesSource, SleeperStashSource):
+    others = (load(source) for system in systems() for source in system.spark_sources)
+    for source in (SleeperDataSource, SleeperChangesSource, *others):
         spark.dataSource.register(source)
 
 

@@ -43,7 +43,6 @@ CHANGES_OPTIONS = (
     "maxTransactionsPerTrigger",
     "partitionBytes",
 )
-STASH_OPTIONS = ("destination", "table", "at", "columns")
 WRITE_OPTIONS = (*_TABLE, "jobId", "opColumn")
 # Spark passes its own option to the sink.
 SINK_OPTIONS = (*_TABLE, "checkpointLocation", "opColumn")

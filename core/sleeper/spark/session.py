@@ -34,6 +34,8 @@ _LOG = "spark.log"
 # Executors do not inherit the driver's environment, and open buckets before a task runs.
 _RETRIES = {f"spark.executorEnv.{RETRY_VARIABLE}": str(JOB_RETRY_SECONDS)}
 _LOG_SHOWN_BYTES = 500
+LOCAL_MASTER = "local[*,2]"
+"""All processors of this machine. A task is tried twice, because connections may break."""
 
 
 def open_submitted_session(app_name: str) -> SparkSession:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 STASH_ARGUMENT = "--stash"
 """The argument of the driver that is followed by the key of a stash."""
 _PLATFORM = PlatformName.EMR_SERVERLESS
-_DRIVER = "sleeper.spark.stash_job"
+_DRIVER = "sleeper.stash.spark.job"
 _ATTEMPTS = 3
 # Stands for a platform's reference when the tasks were sent to the queue instead.
 _QUEUED = "queue"

@@ -14,4 +14,7 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.stash.methods:InstanceStashes",
+    spark_names={"read_stash": "sleeper.stash.spark.source:read_stash"},
+    spark_sources=("sleeper.stash.spark.source:SleeperStashSource",),
+    spark_jobs={"--stash": "sleeper.stash.spark.job:main"},
 )

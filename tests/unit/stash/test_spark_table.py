@@ -45,7 +45,7 @@ class Spark:
         self.runs = 0
 
     def run_command(self, command: tuple[str, ...]) -> RunOutcome:
-        assert command[1:4] == ("-P", "-m", "sleeper.spark.stash_job")
+        assert command[1:4] == ("-P", "-m", "sleeper.stash.spark.job")
         self.runs += 1
         is_failure = self.runs <= self.fails
         self.do_tasks(command[4:], 1 if is_failure else None)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from sleeper.adapters.definition import DatabaseSource
 from sleeper.adapters.run import OpenSpark, SparkLoad
+from sleeper.adapters.spark.jdbc import StagedRows, check_database, stage_database
 from sleeper.bulk_import.run import OnStage, ignore_stage, run_bulk_import
 from sleeper.bulk_import.service import bulk_import_table
 from sleeper.errors import SleeperError
@@ -23,7 +24,6 @@ from sleeper.ingest.run import IngestResult
 from sleeper.instance import Instance, OpenTable
 from sleeper.schema.model import Schema
 from sleeper.spark.cluster import SparkCluster
-from sleeper.spark.jdbc import StagedRows, check_database, stage_database
 from sleeper.spark.jdbc_driver import jar_settings
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.storage.bucket_folder import SourceFile, s3_file
@@ -32,8 +32,6 @@ from sleeper.storage.location import DataRoot
 logger = logging.getLogger(__name__)
 _APP_NAME = "sleeper adapter"
 _STAGED = "staged"
-LOCAL_MASTER = "local[*,2]"
-"""All processors of this machine. A task is tried twice, because connections may break."""
 OpenSession = Callable[[], SparkSession]
 
 

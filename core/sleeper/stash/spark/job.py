@@ -1,6 +1,6 @@
 """Writes a large table of a stash with Spark, in a process of its own.
 
-`python -m sleeper.spark.stash_job INSTANCE --stash KEY --table TABLE_ID`. On AWS, EMR Serverless
+`python -m sleeper.stash.spark.job INSTANCE --stash KEY --table TABLE_ID`. On AWS, EMR Serverless
 starts it with spark-submit, whose settings the session takes on. For a local instance Spark runs on
 this machine. A repeated run does the tasks that are not done.
 """
@@ -9,11 +9,10 @@ import argparse
 import sys
 
 from sleeper.instance import Instance
-from sleeper.spark.database_load import LOCAL_MASTER
 from sleeper.spark.driver import run_driver
-from sleeper.spark.session import local_session, open_submitted_session, stop_session
-from sleeper.spark.stash_writer import write_table
+from sleeper.spark.session import LOCAL_MASTER, local_session, open_submitted_session, stop_session
 from sleeper.stash.record import StashRecord
+from sleeper.stash.spark.writer import write_table
 from sleeper.stash.spark_table import STASH_ARGUMENT
 from sleeper.tables import TableId
 
@@ -22,7 +21,7 @@ _APP_NAME = "sleeper stash"
 
 def main() -> int:
     """Returns the exit status of `run_driver`."""
-    parser = argparse.ArgumentParser("sleeper.spark.stash_job", description=__doc__)
+    parser = argparse.ArgumentParser("sleeper.stash.spark.job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
     parser.add_argument(
         STASH_ARGUMENT, required=True, help="the digest of the destination, /, the name"

@@ -1,6 +1,6 @@
 """Runs an adapter whose database Spark reads, in a process of its own.
 
-`python -m sleeper.spark.adapter_job INSTANCE --adapter NAME --adapter-run ID --run-id ID`. On AWS
+`python -m sleeper.adapters.spark.job INSTANCE --adapter NAME --adapter-run ID --run-id ID`. On AWS
 a platform starts it with spark-submit, whose settings the session takes on. For a local instance
 Spark runs on this machine. A repeated run of the adapter's run changes nothing.
 """
@@ -13,14 +13,15 @@ import threading
 
 from sleeper.adapters.platform import INPUT_ARGUMENT
 from sleeper.adapters.run import run_adapter
+from sleeper.adapters.spark.database_load import local_databases, submitted_databases
 from sleeper.instance import Instance
-from sleeper.spark.database_load import LOCAL_MASTER, local_databases, submitted_databases
 from sleeper.spark.driver import run_driver
+from sleeper.spark.session import LOCAL_MASTER
 
 
 def main() -> int:
     """Returns the exit status of `run_driver`."""
-    parser = argparse.ArgumentParser("sleeper.spark.adapter_job", description=__doc__)
+    parser = argparse.ArgumentParser("sleeper.adapters.spark.job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
     parser.add_argument("--adapter", required=True, help="the adapter's name")
     parser.add_argument("--adapter-run", required=True, help="the id of the adapter's run")

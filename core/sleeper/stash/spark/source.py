@@ -16,7 +16,6 @@ from pyspark.sql.types import StructField, StructType
 from sleeper.errors import InvalidRequestError
 from sleeper.retries import retry_as_job
 from sleeper.spark.options import (
-    STASH_OPTIONS,
     Options,
     cast_batches,
     check_options,
@@ -28,6 +27,7 @@ from sleeper.stash.place import parse_place
 from sleeper.stash.reader import Stash
 
 _NAME = "sleeper-stash"
+_OPTIONS = ("destination", "table", "at", "columns")
 
 
 def read_stash(
@@ -85,7 +85,7 @@ class SleeperStashSource(DataSource):
 
     def schema(self) -> StructType:
         """Returns the schema of the documents, or of the requested columns."""
-        check_options(self.options, STASH_OPTIONS)
+        check_options(self.options, _OPTIONS)
         _, stash = _open(self.options)
         whole = _document_type(stash, read_table_name(self.options))
         names = read_columns(self.options) or whole.fieldNames()

@@ -1,0 +1,1 @@
+"""Runs of adapters on Spark: databases over JDBC."""

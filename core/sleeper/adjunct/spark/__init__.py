@@ -1,0 +1,1 @@
+"""Values of adjunct stores in Spark DataFrames."""
