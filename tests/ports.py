@@ -5,6 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from sleeper.instance import Instance
+from sleeper.system_ports import SystemPorts
+
+
+def with_system_port(instance: Instance, name: str, port: Any) -> Instance:
+    """Returns the instance with another port of a system."""
+    ports = SystemPorts({name: "builtins:object"}, lambda _: port)
+    return replace(instance, systems=ports)
 
 
 def with_ports(instance: Instance, **groups: Mapping[str, Any]) -> Instance:

@@ -47,10 +47,17 @@ def _sources() -> list[Path]:
 
 
 def _unused(files: list[Path], ignored_decorators: list[str], ignored_names: list[str]) -> set[str]:
-    vulture = Vulture(ignore_decorators=ignored_decorators, ignore_names=ignored_names)
+    names = [*ignored_names, *referenced_names(files)]
+    vulture = Vulture(ignore_decorators=ignored_decorators, ignore_names=names)
     vulture.scavenge([str(path) for path in files])
     result = vulture.get_unused_code(min_confidence=LEAST_CONFIDENCE_PERCENT)
     return {f"{item.filename.relative_to(ROOT)}: {item.name}" for item in result}
+
+
+def referenced_names(files: list[Path]) -> set[str]:
+    """Returns the names that systems refer to as `"module:name"`."""
+    texts = (path.read_text(encoding="utf-8") for path in files if path.name == "system.py")
+    return {name for text in texts for name in re.findall(r'"[a-z_.]+:(\w+)"', text)}
 
 
 def unused_private_variables(files: list[Path]) -> set[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.export_store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords, SendFrame
 from sleeper.jobs.queue import DeadLetters, ExternalQueue, MessageQueue, QueueName, ResultsQueue
@@ -22,6 +21,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.bucket_folder import SourceFile
 from sleeper.storage.location import DataRoot
+from sleeper.system_ports import SystemPorts
 from sleeper.tables import TableId, TableIndex, TableRef, find_table
 from sleeper.user_code.loading import UserCode
 
@@ -103,7 +103,6 @@ class Jobs:
     `queues` are the instance's queues, and `queue` opens one. `external_queue` opens a queue of SQS
     by its URL or name. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
-    `export_store` has the pending exports of export queues.
     If `has_remote_tasks` is set, only missing heartbeats show that a task was killed; otherwise its
     process is on this machine.
     """
@@ -118,7 +117,6 @@ class Jobs:
     file_requests: Callable[[], FileRequests]
     launcher: Callable[[JobKind], TaskLauncher] | None
     spark_platform: Callable[[PlatformName], SparkPlatform] | None
-    export_store: Callable[[], ExportStore]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,8 @@ class Instance:
     `where` names the instance as `opening.open_instance` takes it. `background` is None where
     schedules of the platform start background work, and `switch_schedules`, which turns them on
     or off and returns their names, is None where there are none. `code` holds users' wheels.
-    `read_secret` returns a secret of the platform by its name, and is None where there are none.
+    `systems` has what systems keep beside the tables. `read_secret` returns a secret of the
+    platform by its name, and is None where there are none.
     `open_enrichment` opens the lookups of a table for one job, whose rows have the schema. It has
     what was committed to its inputs before the call, and does not change. It raises
     UnavailableError if an input does not respond, and InvalidRequestError if the lookups do not fit
@@ -198,6 +197,7 @@ class Instance:
     code: UserCode
     read_secret: Callable[[str], str] | None
     open_enrichment: "Callable[[OpenTable, Sequence[Lookup], Schema], RowEnrichment]"
+    systems: SystemPorts
     clock: Clock
     close: Callable[[], None]
     read_only: bool = False

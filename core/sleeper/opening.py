@@ -4,16 +4,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sleeper import INSTANCE_VARIABLE, READ_ONLY_VARIABLE, UPGRADE_VARIABLE
 from sleeper.errors import InvalidRequestError, NotFoundError, read_only_error
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.queue import ExternalQueue
-
-if TYPE_CHECKING:
-    from sleeper.adjunct.inputs.log import LogInput
-    from sleeper.adjunct.inputs.stream_options import StreamName
 
 # A path object has one slash.
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
@@ -96,20 +91,6 @@ def create_instance(
     from sleeper.local.instance import create_local_instance
 
     return create_local_instance(Path(name), instance_id, values)
-
-
-def open_stream(kind: str, name: "StreamName") -> "LogInput":
-    """Opens a stream of AWS with the credentials of this process.
-
-    `kind` is `kinesis` or `dynamodb`. InvalidRequestError if an option is invalid.
-    """
-    if kind == "kinesis":
-        from sleeper.aws.kinesis_stream import open_kinesis
-
-        return open_kinesis(name)
-    from sleeper.aws.dynamodb_stream import open_dynamodb
-
-    return open_dynamodb(name)
 
 
 def _open_sqs(name: str) -> ExternalQueue:

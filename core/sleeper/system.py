@@ -30,6 +30,9 @@ class System:
     `methods` refers to a class whose methods `sleeper.Instance` has. `names` and `spark_names` are
     what the packages `sleeper` and `sleeper.spark` offer, by name. `spark_sources` are data sources
     of Spark, and `spark_jobs` the functions that a driver of Spark runs, by its argument.
+    `local_port` and `aws_port` open what the system keeps beside the tables
+    (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
+    backup.
     """
 
     name: str
@@ -39,3 +42,7 @@ class System:
     spark_names: Mapping[str, str] = field(default_factory=dict)
     spark_sources: tuple[str, ...] = ()
     spark_jobs: Mapping[str, str] = field(default_factory=dict)
+    local_port: str | None = None
+    aws_port: str | None = None
+    enricher: str | None = None
+    restore: str | None = None

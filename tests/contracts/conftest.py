@@ -13,18 +13,18 @@ import pytest
 from moto import mock_aws
 from obstore.store import LocalStore
 
-from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
-from sleeper.jobs.export_store import ExportStore
+from sleeper.export_queue.aws.store import DynamoExportStore
+from sleeper.export_queue.local.store import EXPORTS_FILE, LocalExportStore
+from sleeper.export_queue.store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.export_store import EXPORTS_FILE, LocalExportStore
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import InstanceFolder, create_instance_folder
 from sleeper.local.query_tracker import LocalQueryTracker

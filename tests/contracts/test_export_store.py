@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sleeper.errors import ConflictError, NotFoundError, StateMovedOnError
-from sleeper.jobs.export_store import (
+from sleeper.export_queue.store import (
     BucketStatus,
     ExportCounts,
     ExportStore,

@@ -14,6 +14,7 @@ from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
+from sleeper.export_queue.store import open_export_store
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.tables import TableRef
 from sleeper.workers import lambda_function
@@ -30,7 +31,7 @@ from tests.handlers.conftest import (
     messages_of,
     metrics_in,
 )
-from tests.ports import with_ports
+from tests.ports import with_ports, with_system_port
 
 STREAM = json.loads((EVENTS / "dynamodb-stream.json").read_text())
 QUEUE = QueueName.EXPORT_QUEUE
@@ -103,7 +104,7 @@ def test_a_commit_is_exported_once(aws: Lambda, receiver: Receiver) -> None:
     assert sorted(receiver.keys) == list(range(20))
     assert call_follow(aws, ref, ref) == NOTHING
     assert waiting(aws) == 0
-    assert aws.instance.jobs.export_store().counts("q").pending == 0
+    assert open_export_store(aws.instance).counts("q").pending == 0
 
 
 def test_a_commit_to_a_table_without_queues_reads_no_log(
@@ -129,7 +130,7 @@ def test_queues_are_listed_once_for_many_commits(
     queues._listed_at = float("-inf")
     assert queues.find(aws.instance, {ref.id}) == ["q"]
     assert queues.find(aws.instance, {"other"}) == []
-    aws.instance.jobs.export_store().remove("q")
+    open_export_store(aws.instance).remove("q")
     assert queues.find(aws.instance, {ref.id}) == ["q"]
 
 
@@ -160,7 +161,7 @@ def test_a_waiting_bucket_gets_one_message_a_minute(
     for key in range(5):
         add_rows(aws.instance, "t", 4 * key)
         call_follow(aws, ref)
-    buckets = len(aws.instance.jobs.export_store().buckets("q"))
+    buckets = len(open_export_store(aws.instance).buckets("q"))
     assert waiting(aws) == buckets
     clock.pass_seconds(61)
     aws.call(functions.follow_exports)
@@ -209,7 +210,7 @@ def test_no_message_is_sent_while_a_bucket_waits_after_a_failure(
     receiver.before = refuse
     (message,) = aws.instance.jobs.queue(QUEUE).receive()
     assert failed(aws.call(functions.drain_exports, batch_of([message]))) == []
-    (status,) = aws.instance.jobs.export_store().buckets("q")
+    (status,) = open_export_store(aws.instance).buckets("q")
     assert (status.failures, status.refusals) == (1, 0)
     aws.instance.jobs.queue(QUEUE).delete(message.receipt)
     add_rows(aws.instance, "t", 7)
@@ -223,12 +224,12 @@ def test_a_paused_queue_gets_no_messages_and_a_resumed_one_with_the_next_schedul
     ref = make_queue(aws)
     add_rows(aws.instance, "t", 7)
     call_follow(aws, ref)
-    aws.instance.jobs.export_store().pause("q", True)
+    open_export_store(aws.instance).pause("q", True)
     assert aws.take(QUEUE, functions.drain_exports) == 1
     add_rows(aws.instance, "t", 8)
     assert call_follow(aws, ref)["sent"] == 0
     assert receiver.keys == []
-    aws.instance.jobs.export_store().pause("q", False)
+    open_export_store(aws.instance).pause("q", False)
     later = replace(aws.instance, clock=lambda: aws.instance.clock() + 60_000)
     monkeypatch.setattr(lambda_function, "_opened", lambda _: later)
     aws.call(functions.follow_exports)
@@ -257,7 +258,7 @@ def test_a_function_that_has_no_time_left_sends_its_buckets_again(
 def test_a_bucket_that_another_worker_has_causes_no_messages(
     aws: Lambda, receiver: Receiver
 ) -> None:
-    ref, store = make_queue(aws), aws.instance.jobs.export_store()
+    ref, store = make_queue(aws), open_export_store(aws.instance)
     add_rows(aws.instance, "t", 7)
     call_follow(aws, ref)
     (status,) = store.buckets("q")
@@ -279,10 +280,10 @@ def test_objects_of_died_processes_are_swept_once_a_day(
             return 0
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(aws.instance.jobs.export_store(), name)
+            return getattr(open_export_store(aws.instance), name)
 
     clock = FakeClock(aws.instance.clock() // DAY_MS * DAY_MS - 60_000)
-    known = replace(with_ports(aws.instance, jobs={"export_store": Store}), clock=clock)
+    known = replace(with_system_port(aws.instance, "export_queue", Store()), clock=clock)
     monkeypatch.setattr(lambda_function, "_opened", lambda _: known)
     for expected in ([], ["q"], ["q"]):
         aws.call(functions.follow_exports)
@@ -324,7 +325,7 @@ def test_a_queue_that_fails_does_not_stop_others(
 def test_only_one_function_captures_a_queue(aws: Lambda, receiver: Receiver) -> None:
     ref = make_queue(aws)
     add_rows(aws.instance, "t", 1)
-    store = aws.instance.jobs.export_store()
+    store = open_export_store(aws.instance)
     assert store.claim("q", follow._CAPTURE, "another", 60)
     assert call_follow(aws, ref) == NOTHING
     store.release("q", follow._CAPTURE, "another")

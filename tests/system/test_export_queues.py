@@ -16,6 +16,7 @@ from sleeper.compaction.plan import compact_table
 from sleeper.errors import ConflictError, NotFoundError
 from sleeper.export_queue.control import peek, queue_status, redrive, resume_queue
 from sleeper.export_queue.definition import ExporterSettings, ExportSource
+from sleeper.export_queue.store import open_export_store
 from sleeper.garbage_collection.service import collect_table, snapshot_table
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -262,7 +263,7 @@ def test_a_queue_is_deleted_with_exports_in_it(
     with running(instance):
         table.ingest(many_rows(50))
         wait_until(lambda: queue_status(instance, "counts").pending == 50)
-        instance.jobs.export_store().remove("counts")
+        open_export_store(instance).remove("counts")
         other = make_queue("other")
         table.ingest(rows_of(a=1))
         wait_until(lambda: len(other.exports()) == 1)
@@ -276,7 +277,7 @@ def test_a_run_until_idle_ends_without_waiting_for_a_receiver_that_is_unavailabl
 ) -> None:
     away, good, paused = make_queue("away"), make_queue("good"), make_queue("paused")
     away.set("away")
-    instance.jobs.export_store().pause("paused", True)
+    open_export_store(instance).pause("paused", True)
     table.ingest(many_rows(20))
     status = run_instance(instance, until_idle=True, workers=1)
     assert len(good.exports()) == 20

@@ -15,6 +15,7 @@ import pytest
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from tests.handlers import functions
@@ -72,7 +73,7 @@ def test_a_function_that_dies_while_it_exports_loses_nothing(
     (folder / "die before 3").touch()
     messages = instance.jobs.queue(QUEUE).receive(10)
     assert drain_in_process(deployed_instance, messages) == 9
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     assert 0 < store.counts("q").pending <= KEYS
     for message in messages:
         instance.jobs.queue(QUEUE).release(message.receipt)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sleeper import opening
+from sleeper.adjunct.aws.streams import open_stream
 from sleeper.adjunct.dataset_process import DatasetProcess
 from sleeper.adjunct.definition import (
     StoreDefinition,
@@ -193,8 +194,8 @@ def _context(
     if isinstance(instance, Instance):
         ports = instance._ports
         process = DatasetProcess(_BUILD, ports.where)
-        context = FeedContext(lambda: ports, extractors, opening.open_stream, process)
+        context = FeedContext(lambda: ports, extractors, open_stream, process)
         return lambda: nullcontext(context)
     process = DatasetProcess(_BUILD, None if instance is None else os.fspath(instance))
     open_instance = partial(opening.open_instance, instance)
-    return partial(own_instance, open_instance, opening.open_stream, extractors, process)
+    return partial(own_instance, open_instance, open_stream, extractors, process)

@@ -77,9 +77,10 @@ def feed_context(
     context: typer.Context, extractors: "ExtractorSource | None" = None
 ) -> Iterator["FeedContext"]:
     """Yields what inputs need. The instance is opened on first use."""
+    from sleeper.adjunct.aws.streams import open_stream
     from sleeper.adjunct.extraction import NAMED_EXTRACTORS
     from sleeper.adjunct.feeds.opening import FeedContext
-    from sleeper.opening import open_instance, open_stream
+    from sleeper.opening import open_instance
 
     opened: list[Instance] = []
 

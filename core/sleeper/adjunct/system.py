@@ -12,6 +12,7 @@ SYSTEM = System(
             after="adapter",
         ),
     ),
+    enricher="sleeper.adjunct.enrichment.enricher:Enricher",
     spark_names={
         "enrich": "sleeper.adjunct.spark.enrichment:enrich",
         "StoreSource": "sleeper.adjunct.spark.enrichment:StoreSource",

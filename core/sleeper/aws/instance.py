@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper.adjunct.enrichment.enricher import Enricher
 from sleeper.aws.clients import (
     GatewayConnections,
     aws_client,
@@ -22,7 +21,6 @@ from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.dynamo import DynamoItems
 from sleeper.aws.errors import translate_errors
-from sleeper.aws.export_store import DynamoExportStore
 from sleeper.aws.external_queue import open_external_queue
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder
@@ -54,7 +52,6 @@ from sleeper.properties.deployed import (
     COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
-    EXPORT_QUEUES_TABLE,
     EXPORT_TASK_DEFINITION,
     INGEST_BATCHER_TABLE,
     INGEST_TASK_DEFINITION,
@@ -78,18 +75,18 @@ from sleeper.properties.deployed import (
 from sleeper.properties.instance import (
     ID,
     NETWORK_ENDPOINTS,
-    OPTIONAL_STACKS,
     QUERY_TRACKER_DAYS,
     SPILL_DIRECTORY,
     STATE_COPIES_BYTES,
     STATE_COPIES_MAX,
     TRACKER_DAYS,
-    OptionalStack,
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
+from sleeper.system_ports import SystemPorts, open_enricher
+from sleeper.systems import systems
 from sleeper.tables import TableId
 from sleeper.temporary import temporary_folder
 from sleeper.user_code.loading import UserCode
@@ -156,7 +153,11 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
-    enricher = Enricher(clock)
+    enricher = open_enricher(clock)
+    ports = SystemPorts(
+        {each.name: each.aws_port for each in systems() if each.aws_port is not None},
+        lambda open_port: open_port(files.instance, root.store, clock),
+    )
     spill_folders: dict[Path, ProcessFolder] = {}
 
     def locked_folder(parent: Path) -> ProcessFolder:
@@ -179,6 +180,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def close() -> None:
         enricher.close()
+        ports.close()
         copies.close()
         for place in (folder, *spill_folders.values()):
             place.close()
@@ -210,11 +212,6 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             ),
             launcher=lambda kind: _launcher(files.instance(), kind),
             spark_platform=lambda name: _platform(files.instance(), name),
-            export_store=functools.cache(
-                lambda: DynamoExportStore(
-                    dynamo, _export_queues_table(files.instance()), root.store, clock
-                )
-            ),
         ),
         storage=Storage(
             root=root,
@@ -237,6 +234,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         read_secret=read_managed_secret,
         open_enrichment=enricher.open,
+        systems=ports,
         clock=clock,
         close=close,
     )
@@ -333,15 +331,6 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
         groups,
         has_public_addresses=is_created and not properties.get(NETWORK_ENDPOINTS),
     )
-
-
-def _export_queues_table(properties: InstanceProperties) -> str:
-    if properties.get(EXPORT_QUEUES_TABLE) is None:
-        raise InvalidRequestError(
-            f"the instance has no export queues (expected {OptionalStack.EXPORT_QUEUES.value} in "
-            f"{OPTIONAL_STACKS.name})"
-        )
-    return deployed_value(properties, EXPORT_QUEUES_TABLE)
 
 
 def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:

@@ -29,7 +29,6 @@ from sleeper.errors import (
     NotFoundError,
 )
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import Position
 from sleeper.json_codec import JsonCodec
 from sleeper.properties.instance import ID
 from sleeper.properties.java_text import read_properties_text
@@ -39,6 +38,7 @@ from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
 from sleeper.storage.location import DataRoot, check_path
+from sleeper.systems import load, systems
 from sleeper.tables import TableId, TableRef, TableState
 
 MARKER = "restore.json"
@@ -138,25 +138,6 @@ def _restore_adapters(root: DataRoot, manifest: Manifest) -> None:
         root.create(path, definition.encode())
 
 
-def _restore_queues(instance: Instance, table: TableBackup) -> None:
-    """Registers the export queues of a table, paused, at the restored version.
-
-    ConflictError if the instance has other queues of these names.
-    """
-    with OpenTable(instance, table.ref).state.reading() as state:
-        queues = state.export_queues.all()
-    for queue in queues:
-        store, start = instance.jobs.export_store(), Position(queue.start)
-        found = store.register(queue.name, table.id)
-        if found.generation and (found.generation, found.position) != (queue.generation, start):
-            raise ConflictError(
-                f"export queue {queue.name!r} of table {table.name!r} already exists in "
-                f"{instance.where} (expected none: delete it, and restore again)"
-            )
-        store.pause(queue.name, True)
-        store.begin(queue.name, queue.generation, start)
-
-
 def _choose(manifest: Manifest, backup_id: str, names: Sequence[str]) -> list[TableBackup]:
     known = {table.name: table for table in manifest.tables}
     for name in names:
@@ -243,7 +224,9 @@ class _Run:
             records = read_records(listed, table.objects.path)
             for _ in map_in_order(lambda record: self._restore_file(table, record), records):
                 pass
-        _restore_queues(self.instance, table)
+        for system in systems():
+            if system.restore is not None:
+                load(system.restore)(self.instance, table.ref)
         return self._check(table)
 
     def _fetch_state(self, table: TableBackup, folder: Path) -> StateFile:

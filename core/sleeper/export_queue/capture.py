@@ -17,8 +17,14 @@ from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.lookup import find_stored
 from sleeper.export_queue.rows import make_items
 from sleeper.export_queue.sources import QueueSource
+from sleeper.export_queue.store import (
+    ExportStore,
+    NewItem,
+    Position,
+    RegisteredQueue,
+    open_export_store,
+)
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import ExportStore, NewItem, Position, RegisteredQueue
 from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import follower_of
@@ -57,7 +63,7 @@ def capture_exports(
     NotFoundError if there is no such queue, or its table is being deleted. Several processes may do
     it at once. UnavailableError may leave a part, which the next call captures.
     """
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     registered = store.find(name)
     if not registered.generation:
         problem = f"export queue {name!r}: its creation has not ended: create it again"

@@ -19,6 +19,7 @@ from sleeper.cli.output import (
 )
 from sleeper.errors import InvalidRequestError
 from sleeper.export_queue import create_command
+from sleeper.export_queue.store import open_export_store
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -36,7 +37,7 @@ def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     return complete_names(
         context,
         incomplete,
-        lambda instance: [each.name for each in instance.jobs.export_store().list()],
+        lambda instance: [each.name for each in open_export_store(instance).list()],
     )
 
 

@@ -15,8 +15,8 @@ from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.listings import QueueState, find_state, is_failing
 from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.rows import decode_rows, merge_items
+from sleeper.export_queue.store import ExportStore, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import ExportStore
 from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import pluralize
 
@@ -93,7 +93,7 @@ class PeekedExports:
 
 def queue_status(instance: Instance, name: str) -> QueueStatus:
     """Returns the state of a queue."""
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     found = find_queue(instance, name)
     queue = found.definition
     statuses = store.buckets(name)
@@ -143,7 +143,7 @@ def peek(
         )
     find = _dead_exports if dead else _pending_exports
     peeked: list[PeekedExports] = []
-    for each in find(instance.jobs.export_store(), queue, bucket, limit):
+    for each in find(open_export_store(instance), queue, bucket, limit):
         if limit <= 0:
             break
         peeked.append(replace(each, rows=each.rows.slice(0, limit)))
@@ -174,19 +174,19 @@ def _dead_exports(
 
 def pause_queue(instance: Instance, name: str) -> None:
     """Pauses a queue: calls that have begun end, and no other begins. It goes on capturing."""
-    instance.jobs.export_store().pause(name, True)
+    open_export_store(instance).pause(name, True)
 
 
 def resume_queue(instance: Instance, name: str) -> int:
     """Resumes a queue. Buckets that wait after a failure are due at once; returns their number."""
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     store.pause(name, False)
     return store.retry_now(name)
 
 
 def redrive(instance: Instance, name: str) -> int:
     """Makes the dead letters of a queue pending exports again. Returns the number of exports."""
-    return instance.jobs.export_store().redrive(name)
+    return open_export_store(instance).redrive(name)
 
 
 def split_points(name: str, buckets: int, buckets_per_tablet: int) -> tuple[str, ...]:

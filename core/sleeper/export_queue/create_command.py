@@ -12,6 +12,7 @@ from sleeper.export_queue.definition import (
     TIMEOUT_SECONDS_DEFAULT,
     TRIES_DEFAULT,
 )
+from sleeper.export_queue.store import open_export_store
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -141,7 +142,7 @@ def create(
     from sleeper.export_queue.parsing import QueueOptions, split_names
     from sleeper.export_queue.service import create_queue
 
-    is_known = any(each.name == name for each in instance.jobs.export_store().list())
+    is_known = any(each.name == name for each in open_export_store(instance).list())
     queue = create_queue(
         instance,
         name,

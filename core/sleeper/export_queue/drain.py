@@ -32,8 +32,14 @@ from sleeper.export_queue.isolation import (
     reject_rows,
 )
 from sleeper.export_queue.rows import merge_items, split_rows
+from sleeper.export_queue.store import (
+    BucketStatus,
+    ExportStore,
+    NewDeadLetter,
+    PendingItem,
+    open_export_store,
+)
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus, ExportStore, NewDeadLetter, PendingItem
 from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
@@ -94,7 +100,7 @@ def drain_buckets(
     there is a new one of its name, which has another generation. `owner` is the worker's own random
     id. UnavailableError if the store does not respond.
     """
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     drain = _Drain(store, instance.clock, queue, generation, exporter, owner, until)
     try:
         drain.run(buckets)

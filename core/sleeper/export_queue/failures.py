@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.errors import SleeperError, UnavailableError, is_transient
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue
-from sleeper.jobs.export_store import BucketStatus
+from sleeper.export_queue.store import BucketStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.messages import send_due_buckets
+from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.renewal import Renewal
 from sleeper.reports.metric import Metric
 from sleeper.runs.remaining_time import seconds_left
@@ -62,7 +62,7 @@ class RecentQueues:
     def find(self, instance: Instance, table_ids: Collection[str]) -> list[str]:
         """Returns the names of the queues of these tables."""
         if time.monotonic() - self._listed_at >= _LIST_SECONDS:
-            self._queues = instance.jobs.export_store().list()
+            self._queues = open_export_store(instance).list()
             self._listed_at = time.monotonic()
         return [each.name for each in self._queues if each.table_id in table_ids]
 
@@ -79,7 +79,7 @@ def follow_all(instance: Instance) -> FollowReport:
     Sends all buckets that are due, and once a day deletes what died processes left.
     """
     ends_at = time.monotonic() + seconds_left() - _END_SECONDS
-    queues = instance.jobs.export_store().list()
+    queues = open_export_store(instance).list()
 
     def follow(name: str, report: FollowReport) -> None:
         try:
@@ -98,7 +98,7 @@ def follow_all(instance: Instance) -> FollowReport:
 
 def gather_export_metrics(instance: Instance, report: FollowReport) -> dict[Metric, int]:
     """Returns the metrics of all queues, after a schedule's run."""
-    store, now_ms = instance.jobs.export_store(), instance.clock()
+    store, now_ms = open_export_store(instance), instance.clock()
     pending = dead = oldest_ms = 0
     queues = store.list()
     for queue in queues:
@@ -143,7 +143,7 @@ def _in_parallel(
 
 def _capture(instance: Instance, name: str, ends_at: float, report: FollowReport) -> None:
     """Captures until nothing is left, unless another function does so."""
-    store, owner = instance.jobs.export_store(), secrets.token_hex(12)
+    store, owner = open_export_store(instance), secrets.token_hex(12)
 
     def claim() -> None:
         if not store.claim(name, _CAPTURE, owner, _CLAIM_SECONDS):
@@ -181,7 +181,7 @@ def _capture_step(instance: Instance, name: str, ends_at: float, report: FollowR
 def _sweep(instance: Instance, queues: Iterable[RegisteredQueue]) -> None:
     for queue in queues:
         try:
-            swept = instance.jobs.export_store().sweep(queue.name)
+            swept = open_export_store(instance).sweep(queue.name)
             logger.info("export queue %s: swept %d objects", queue.name, swept)
         except SleeperError:
             logger.warning("export queue %s: could not sweep", queue.name, exc_info=True)

@@ -7,9 +7,9 @@ and its exports and its registration are removed from the storage of queues.
 import logging
 
 from sleeper.errors import NotFoundError
+from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.query.hold import release_hold
 from sleeper.tables import TableId, find_table
 
@@ -33,14 +33,14 @@ def finish_deletion(instance: Instance, queue: RegisteredQueue) -> bool:
         held = find_holds(state, queue.name)
     for hold_id in held:
         release_hold(store, hold_id)
-    instance.jobs.export_store().remove(queue.name, queue.generation)
+    open_export_store(instance).remove(queue.name, queue.generation)
     logger.info("deleted export queue %s", queue.name)
     return True
 
 
 def finish_interrupted_deletion(instance: Instance, name: str) -> bool:
     """Finishes the deletion of a queue, if the table has deleted it. For background work."""
-    queues = {each.name: each for each in instance.jobs.export_store().list()}
+    queues = {each.name: each for each in open_export_store(instance).list()}
     # Generation 0 is a creation, whose queue the table does not have yet.
     return (
         name in queues and queues[name].generation > 0 and finish_deletion(instance, queues[name])

@@ -13,7 +13,7 @@ from sleeper.export_queue.definition import SEQUENCE, ExportQueue
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.failures import describe_bucket, describe_failure, is_refusal, shorten
 from sleeper.export_queue.rows import decode_rows, encode_rows
-from sleeper.jobs.export_store import NewDeadLetter, PendingItem
+from sleeper.export_queue.store import NewDeadLetter, PendingItem
 
 _REASONS_MAX = 50
 

@@ -9,8 +9,8 @@ from enum import Enum
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.export_queue.definition import describe_exporter
+from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueue, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus, ExportStore, RegisteredQueue
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.tables import TableId, find_table
@@ -109,7 +109,7 @@ def gather_export_queues(
 ) -> Sequence[ReportedQueue]:
     """Returns the queues, by name."""
     try:
-        store = instance.jobs.export_store()
+        store = open_export_store(instance)
     except InvalidRequestError:
         return ()  # an instance on AWS without the part for export queues
     queues = [each for each in store.list() if table_id in (None, each.table_id)]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
+from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables import TableId, TableRef, find_table
@@ -63,7 +63,7 @@ class QueueWatch:
 
 def find_queue(instance: Instance, name: str) -> FoundQueue:
     """Returns a queue. NotFoundError if its creation or deletion has not ended."""
-    registered = instance.jobs.export_store().find(name)
+    registered = open_export_store(instance).find(name)
     ref = find_table(instance.tables.index, None, TableId(registered.table_id))
     table = OpenTable(instance, ref)
     with table.state.reading() as state:

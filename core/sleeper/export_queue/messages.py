@@ -19,8 +19,8 @@ from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.function_checks import END_SECONDS
 from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
+from sleeper.export_queue.store import BucketStatus, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
@@ -144,7 +144,7 @@ class _Batch:
 def _due_buckets(
     instance: Instance, name: str, buckets: Collection[int] | None = None
 ) -> list[BucketStatus]:
-    store, now_ms = instance.jobs.export_store(), instance.clock()
+    store, now_ms = open_export_store(instance), instance.clock()
     if store.find(name).is_paused:
         return []
     return [

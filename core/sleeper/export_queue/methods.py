@@ -10,6 +10,7 @@ from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.export_queue import ExportQueue
 from sleeper.export_queue.parsing import QueueOptions
 from sleeper.export_queue.service import create_queue
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance as Ports
 
 
@@ -75,7 +76,7 @@ class InstanceExportQueues:
 
     def export_queue(self, name: str) -> ExportQueue:
         """Returns the export queue of this name. Raises `NotFoundError` if it does not exist."""
-        self._ports.jobs.export_store().find(name)
+        open_export_store(self._ports).find(name)
         return ExportQueue(self._ports, name)
 
     def export_queues(self) -> list[QueueStatus]:
@@ -84,7 +85,7 @@ class InstanceExportQueues:
         Queues whose creation or deletion has not ended are left out.
         """
         found = []
-        for queue in self._ports.jobs.export_store().list():
+        for queue in open_export_store(self._ports).list():
             with suppress(NotFoundError):
                 found.append(queue_status(self._ports, queue.name))
         return found

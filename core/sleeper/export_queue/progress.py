@@ -7,8 +7,8 @@ from sleeper.errors import NotFoundError
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.lookup import FoundQueue, find_queue
+from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import Position
 from sleeper.reports.output import pluralize
 
 _STUCK_SECONDS = 5.0
@@ -43,7 +43,7 @@ class ExportWatch:
         Nothing is left if two looks after each other find the same and nothing busy: a queue may
         export into the table of another one, at which this has looked before.
         """
-        names = [queue.name for queue in self.instance.jobs.export_store().list()]
+        names = [queue.name for queue in open_export_store(self.instance).list()]
         works = [self._look_at(name) for name in names]
         return ExportWork(
             tuple(position for work in works for position in work.positions),
@@ -53,7 +53,7 @@ class ExportWatch:
         )
 
     def _look_at(self, name: str) -> ExportWork:
-        store = self.instance.jobs.export_store()
+        store = open_export_store(self.instance)
         try:
             found = find_queue(self.instance, name)
             statuses = store.buckets(name)

@@ -18,9 +18,9 @@ from sleeper.export_queue.drain import DrainReport, drain_buckets, may_call
 from sleeper.export_queue.exporters import drains_together
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.lookup import FoundQueue
+from sleeper.export_queue.store import BucketStatus, open_export_store
 from sleeper.export_queue.timed_exporter import TimedExporter
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import BucketStatus
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class QueueDrain:
         self.queue = queue
         self.generation = generation
         self._instance = instance
-        self._store = instance.jobs.export_store()
+        self._store = open_export_store(instance)
         self._parallel = parallel
         self._is_together = drains_together(queue)
         self._buckets = buckets

@@ -14,6 +14,7 @@ from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.failures import backoff_seconds
 from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ def drain_now(
     hung. `on_exports` receives the number of exports so far.
     NotFoundError if there is no such queue.
     """
-    report, store = DrainReport(), instance.jobs.export_store()
+    report, store = DrainReport(), open_export_store(instance)
     store.retry_now(name)
     ends_at = math.inf if seconds_max is None else time.monotonic() + seconds_max
     is_second = False

@@ -16,7 +16,7 @@ from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.errors import DataError
 from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
-from sleeper.jobs.export_store import NewItem
+from sleeper.export_queue.store import NewItem
 from sleeper.schema.model import Schema
 
 _FIRST_COLUMNS = (

@@ -27,8 +27,8 @@ from sleeper.export_queue.parsing import (
     define_queue,
     replace_queue,
 )
+from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.export_store import Position
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import (
     ChangeExportQueue,
@@ -90,7 +90,7 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
     InvalidRequestError if exports are pending or dead, or transactions are not captured yet,
     unless `discard` loses them.
     """
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     registered = store.find(name)
     try:
         ref = find_table(instance.tables.index, None, registered.table_id)
@@ -124,7 +124,7 @@ def _check_name(
     The queue itself may be present: its creation was interrupted, or it gets another exporter.
     """
     check_queue_name(name)
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     registered = next((each for each in store.list() if each.name == name), None)
     if registered is not None and registered.table_id != table.ref.id:
         tables = {each.id: each.name for each in instance.tables.index.list()}
@@ -146,7 +146,7 @@ def _check_name(
 def _commit(
     instance: Instance, table: OpenTable, queue: ExportQueue, present: StoredQueue | None
 ) -> None:
-    store, name = instance.jobs.export_store(), queue.name
+    store, name = open_export_store(instance), queue.name
     table.check_active()
     store.register(name, table.ref.id)
     text = EXPORT_QUEUES.format(queue)

@@ -16,10 +16,10 @@ from sleeper.export_queue.changed_rows import (
 )
 from sleeper.export_queue.definition import ExportQueue, ExportSource
 from sleeper.export_queue.rows import rows_schema
+from sleeper.export_queue.store import Position
 from sleeper.export_queue.table_reader import TableReader, bind_columns
 from sleeper.export_queue.version_hold import QueueHold
 from sleeper.instance import OpenTable
-from sleeper.jobs.export_store import Position
 from sleeper.query.changes.plan import PlannedChange, plan_step
 
 _COMPACTIONS_PER_STEP = 100

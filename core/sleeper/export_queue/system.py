@@ -13,6 +13,9 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.export_queue.methods:InstanceExportQueues",
+    local_port="sleeper.export_queue.local.store:open_local_store",
+    aws_port="sleeper.export_queue.aws.store:open_aws_store",
+    restore="sleeper.export_queue.restore:restore_queues",
     names={
         "ExportBatch": "sleeper.export_queue.exporter:ExportBatch",
         "ExportQueue": "sleeper.export_queue.export_queue:ExportQueue",

@@ -11,8 +11,8 @@ import time
 
 from sleeper.errors import SleeperError
 from sleeper.export_queue.queue_worker import QueueWorker
+from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import RegisteredQueue
 from sleeper.opening import open_instance
 from sleeper.tables import TableId
 from sleeper.workers.child import start_child
@@ -61,7 +61,7 @@ class ExportWorker:
         """Starts workers of new queues, stops those of deleted ones, and wakes those behind."""
         queues = {
             queue.name: queue
-            for queue in self._instance.jobs.export_store().list()
+            for queue in open_export_store(self._instance).list()
             if queue.generation
         }
         for name, worker in list(self._workers.items()):

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper.adjunct.enrichment.enricher import Enricher
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import WORK_QUEUES, ExternalQueue, QueueName, QueueSettings
-from sleeper.local.export_store import EXPORTS_FILE, LocalExportStore
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import (
     CodeFolder,
@@ -58,6 +56,8 @@ from sleeper.storage.location import DataRoot
 from sleeper.storage.patterns import find_matches, is_pattern
 from sleeper.storage.read_only_root import ReadOnlyRoot
 from sleeper.storage.sources import LOCAL_SCHEME, any_s3_source, readable_buckets
+from sleeper.system_ports import SystemPorts, open_enricher
+from sleeper.systems import systems
 from sleeper.tables import TableId
 from sleeper.temporary import temporary_folder
 from sleeper.user_code.loading import UserCode
@@ -125,8 +125,11 @@ def open_local_instance(
     open_root = ReadOnlyRoot if read_only else DataRoot
     root = open_root(local.folder)
     states = _open_states(local, root, clock, read_only)
-    exports = LocalExportStore(local.folder / EXPORTS_FILE, clock, read_only)
-    enricher = Enricher(clock)
+    ports = SystemPorts(
+        {each.name: each.local_port for each in systems() if each.local_port is not None},
+        lambda open_port: open_port(local.folder, clock, read_only),
+    )
+    enricher = open_enricher(clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
     @functools.cache
@@ -140,7 +143,7 @@ def open_local_instance(
     def close() -> None:
         enricher.close()
         states.close()
-        exports.close()
+        ports.close()
         local.close()
 
     return Instance(
@@ -173,7 +176,6 @@ def open_local_instance(
             file_requests=functools.cache(lambda: LocalFileRequests(database)),
             launcher=None,
             spark_platform=None,
-            export_store=lambda: exports,
         ),
         storage=Storage(
             root=root,
@@ -195,7 +197,7 @@ def open_local_instance(
         background=BackgroundWork(
             local.folder,
             lambda: _recover(local, clock),
-            lambda: local.database.vacuum() and exports.vacuum(),
+            lambda: local.database.vacuum() and ports.vacuum(),
         ),
         switch_schedules=None,
         code=UserCode(
@@ -204,6 +206,7 @@ def open_local_instance(
         ),
         read_secret=None,
         open_enrichment=enricher.open,
+        systems=ports,
         clock=clock,
         close=close,
         read_only=read_only,

@@ -14,6 +14,7 @@ from sleeper.export_queue import queue_drain, timed_exporter
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.queue_worker import drain_now
+from sleeper.export_queue.store import open_export_store
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -119,7 +120,7 @@ def test_a_queue_that_lost_its_storage_continues_at_its_cursor(
     queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
     table.ingest(pa.table({"k": ["c"], "n": [3]}))
     assert queue.drain().exports == 1
-    instance._ports.jobs.export_store().remove("out")
+    open_export_store(instance._ports).remove("out")
     table.ingest(pa.table({"k": ["d"], "n": [4]}))
     queue = instance.create_export_queue("out", "counts", on="ingest", keys="k", values="n")
     assert queue.drain().exports == 1

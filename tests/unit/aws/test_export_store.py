@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from obstore.store import LocalStore
 
-from sleeper.aws.export_store import DynamoExportStore
 from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.jobs.export_store import NewDeadLetter, NewItem, Position
+from sleeper.export_queue.aws.store import DynamoExportStore
+from sleeper.export_queue.store import NewDeadLetter, NewItem, Position
 from sleeper.properties.deployed import EXPORT_QUEUES_TABLE
 from tests.servers.dynoxide import DynamoServer, DynamoTables
 

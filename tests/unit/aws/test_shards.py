@@ -6,9 +6,7 @@ from functools import partial
 
 import pytest
 
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import FINISHED
-from sleeper.aws.shards import (
+from sleeper.adjunct.aws.shards import (
     ExpiredIteratorError,
     Shard,
     ShardedLog,
@@ -17,6 +15,8 @@ from sleeper.aws.shards import (
     next_offset,
     previous_offset,
 )
+from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.inputs.log import FINISHED
 from sleeper.errors import DataError, StateMovedOnError
 
 HOUR_MS = 3_600_000
@@ -73,8 +73,8 @@ class FakeService:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sleeper.aws.shards._REQUEST_SECONDS", 0.0)
-    monkeypatch.setattr("sleeper.aws.shards._LIST_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.adjunct.aws.shards._REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.adjunct.aws.shards._LIST_SECONDS", 0.0)
 
 
 def open_log(service: FakeService, now_ms: int = 0, has_snapshot: bool = False) -> ShardedLog:

@@ -8,18 +8,18 @@ import boto3
 import pytest
 from boto3.dynamodb.types import Binary
 
+from sleeper.adjunct.aws.dynamodb_stream import to_plain
+from sleeper.adjunct.aws.streams import open_stream
 from sleeper.adjunct.inputs.log import FINISHED
 from sleeper.adjunct.inputs.stream_options import parse_stream_name
-from sleeper.aws.dynamodb_stream import to_plain
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.opening import open_stream
 from tests.contracts.aws_log_sources import KinesisSource, TableSource, moto_clients
 
 
 @pytest.fixture(autouse=True)
 def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("sleeper.aws.shards._REQUEST_SECONDS", 0.0)
-    monkeypatch.setattr("sleeper.aws.shards._LIST_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.adjunct.aws.shards._REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.adjunct.aws.shards._LIST_SECONDS", 0.0)
     with moto_clients(monkeypatch):
         yield
 

@@ -269,7 +269,7 @@ def test_queues_are_in_the_reports(sleeper: Sleeper, here: Path) -> None:
 def test_an_interrupted_creation_is_repeated(
     sleeper: Sleeper, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sleeper.local.export_store import LocalExportStore
+    from sleeper.export_queue.local.store import LocalExportStore
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalExportStore, "begin", _interrupt)
@@ -287,7 +287,7 @@ def test_an_interrupted_creation_is_repeated(
 def test_an_interrupted_deletion_is_repeated(
     sleeper: Sleeper, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sleeper.local.export_store import LocalExportStore
+    from sleeper.export_queue.local.store import LocalExportStore
 
     assert sleeper(*CREATE, *NULL).status == 0
     with monkeypatch.context() as patched:

@@ -12,6 +12,7 @@ from sleeper.export_queue.definition import (
     ExportSource,
 )
 from sleeper.export_queue.rows import decode_rows
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 from sleeper.schema.model import Field
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
@@ -40,7 +41,7 @@ def define_queue(
 def create_queue(instance: Instance, table_name: str, queue: ExportQueue) -> int:
     """Creates the queue. Returns its generation."""
     table = instance.table(table_name)
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     store.register(queue.name, str(table.ref.id))
     definition = EXPORT_QUEUES.format(queue)
     table.state.commit(CreateExportQueue(queue.name, queue.source.value, definition))
@@ -70,7 +71,7 @@ class Receiver:
 
     def receive(self) -> None:
         """Receives the exports that wait."""
-        store, name = self.instance.jobs.export_store(), self.queue.name
+        store, name = open_export_store(self.instance), self.queue.name
         for status in store.buckets(name):
             assert store.claim(name, status.bucket, "receiver", 60)
             items = store.read(name, status.bucket, 2**40)

@@ -11,8 +11,8 @@ import sleeper
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue, ExportSource
 from sleeper.export_queue.exporter import ExportBatch
 from sleeper.export_queue.rows import encode_rows, find_buckets, rows_schema
+from sleeper.export_queue.store import ExportStore, NewItem, Position, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import ExportStore, NewItem, Position
 from sleeper.schema.model import Field, PrimitiveType
 
 Export = tuple[str, int | None, int]
@@ -61,7 +61,7 @@ class StoredQueue:
 
     @property
     def store(self) -> ExportStore:
-        return self.instance.jobs.export_store()
+        return open_export_store(self.instance)
 
     def change(self, **changes: Any) -> None:
         """Changes the definition, not the storage."""

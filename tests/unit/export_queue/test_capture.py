@@ -15,11 +15,11 @@ from sleeper.export_queue import changed_keys
 from sleeper.export_queue.capture import CaptureReport, capture_exports
 from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
+from sleeper.export_queue.local.store import LocalExportStore
 from sleeper.export_queue.rows import decode_rows
+from sleeper.export_queue.store import Position, open_export_store
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.garbage_collection.service import collect_table
-from sleeper.jobs.export_store import Position
-from sleeper.local.export_store import LocalExportStore
 from sleeper.local.instance import open_local_instance
 from sleeper.query.hold import release_hold
 from sleeper.statestore.store import StateStore
@@ -168,7 +168,7 @@ def test_a_repeated_step_stores_the_same_items_again(
 ) -> None:
     receiver = follow(instance, table, "key", "value")
     ingest(table, k1="a", k2="b", k70="c")
-    store, name = instance._ports.jobs.export_store(), receiver.queue.name
+    store, name = open_export_store(instance._ports), receiver.queue.name
     add = LocalExportStore.add
 
     def add_and_die(self: LocalExportStore, name: str, generation: int, *more: Any) -> None:
@@ -189,7 +189,7 @@ def test_an_item_that_is_exported_is_not_replaced_by_one_with_more_exports(
     instance: sleeper.Instance, table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = follow(instance, table, "key", "value", buckets=1)
-    store, name = instance._ports.jobs.export_store(), receiver.queue.name
+    store, name = open_export_store(instance._ports), receiver.queue.name
     ingest(table, k1="a")
     with monkeypatch.context() as patch:
         add = LocalExportStore.add
@@ -216,7 +216,7 @@ def test_items_are_not_larger_than_the_buffer(
         pa.table({"key": range(40), "value": ["v" * 100 for _ in range(39)] + ["w" * 2000]})
     )
     capture_exports(instance._ports, "q")
-    store = instance._ports.jobs.export_store()
+    store = open_export_store(instance._ports)
     items = [item for b in store.buckets("q") for item in store.read("q", b.bucket, 10**9)]
     rows = [decode_rows(receiver.queue, item.content) for item in items]
     assert sum(each.num_rows for each in rows) == 40
@@ -322,7 +322,7 @@ def test_a_queue_whose_creation_has_not_ended_takes_nothing_up(
 ) -> None:
     queue = define_queue(table, "key")
     ports = instance._ports.table("rows")
-    instance._ports.jobs.export_store().register("q", str(ports.ref.id))
+    open_export_store(instance._ports).register("q", str(ports.ref.id))
     definition = EXPORT_QUEUES.format(queue)
     ports.state.commit(CreateExportQueue("q", "ingest", definition))
     assert "create it again" in str(capture_exports(instance._ports, "q").problem)

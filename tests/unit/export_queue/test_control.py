@@ -20,8 +20,8 @@ from sleeper.export_queue.control import (
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.listings import QueueState, gather_export_queues
 from sleeper.export_queue.report import describe_status
+from sleeper.export_queue.store import NewDeadLetter, NewItem, Position, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import NewDeadLetter, NewItem, Position
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 from tests.wheels import make_wheel
@@ -57,10 +57,10 @@ def test_the_status_says_that_nothing_is_captured_because_too_much_is_pending(
 ) -> None:
     create(instance, table, buckets=1)
     instance.change_properties({"sleeper.export.queue.pending.bytes.max": "1M"})
-    generation = instance.jobs.export_store().find("q").generation
+    generation = open_export_store(instance).find("q").generation
     assert not queue_status(instance, "q").is_full
     item = NewItem(0, "1", 1, bytes(1024**2 + 1))
-    instance.jobs.export_store().add("q", generation, [item], Position(generation))
+    open_export_store(instance).add("q", generation, [item], Position(generation))
     status = queue_status(instance, "q")
     assert status.is_full
     assert "  full      nothing is taken up: " in "".join(describe_status(status).drawing)
@@ -72,7 +72,7 @@ def test_a_failing_bucket_is_in_the_status_until_it_is_resumed(
     create(instance, table, buckets=1)
     table.ingest(rows_of(a=1, b=2))
     capture_exports(instance, "q")
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     store.claim("q", 0, "me", 10)
     due_ms = instance.clock() + 10**6
     store.record_failure("q", 0, "me", "the error", True, due_ms)
@@ -95,7 +95,7 @@ def test_the_status_says_that_workers_die_with_a_bucket(
     table.ingest(rows_of(a=1))
     capture_exports(instance, "q")
     for owner in ("one", "two", "three"):
-        assert instance.jobs.export_store().claim("q", 0, owner, seconds=0)
+        assert open_export_store(instance).claim("q", 0, owner, seconds=0)
     status = queue_status(instance, "q")
     assert status.state is QueueState.FAILING
     assert [each.state for each in gather_export_queues(instance)] == [QueueState.FAILING]
@@ -126,7 +126,7 @@ def test_peek_shows_dead_letters_which_redrive_brings_back(
     create(instance, table, buckets=1)
     table.ingest(rows_of(a=1, b=2))
     capture_exports(instance, "q")
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     (item,) = store.read("q", 0, 10**6)
     store.claim("q", 0, "me", 10)
     letter = NewDeadLetter(item.id, item.exports, item.content, "refused")

@@ -10,11 +10,11 @@ from sleeper.errors import NotFoundError
 from sleeper.export_queue import interrupted_deletion
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.follow import follow_all
+from sleeper.export_queue.local.store import LocalExportStore
 from sleeper.export_queue.progress import ExportWatch
 from sleeper.export_queue.service import delete_queue
+from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance
-from sleeper.jobs.export_store import Position
-from sleeper.local.export_store import LocalExportStore
 from sleeper.statestore.transactions.export_queues import DeleteExportQueue
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
@@ -45,7 +45,7 @@ def interrupt_deletion(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def left(instance: Instance) -> list[str]:
-    return [each.name for each in instance.jobs.export_store().list()]
+    return [each.name for each in open_export_store(instance).list()]
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_an_interrupted_deletion_is_finished(
     finish(instance)
     assert left(instance) == []
     create_queue(instance, table.name, define_queue(table, "word", "count", buckets=1))
-    assert instance.jobs.export_store().counts("q").pending == 0
+    assert open_export_store(instance).counts("q").pending == 0
 
 
 def test_a_queue_is_kept_while_its_table_has_it_or_is_not_active(
     instance: Instance, table: sleeper.Table
 ) -> None:
-    instance.jobs.export_store().register("early", instance.table(table.name).ref.id)
-    instance.jobs.export_store().register("orphan", "0123abcd")
-    instance.jobs.export_store().begin("orphan", 1, Position(1))
+    open_export_store(instance).register("early", instance.table(table.name).ref.id)
+    open_export_store(instance).register("orphan", "0123abcd")
+    open_export_store(instance).begin("orphan", 1, Position(1))
     for name in ("early", "orphan", "q", "other"):
         assert not interrupted_deletion.finish_interrupted_deletion(instance, name)
     assert left(instance) == ["early", "orphan", "q"]
@@ -82,7 +82,7 @@ def test_a_queue_is_kept_while_its_table_has_it_or_is_not_active(
 def test_a_queue_that_was_created_again_meanwhile_is_kept(
     instance: Instance, table: sleeper.Table
 ) -> None:
-    store, state = instance.jobs.export_store(), instance.table(table.name).state
+    store, state = open_export_store(instance), instance.table(table.name).state
     before = store.find("q")
     state.commit(DeleteExportQueue("q"))
     store.remove("q", before.generation)

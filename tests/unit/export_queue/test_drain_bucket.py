@@ -10,10 +10,10 @@ from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.export_queue.drain import DrainReport, drain_buckets
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.rows import decode_rows
-from sleeper.jobs.export_store import BucketStatus
+from sleeper.export_queue.store import BucketStatus
 from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.clock import FakeClock
-from tests.ports import with_ports
+from tests.ports import with_system_port
 from tests.unit.export_queue.stored_queue import GENERATION, QUEUE, Export, Recorder, StoredQueue
 
 BUCKET = 2
@@ -354,7 +354,7 @@ def test_a_store_that_fails_to_settle_repeats_the_export(queue: StoredQueue) -> 
             raise UnavailableError("the disk is full")
 
     exporter = Recorder()
-    broken = replace(queue, instance=with_ports(queue.instance, jobs={"export_store": Failing}))
+    broken = replace(queue, instance=with_system_port(queue.instance, "export_queue", Failing()))
     with pytest.raises(UnavailableError, match="disk"):
         drain(broken, exporter)
     drain(queue, exporter)

@@ -8,6 +8,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
 from sleeper.export_queue.function_checks import check_functions
 from sleeper.export_queue.service import create_queue
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 from sleeper.properties.deployment import EXPORT_SECRETS, EXPORT_SQS_QUEUES
 from tests.unit.export_queue.stored_queue import QUEUE, make_table_of_words
@@ -69,4 +70,4 @@ def test_a_queue_that_functions_cannot_drain_is_not_created(
     exporter = ExporterSettings("sqs:other")
     with pytest.raises(InvalidRequestError, match=r"sleeper\.export\.queue\.sqs\.arns"):
         create_queue(remote, "q", "words", "ingest", ["word"], ["count"], exporter)
-    assert instance.jobs.export_store().list() == []
+    assert open_export_store(instance).list() == []

@@ -5,6 +5,7 @@ import pytest
 from sleeper.export_queue import capture, changed_keys, sources
 from sleeper.export_queue.definition import ExportSource
 from sleeper.export_queue.rows import decode_rows
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
@@ -37,7 +38,7 @@ def test_newer_exports_of_a_bucket_follow_older_ones(
     assert capture.capture_exports(instance, "q").exports == ROWS
     found = []
     for bucket in range(2):
-        items = instance.jobs.export_store().read("q", bucket, 2**40)
+        items = open_export_store(instance).read("q", bucket, 2**40)
         parts = [decode_rows(queue, item.content)["sequence"].to_pylist() for item in items]
         sequences = [sequence for part in parts for sequence in part]
         assert sequences == sorted(sequences)

@@ -10,6 +10,7 @@ import sleeper
 from sleeper.clock import system_clock
 from sleeper.export_queue.attached import AttachedExports
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
+from sleeper.export_queue.store import open_export_store
 from sleeper.garbage_collection.service import collect_table, snapshot_table
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -75,6 +76,6 @@ def test_exports_to_an_earlier_queue_of_the_name_are_left_out(instance: Instance
     created = CreateExportQueue("q", queue.source.value, definition)
     # All are one entry of the log, before which the new queue begins.
     state.commit(logged, DeleteExportQueue("q"), created)
-    instance.jobs.export_store().remove("q")
+    open_export_store(instance).remove("q")
     create_queue(instance, "words", queue)
     assert Receiver(instance, queue).take().exports == 0

@@ -9,6 +9,7 @@ import sleeper
 from sleeper.export_queue import progress
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.progress import ExportWatch
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
@@ -28,7 +29,7 @@ def fail(instance: Instance) -> Callable[[str, bool], None]:
     """Records a failure of the bucket."""
 
     def record(error: str, is_refusal: bool) -> None:
-        store = instance.jobs.export_store()
+        store = open_export_store(instance)
         store.claim("q", 0, "me", 10)
         store.record_failure("q", 0, "me", error, is_refusal, instance.clock())
 
@@ -57,7 +58,7 @@ def test_a_transaction_between_two_looks_makes_them_differ(
     assert watch.look() == before
     table.ingest(rows_of(a=1))
     capture_exports(instance, "q")
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     store.claim("q", 0, "me", 10)
     store.settle("q", 0, "me", [item.id for item in store.read("q", 0, 1)])
     assert not watch.look().is_busy
@@ -87,7 +88,7 @@ def test_exports_that_are_retried_without_limit_are_no_work_but_a_problem(
 def test_a_paused_queue_has_no_work(instance: Instance, table: sleeper.Table) -> None:
     table.ingest(rows_of(a=1))
     capture_exports(instance, "q")
-    instance.jobs.export_store().pause("q", True)
+    open_export_store(instance).pause("q", True)
     work = ExportWatch(instance).look()
     assert (work.pending, work.is_busy, work.problems) == (1, False, ())
 

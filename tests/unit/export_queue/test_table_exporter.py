@@ -22,8 +22,8 @@ from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.exporters import check_exporter, open_exporter, table_replacement
 from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.service import create_queue
+from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance as Ports
-from sleeper.jobs.export_store import Position
 from sleeper.schema.model import ListType, PrimitiveType
 from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.export_batches import make_batch, make_queue
@@ -232,7 +232,7 @@ def test_a_queue_of_the_same_name_that_was_created_later_exports_the_same_rows_a
     instance: Instance, ports: Ports
 ) -> None:
     table = instance.create_table("counts", schema(["name"], [AMOUNT, SEQUENCE]), LATEST)
-    store = ports.jobs.export_store()
+    store = open_export_store(ports)
     for generation in (5, 6):
         store.register("counts", "a-table")
         store.begin("counts", generation, Position(1))
@@ -321,11 +321,11 @@ class Chain:
     def add(self, source: str, target: str, on: ExportSource = ExportSource.INGEST) -> None:
         table = self.ports.table(source)
         queue = self.queue(source, target, on)
-        self.ports.jobs.export_store().register(queue.name, table.ref.id)
+        open_export_store(self.ports).register(queue.name, table.ref.id)
         created = CreateExportQueue(queue.name, queue.source.value, EXPORT_QUEUES.format(queue))
         generation = table.state.commit_or_raise(created)
         assert generation is not None
-        self.ports.jobs.export_store().begin(queue.name, generation, Position(generation))
+        open_export_store(self.ports).begin(queue.name, generation, Position(generation))
 
     def check(self, source: str, target: str, on: ExportSource = ExportSource.INGEST) -> None:
         check_no_cycle(self.ports, self.queue(source, target, on), self.ports.table(source).ref)
@@ -365,4 +365,4 @@ def test_the_creation_of_a_queue_refuses_a_cycle_before_it_creates_a_table(
     arguments: Any = ("counts", "ingest", ["name"], ["amount"], ExporterSettings("table:counts"))
     with pytest.raises(InvalidRequestError, match="back to it: counts -> counts"):
         create_queue(ports, "own", *arguments)
-    assert ports.jobs.export_store().list() == []
+    assert open_export_store(ports).list() == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.jobs.export_store import NewItem, Position
-from sleeper.local.export_store import LocalExportStore
+from sleeper.export_queue.local.store import LocalExportStore
+from sleeper.export_queue.store import NewItem, Position
 
 
 def test_an_instance_without_queues_has_no_file(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_deleted_exports_leave_no_remains(tmp_path: Path) -> None:
 CLAIM = """
 import sys
 from pathlib import Path
-from sleeper.local.export_store import LocalExportStore
+from sleeper.export_queue.local.store import LocalExportStore
 
 assert LocalExportStore(Path(sys.argv[1])).claim("q", 0, "dead", 3600)
 """

@@ -12,6 +12,7 @@ from sleeper.export_queue import timed_exporter
 from sleeper.export_queue import worker_process as export_worker
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
 from sleeper.export_queue.service import delete_queue
+from sleeper.export_queue.store import open_export_store
 from sleeper.export_queue.worker_process import ExportWorker
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
@@ -120,7 +121,7 @@ def test_a_call_that_does_not_return_ends_it_without_interrupting_other_calls(
             timeout_seconds=seconds,
         )
         create_queue(instance, table.name, queue)
-    store = instance.jobs.export_store()
+    store = open_export_store(instance)
     with working(instance) as results:
         table.ingest(rows_of(a=1))
         wait_until(lambda: any(each.failures for each in store.buckets("first")))

@@ -25,6 +25,7 @@ from sleeper.export_queue.exporters.options import check_options, exporter_name
 from sleeper.export_queue.exporters.table_replacement import replace_older_rows
 from sleeper.export_queue.exporters.target_table import check_target, create_target
 from sleeper.export_queue.rows import encode_rows, leave_out, newest_rows
+from sleeper.export_queue.store import open_export_store
 from sleeper.ingest.run import ingest_batches
 from sleeper.ingest.service import ingest_table
 from sleeper.instance import Instance, OpenTable
@@ -57,7 +58,7 @@ class TableExporter:
         self._queue = queue
         self._name = queue.exporter.target
         try:
-            self._generation = instance.jobs.export_store().find(queue.name).generation
+            self._generation = open_export_store(instance).find(queue.name).generation
         except NotFoundError:
             self._generation = 0
 

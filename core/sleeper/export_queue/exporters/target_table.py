@@ -5,6 +5,7 @@ from dataclasses import replace
 from sleeper.admin.tables import create_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue, ExportSource, parse_definition
+from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import LATEST_BY, ROWS
 from sleeper.schema.model import (
@@ -127,7 +128,7 @@ def check_no_cycle(instance: Instance, queue: ExportQueue, source: TableRef) -> 
 def _find_ways(instance: Instance, without: str) -> dict[TableId, list[TableRef]]:
     """Returns the tables to which queues export the changes of each table."""
     ways: dict[TableId, list[TableRef]] = {}
-    for registered in instance.jobs.export_store().list():
+    for registered in open_export_store(instance).list():
         if registered.name == without or not registered.generation:
             continue
         try:

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, StateMovedOnError
-from sleeper.jobs.export_store import (
+from sleeper.export_queue.local.tables import (
+    QUEUE_TABLES,
+    TABLES,
+    find_queue,
+    read_queues,
+    release_claim,
+)
+from sleeper.export_queue.store import (
     BucketStatus,
     DeadExports,
     ExportCounts,
@@ -25,20 +32,13 @@ from sleeper.jobs.export_store import (
     RegisteredQueue,
 )
 from sleeper.jobs.process import is_alive, this_process
-from sleeper.local.export_tables import (
-    QUEUE_TABLES,
-    TABLES,
-    find_queue,
-    read_queues,
-    release_claim,
-)
 from sleeper.statestore.database import Database
 
 EXPORTS_FILE = "export-queues.db"
 
 
 class LocalExportStore:
-    """Implements `sleeper.jobs.export_store.ExportStore`. Safe for threads and processes."""
+    """Implements `sleeper.export_queue.store.ExportStore`. Safe for threads and processes."""
 
     def __init__(self, path: Path, clock: Clock = system_clock, read_only: bool = False) -> None:
         self._path = path
@@ -359,3 +359,8 @@ class LocalExportStore:
                 raise NotFoundError(f"export queue {name!r} does not exist")
             find_queue(connection, name)
             yield connection
+
+
+def open_local_store(folder: Path, clock: Clock, read_only: bool) -> LocalExportStore:
+    """Opens the storage of a local instance."""
+    return LocalExportStore(folder / EXPORTS_FILE, clock, read_only)

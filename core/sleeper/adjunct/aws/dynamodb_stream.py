@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 from boto3.dynamodb.types import Binary, TypeDeserializer
 from botocore.exceptions import ClientError
 
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.message_format import decode_message
-from sleeper.adjunct.inputs.stream_options import StreamName
-from sleeper.aws.clients import aws_client
-from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
-from sleeper.aws.shards import (
+from sleeper.adjunct.aws.shards import (
     ExpiredIteratorError,
     Shard,
     ShardedLog,
@@ -23,6 +17,12 @@ from sleeper.aws.shards import (
     TrimmedError,
     next_offset,
 )
+from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.inputs.log import LogInput
+from sleeper.adjunct.inputs.message_format import decode_message
+from sleeper.adjunct.inputs.stream_options import StreamName
+from sleeper.aws.clients import aws_client
+from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:

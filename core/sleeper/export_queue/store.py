@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sleeper.instance import Instance
+
 _DIGEST_CHARACTERS = 16
 
 
@@ -209,3 +211,12 @@ class ExportStore(Protocol):
 
     def sweep(self, name: str) -> int:
         """Deletes contents that processes which died left. Returns their number."""
+
+
+def open_export_store(instance: Instance) -> ExportStore:
+    """Returns the storage of the instance's export queues, which the instance closes.
+
+    InvalidRequestError if it is deployed without them.
+    """
+    store: ExportStore = instance.systems.get("export_queue")
+    return store

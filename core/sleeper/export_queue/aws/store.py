@@ -4,7 +4,7 @@ Each change of a bucket's items is one transaction with the change of the bucket
 are exact and are read without the items. The state of a bucket is deleted with its last item.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING
 
 from obstore.store import ObjectStore
 
+from sleeper.aws.clients import aws_client
+from sleeper.aws.config_bucket import deployed_value
 from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
-from sleeper.aws.export_buckets import (
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError
+from sleeper.export_queue.aws.buckets import (
     ERROR_CHARACTERS_MAX,
     Buckets,
     describe_bucket,
     ended_claim,
 )
-from sleeper.aws.export_changes import Change, apply_changes, bucket_write
-from sleeper.aws.export_contents import INLINE_BYTES_MAX, ExportContents
-from sleeper.aws.export_keys import QueueKeys, bucket_number, stored_counts
-from sleeper.aws.export_registrations import Registrations
-from sleeper.clock import Clock, system_clock
-from sleeper.errors import DataError, NotFoundError
-from sleeper.jobs.export_store import (
+from sleeper.export_queue.aws.changes import Change, apply_changes, bucket_write
+from sleeper.export_queue.aws.contents import INLINE_BYTES_MAX, ExportContents
+from sleeper.export_queue.aws.keys import QueueKeys, bucket_number, stored_counts
+from sleeper.export_queue.aws.registrations import Registrations
+from sleeper.export_queue.store import (
     BucketStatus,
     DeadExports,
     ExportCounts,
@@ -37,6 +39,9 @@ from sleeper.jobs.export_store import (
     Position,
     RegisteredQueue,
 )
+from sleeper.properties.deployed import EXPORT_QUEUES_TABLE
+from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
+from sleeper.properties.values import InstanceProperties
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -50,7 +55,7 @@ _PRESENT = "attribute_exists(#item)"
 
 
 class DynamoExportStore:
-    """Implements `sleeper.jobs.export_store.ExportStore`. Safe for threads.
+    """Implements `sleeper.export_queue.store.ExportStore`. Safe for threads.
 
     Large contents go to `objects`.
     """
@@ -66,6 +71,13 @@ class DynamoExportStore:
         self._queues = Registrations(self._items)
         self._contents = ExportContents(objects)
         self._clock = clock
+
+    def vacuum(self) -> bool:
+        """Returns true: DynamoDB keeps nothing of deleted items."""
+        return True
+
+    def close(self) -> None:
+        """Does nothing: the clients are those of the process."""
 
     def register(self, name: str, table_id: str) -> RegisteredQueue:
         """See the port."""
@@ -294,3 +306,17 @@ def _by_bucket(items: Iterable[NewItem]) -> dict[int, list[NewItem]]:
 
 def _key(item: Item) -> Item:
     return {"queue": item["queue"], "item": item["item"]}
+
+
+def open_aws_store(
+    properties: Callable[[], InstanceProperties], objects: ObjectStore, clock: Clock
+) -> DynamoExportStore:
+    """Opens the storage of an instance on AWS. InvalidRequestError if it is not deployed."""
+    values = properties()
+    if values.get(EXPORT_QUEUES_TABLE) is None:
+        raise InvalidRequestError(
+            f"the instance has no export queues (expected {OptionalStack.EXPORT_QUEUES.value} in "
+            f"{OPTIONAL_STACKS.name})"
+        )
+    table = deployed_value(values, EXPORT_QUEUES_TABLE)
+    return DynamoExportStore(aws_client("dynamodb"), table, objects, clock)

@@ -3,7 +3,7 @@
 import sqlite3
 
 from sleeper.errors import NotFoundError, did_you_mean
-from sleeper.jobs.export_store import Position, RegisteredQueue
+from sleeper.export_queue.store import Position, RegisteredQueue
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, table_id TEXT NOT NULL,"

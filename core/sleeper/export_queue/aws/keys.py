@@ -11,7 +11,7 @@ The stored id has the exports and the bytes of the item, so items are counted wi
 from dataclasses import dataclass
 
 from sleeper.aws.dynamo import Item
-from sleeper.jobs.export_store import RegisteredQueue
+from sleeper.export_queue.store import RegisteredQueue
 
 QUEUES = "#queues"
 BUCKET, DEAD = "bucket#", "dead#"

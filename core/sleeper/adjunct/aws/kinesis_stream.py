@@ -7,13 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.message_format import decode_message, parse_marker
-from sleeper.adjunct.inputs.stream_options import DATASET, FORMAT_OPTIONS, StreamName
-from sleeper.aws.clients import aws_client
-from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
-from sleeper.aws.shards import (
+from sleeper.adjunct.aws.shards import (
     ExpiredIteratorError,
     Shard,
     ShardedLog,
@@ -21,6 +15,12 @@ from sleeper.aws.shards import (
     TrimmedError,
     next_offset,
 )
+from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.inputs.log import LogInput
+from sleeper.adjunct.inputs.message_format import decode_message, parse_marker
+from sleeper.adjunct.inputs.stream_options import DATASET, FORMAT_OPTIONS, StreamName
+from sleeper.aws.clients import aws_client
+from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import NotFoundError
 
 _EXPIRED = "ExpiredIteratorException"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
-from sleeper.aws.export_keys import QUEUES, registration_key
 from sleeper.errors import ConflictError, NotFoundError, did_you_mean
-from sleeper.jobs.export_store import Position, RegisteredQueue
+from sleeper.export_queue.aws.keys import QUEUES, registration_key
+from sleeper.export_queue.store import Position, RegisteredQueue
 
 _RECENT_SECONDS = 1.0
 _PRESENT = "attribute_exists(#item)"

@@ -7,10 +7,10 @@ from functools import partial
 
 from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
-from sleeper.aws.export_changes import BucketChange
-from sleeper.aws.export_keys import BUCKET, DEAD, QueueKeys, bucket_number
 from sleeper.errors import StateMovedOnError
-from sleeper.jobs.export_store import BucketStatus
+from sleeper.export_queue.aws.changes import BucketChange
+from sleeper.export_queue.aws.keys import BUCKET, DEAD, QueueKeys, bucket_number
+from sleeper.export_queue.store import BucketStatus
 
 ERROR_CHARACTERS_MAX = 5_000
 _OWNED = "#owner = :owner"

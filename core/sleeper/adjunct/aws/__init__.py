@@ -1,0 +1,1 @@
+"""Streams of AWS as inputs of adjunct stores."""

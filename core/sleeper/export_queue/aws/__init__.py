@@ -1,0 +1,1 @@
+"""The storage of export queues in DynamoDB and S3."""
