@@ -10,9 +10,9 @@ from constructs import Construct
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
-    ADAPTER_TASK_DEFINITION,
     ADAPTER_TASK_SECURITY_GROUPS,
     ADAPTER_TASK_SUBNETS,
+    TASK_DEFINITIONS,
 )
 from sleeper.properties.deployment import (
     ADAPTER_PERIOD_MINUTES,
@@ -92,7 +92,7 @@ class AdapterStack(cdk.NestedStack):
             cluster=cluster,
             kind=TaskKind(
                 kind="adapter",
-                place=ADAPTER_TASK_DEFINITION,
+                place=TASK_DEFINITIONS["adapter"],
                 size=TaskSize.read(deployment, ADAPTER_TASK_CPU, ADAPTER_TASK_MEMORY_MB),
                 starts_every_minutes=minutes,
                 permissions=[

@@ -9,7 +9,7 @@ from constructs import Construct
 from sleeper.properties.deployed import (
     BULK_EXPORT_RESULTS,
     BULK_EXPORT_S3_BUCKET,
-    EXPORT_TASK_DEFINITION,
+    TASK_DEFINITIONS,
 )
 from sleeper.properties.deployment import (
     EXPORT_TASK_CPU,
@@ -58,7 +58,7 @@ class BulkExportStack(cdk.NestedStack):
             cluster=cluster,
             kind=TaskKind(
                 kind="bulk_export",
-                place=EXPORT_TASK_DEFINITION,
+                place=TASK_DEFINITIONS["bulk_export"],
                 size=TaskSize.read(deployment, EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[

@@ -11,7 +11,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from sleeper.jobs.event import JobKind
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
@@ -235,7 +234,7 @@ class _Charts:
         ]
 
     def _of_stashes(self, metric: Metric) -> cloudwatch.IMetric:
-        (found,) = self._of_kinds([JobKind.STASH.value], metric, "Sum", label=metric.value)
+        (found,) = self._of_kinds(["stash"], metric, "Sum", label=metric.value)
         return found
 
     def _of_all_tables(self, metric: Metric, statistic: str) -> cloudwatch.IMetric:

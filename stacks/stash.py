@@ -10,8 +10,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.jobs.event import JobKind
-from sleeper.properties.deployed import STASH_TASK_DEFINITION, STASHES
+from sleeper.properties.deployed import STASHES, TASK_DEFINITIONS
 from sleeper.properties.deployment import (
     INGEST_CPU_ARCHITECTURE,
     STASH_ALARM_HOURS,
@@ -97,7 +96,7 @@ class StashStack(cdk.NestedStack):
             cluster=cluster,
             kind=TaskKind(
                 kind="stash",
-                place=STASH_TASK_DEFINITION,
+                place=TASK_DEFINITIONS["stash"],
                 size=TaskSize(
                     deployment.get(INGEST_CPU_ARCHITECTURE),
                     deployment.get(STASH_TASK_CPU),
@@ -157,7 +156,7 @@ def _metric(deployment: Deployment, metric: Metric, period: cdk.Duration) -> clo
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
-        dimensions_map={INSTANCE: deployment.id, TASK_KIND: JobKind.STASH.value},
+        dimensions_map={INSTANCE: deployment.id, TASK_KIND: "stash"},
         statistic="Sum",
         period=period,
     )

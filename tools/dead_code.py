@@ -16,6 +16,7 @@ from vulture import Vulture  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent
 LEAST_CONFIDENCE_PERCENT = 60
+_DECLARATIONS = ("system.py", "workflows.py")
 BUILT = ("build", "dist", "cdk.out", "node_modules")
 
 
@@ -56,7 +57,7 @@ def _unused(files: list[Path], ignored_decorators: list[str], ignored_names: lis
 
 def referenced_names(files: list[Path]) -> set[str]:
     """Returns the names that systems refer to as `"module:name"`."""
-    texts = (path.read_text(encoding="utf-8") for path in files if path.name == "system.py")
+    texts = (path.read_text(encoding="utf-8") for path in files if path.name in _DECLARATIONS)
     return {name for text in texts for name in re.findall(r'"[a-z_.]+:(\w+)"', text)}
 
 

@@ -24,6 +24,55 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalJobs:
+    """The jobs of a queue that the workers of a local instance poll, the lowest `priority` first.
+
+    Reports on runs call them `noun` and `plural`.
+    """
+
+    noun: str
+    plural: str
+    priority: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks on AWS that run the jobs of a queue. Their kind is the name of the queue.
+
+    `count_max` refers to the property with the maximum number of concurrent tasks. `subnets` and
+    `security_groups` refer to the properties of the network, if it is not that of all tasks.
+    """
+
+    count_max: str
+    subnets: str | None = None
+    security_groups: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of an instance.
+
+    `name` is its name in code and in reports, `deployed_name` its name on AWS after the prefix of
+    the instance. `stem` begins the names of the properties with its addresses, and `content`
+    describes its messages there. `retry_policy` and `visibility` refer to the policy of failed
+    messages and to the property with the visibility timeout.
+
+    `run` refers to the function that runs the job of a message, if a worker does. It takes the
+    instance, the message and the id of the task, and returns the numbers of rows read and written.
+    """
+
+    name: str
+    deployed_name: str
+    stem: str
+    content: str
+    retry_policy: str = "sleeper.runs.retry_policy:SOON"
+    visibility: str = "sleeper.properties.instance:QUEUE_VISIBILITY_SECONDS"
+    run: str | None = None
+    local: LocalJobs | None = None
+    tasks: Tasks | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A system.
 
@@ -46,3 +95,4 @@ class System:
     aws_port: str | None = None
     enricher: str | None = None
     restore: str | None = None
+    queues: tuple[Queue, ...] = ()

@@ -4,24 +4,32 @@ A new system adds its folder and one line here. General code names no system: it
 `systems()`.
 """
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from sleeper.system import System
+from sleeper.system import Queue, System
 
-_NAMES = (
-    "adapters",
-    "adjunct",
-    "export_queue",
-    "stash",
+_MODULES = (
+    "sleeper.workflows",
+    "sleeper.adapters.system",
+    "sleeper.stash.system",
+    "sleeper.export_queue.system",
+    "sleeper.adjunct.system",
 )
 
 
 @cache
 def systems() -> tuple[System, ...]:
-    """Returns the declarations of all systems."""
-    return tuple(import_module(f"sleeper.{name}.system").SYSTEM for name in _NAMES)
+    """Returns the declarations of the workflows and of all systems."""
+    return tuple(import_module(module).SYSTEM for module in _MODULES)
+
+
+@cache
+def queues() -> dict[str, Queue]:
+    """Returns all queues by name."""
+    return {queue.name: queue for system in systems() for queue in system.queues}
 
 
 @cache
@@ -29,3 +37,9 @@ def load(reference: str) -> Any:
     """Returns the object of a reference, `module:name`."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
+
+
+def missing_members(members: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]:
+    """Returns the members of an enumeration, by name, for the values that it does not have."""
+    present = set(members.values())
+    return {each.upper().replace("-", "_"): each for each in values if each not in present}

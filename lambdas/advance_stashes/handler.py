@@ -23,7 +23,7 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
         Metric.STASHES_FAILED: len(report.failed) + len(report.partial),
         Metric.STASHES_MISSED: len(missed),
     }
-    put_task_metrics(instance, JobKind.STASH, {name: n for name, n in counts.items() if n})
+    put_task_metrics(instance, JobKind("stash"), {name: n for name, n in counts.items() if n})
     return {
         "started": len(due.started),
         "planned": len(report.planned),

@@ -108,7 +108,7 @@ def test_an_error_caused_by_an_interruption_does_not_fail_the_job(
         except BaseException as error:
             raise InvalidRequestError("error of native code") from error
 
-    monkeypatch.setattr("sleeper.workers.worker.run_ingest_message", interrupted)
+    monkeypatch.setattr("sleeper.ingest.service.run_ingest_message", interrupted)
     worker.run()
     counts = instance.jobs.queue(QueueName.INGEST).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)

@@ -204,6 +204,7 @@ def test_an_idle_task_ends_on_sigterm_and_receives_no_message(
 
 STUCK = """
 import sqlite3, sys, threading
+from sleeper.ingest import service
 from sleeper.jobs.event import new_task_id
 from sleeper.workers import worker
 from sleeper.opening import open_instance
@@ -214,7 +215,7 @@ def stuck(*_):
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000000)"
         " SELECT count(*) FROM n"
     ).fetchall()
-worker.run_ingest_message = stuck
+service.run_ingest_message = stuck
 worker._STOP_SECONDS_MAX = 0.5
 instance = open_instance(sys.argv[1])
 worker.run_worker_process(worker.Worker(instance, new_task_id(), threading.Event()))

@@ -188,7 +188,7 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
         raise RuntimeError("a fault of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.workers.worker.run_ingest_message", breaks)
+        patch.setattr("sleeper.ingest.service.run_ingest_message", breaks)
         submit_ingest(instance, "rows", [str(path)], "j")
         for _ in range(5):
             run_all(instance)

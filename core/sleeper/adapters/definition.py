@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from sleeper.databases.url import DatabaseKind, parse_database_url
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.json_codec import Conversion, JsonCodec, Member, MismatchError, camel_case
 from sleeper.options import Option, secret
 from sleeper.runs.secrets import parse_secret
@@ -20,6 +22,8 @@ from sleeper.statestore.version import parse_version_text
 from sleeper.storage.sources import LOCAL_SCHEME
 from sleeper.tables import check_table_name
 
+QUEUE = QueueName("adapter")
+ADAPTER_RUN = JobKind("adapter")
 ADAPTER_NAME_LENGTH_MAX = 100
 PARTITIONS_MAX = 1_000
 _FETCH_ROWS_MAX = 1_000_000

@@ -11,12 +11,11 @@ nothing.
 import logging
 from dataclasses import dataclass, replace
 
-from sleeper.adapters.definition import Adapter
+from sleeper.adapters.definition import QUEUE, Adapter
 from sleeper.adapters.message import check_workers, send_run
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
-from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.schedule import due_run_id, due_run_ms, make_schedule, missed_due_ms
 from sleeper.statestore.fold import DAY_MS
@@ -106,7 +105,7 @@ def _is_active(instance: Instance, store: AdapterStore, adapter: Adapter) -> boo
     lost_ms = _RETRIED_MS if job.state is JobState.FAILED else _LOST_MS
     if instance.clock() - job.updated_ms > lost_ms:
         return False
-    return instance.jobs.queue(QueueName.ADAPTER).counts().unfinished > 0
+    return instance.jobs.queue(QUEUE).counts().unfinished > 0
 
 
 def _send(instance: Instance, store: AdapterStore, adapter: Adapter, due_ms: int) -> str:

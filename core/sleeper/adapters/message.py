@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 
 from sleeper.adapters.definition import (
+    ADAPTER_RUN,
+    QUEUE,
     Adapter,
     DatabaseSource,
     FilesSource,
@@ -17,8 +19,7 @@ from sleeper.adapters.passwords import check_password_of_tasks
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
-from sleeper.jobs.queue import QueueName
+from sleeper.jobs.event import JobEvent, JobStep, new_run_id
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
 from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
@@ -73,7 +74,7 @@ def check_workers(instance: Instance, adapter: Adapter) -> None:
 
     Tasks on AWS read files in S3, and the listed secrets of Secrets Manager.
     """
-    if QueueName.ADAPTER not in instance.jobs.queues:
+    if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no queue for runs of adapters (expected the part "
             f"{OptionalStack.ADAPTERS.value} in {OPTIONAL_STACKS.name})"
@@ -90,8 +91,8 @@ def send_run(instance: Instance, adapter: Adapter, run_id: str | None = None) ->
     run_id = new_run_id() if run_id is None else check_run_id(run_id)
     table_id = instance.tables.index.find(adapter.sink.table).id
     job_id = adapter.job_id(run_id)
-    event = JobEvent(table_id, job_id, JobKind.ADAPTER, JobStep.CREATED, instance.clock())
-    queue = instance.jobs.queue(QueueName.ADAPTER)
+    event = JobEvent(table_id, job_id, ADAPTER_RUN, JobStep.CREATED, instance.clock())
+    queue = instance.jobs.queue(QUEUE)
     instance.jobs.tracker.record(event)
     body = _CODEC.format(AdapterMessage(adapter.name, run_id))
     fingerprint = hashlib.sha256(job_id.encode()).hexdigest()

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from sleeper.adapters.definition import Adapter, DatabaseSource, Engine
+from sleeper.adapters.definition import ADAPTER_RUN, Adapter, DatabaseSource, Engine
 from sleeper.bulk_import.start import driver_environment, run_command
 from sleeper.bulk_import.watch import AcceptedRun, is_end_recorded, open_platform, record_end
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
+from sleeper.jobs.event import JobRunRef, new_run_id
 from sleeper.jobs.spark_platform import (
     PlatformJob,
     PlatformName,
@@ -59,7 +59,7 @@ def run_in_process(instance: Instance, adapter: Adapter, run_id: str) -> int:
     # The process would go on if this one were killed, while another worker runs the message.
     outcome = run_command((sys.executable, "-P", "-m", _DRIVER, *arguments), has_input=True)
     if not is_end_recorded(instance, run):
-        record_end(instance, run, outcome, JobKind.ADAPTER)
+        record_end(instance, run, outcome, ADAPTER_RUN)
     return _result(instance, run)
 
 
@@ -113,7 +113,7 @@ def _submit(
             environment=driver_environment(instance),
         )
     )
-    ref = JobRunRef(table_id, job_id, JobKind.ADAPTER, run)
+    ref = JobRunRef(table_id, job_id, ADAPTER_RUN, run)
     RunTracker(instance.jobs.tracker, instance.clock, ref).accept(reference, 1)
     logger.info("adapter run accepted as %s", reference, extra={"job_id": job_id})
     return replace(accepted, reference=reference)
@@ -139,7 +139,7 @@ def _await_end(
         wait(_POLL_SECONDS)
         outcome = _outcome(platform, run.reference)
     if not is_end_recorded(instance, run):
-        record_end(instance, run, outcome, JobKind.ADAPTER)
+        record_end(instance, run, outcome, ADAPTER_RUN)
 
 
 def _outcome(platform: SparkPlatform, reference: str) -> RunOutcome:

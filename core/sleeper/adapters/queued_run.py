@@ -1,11 +1,11 @@
 """Runs the adapter of a message: in this process, or where Spark runs."""
 
+from sleeper.adapters.definition import ADAPTER_RUN
 from sleeper.adapters.message import check_workers, parse_adapter_message
 from sleeper.adapters.platform import needs_spark, run_in_process, run_on_platform
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.store import AdapterStore
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.runs.tracking import check_age, track_run
 from sleeper.tables import TableId
@@ -21,7 +21,7 @@ def run_adapter_message(
     InvalidRequestError, recorded as a rejection, if the message or its adapter is invalid, or if
     the message is as old as the ids of committed jobs that the state keeps.
     """
-    kind = JobKind.ADAPTER
+    kind = ADAPTER_RUN
     with track_run(instance, kind, _UNKNOWN_TABLE, message.message_id, task_id).reject_errors():
         request = parse_adapter_message(message.body)
     unknown = f"{request.adapter}:{request.run_id}"

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sleeper.adapters.definition import ADAPTERS, Adapter
+from sleeper.adapters.definition import ADAPTER_RUN, ADAPTERS, Adapter
 from sleeper.adapters.due import find_missed
 from sleeper.adapters.store import AdapterStore
 from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskLoss
 from sleeper.reports.jobs import LOST, describe_reasons
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
@@ -83,7 +82,7 @@ def list_adapters(instance: Instance) -> Listing:
     """Lists all adapters by name, each with its last run."""
     store, now_ms = AdapterStore(instance.storage.root), instance.clock()
     adapters = store.list()
-    jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, limit=_RECENT_JOBS) if adapters else ()
+    jobs = instance.jobs.tracker.recent(ADAPTER_RUN, limit=_RECENT_JOBS) if adapters else ()
     lasts = [_find_last(instance, adapter, jobs) for adapter in adapters]
     listed = [
         _Listed(
@@ -116,7 +115,7 @@ def _find_runs(instance: Instance, adapter: Adapter, limit: int) -> tuple[JobSta
         table_id = instance.tables.index.find(adapter.sink.table).id
     except NotFoundError:
         return ()
-    jobs = instance.jobs.tracker.recent(JobKind.ADAPTER, table_id, _RECENT_JOBS)
+    jobs = instance.jobs.tracker.recent(ADAPTER_RUN, table_id, _RECENT_JOBS)
     return tuple(j for j in jobs if j.job_id.startswith(adapter.job_prefix))[:limit]
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from sleeper.adapters.definition import (
+    ADAPTER_RUN,
     Adapter,
     DatabaseSource,
     Engine,
@@ -29,7 +30,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestProgress, IngestResult, ingest_checked, ingest_files
 from sleeper.ingest.service import describe_rows_job, ingest_table, trace_ingest
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.event import JobKind, new_run_id
+from sleeper.jobs.event import new_run_id
 from sleeper.runs.commit import find_earlier_commit
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, track_run, unknown_table_id
@@ -105,7 +106,7 @@ def run_adapter(
     adapter = AdapterStore(instance.storage.root).get(name)
     run_id = new_run_id() if run_id is None else check_run_id(run_id)
     work = _Run(instance, adapter, run_id, progress, spark, tracker_run_id)
-    context = nullcontext() if task_id is not None else record_task(instance, JobKind.ADAPTER)
+    context = nullcontext() if task_id is not None else record_task(instance, ADAPTER_RUN)
     with context as task:
         run = work.execute(task_id or (task.id if task is not None else None))
         if task is not None:
@@ -131,7 +132,7 @@ class _Run:
         table = self._find_sink()
         tracker = track_run(
             self.instance,
-            JobKind.ADAPTER,
+            ADAPTER_RUN,
             table.ref.id,
             self.job_id,
             task_id,
@@ -145,7 +146,7 @@ class _Run:
     def _find_sink(self) -> OpenTable:
         name = self.adapter.sink.table
         table_id = unknown_table_id(name, None)
-        with track_run(self.instance, JobKind.ADAPTER, table_id, self.job_id).reject_errors():
+        with track_run(self.instance, ADAPTER_RUN, table_id, self.job_id).reject_errors():
             return self.instance.table(name)
 
     def _load(self, table: OpenTable) -> AdapterRun:

@@ -1,6 +1,6 @@
 """What adapters add to the product."""
 
-from sleeper.system import Command, System
+from sleeper.system import Command, LocalJobs, Queue, System, Tasks
 
 SYSTEM = System(
     name="adapters",
@@ -14,4 +14,20 @@ SYSTEM = System(
     ),
     methods="sleeper.adapters.methods:InstanceAdapters",
     spark_jobs={"--adapter": "sleeper.adapters.spark.job:main"},
+    queues=(
+        Queue(
+            "adapter",
+            "adapter-runs.fifo",
+            "adapter.run.queue",
+            "runs of adapters",
+            "sleeper.runs.retry_policy:JOB",
+            run="sleeper.adapters.queued_run:run_adapter_message",
+            local=LocalJobs("adapter run", "adapter runs"),
+            tasks=Tasks(
+                "sleeper.properties.deployment:ADAPTER_TASKS_MAX",
+                "sleeper.properties.deployed:ADAPTER_TASK_SUBNETS",
+                "sleeper.properties.deployed:ADAPTER_TASK_SECURITY_GROUPS",
+            ),
+        ),
+    ),
 )

@@ -44,17 +44,11 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
-    ADAPTER_TASK_DEFINITION,
-    ADAPTER_TASK_SECURITY_GROUPS,
-    ADAPTER_TASK_SUBNETS,
     BULK_EXPORT_BUCKET,
     BULK_IMPORT_BUCKET,
-    COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
-    EXPORT_TASK_DEFINITION,
     INGEST_BATCHER_TABLE,
-    INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
     NETWORK_VPC,
     QUERY_RESULTS_BUCKET,
@@ -62,11 +56,11 @@ from sleeper.properties.deployed import (
     QUERY_TRACKER_TABLE,
     QUERY_WEBSOCKET_URL,
     SCHEDULE_RULES,
-    STASH_TASK_DEFINITION,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
     TASK_CLUSTER,
+    TASK_DEFINITIONS,
     TASK_SECURITY_GROUP,
     TASK_SUBNETS,
     TASK_TRACKER_TABLE,
@@ -86,7 +80,7 @@ from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.system_ports import SystemPorts, open_enricher
-from sleeper.systems import systems
+from sleeper.systems import load, queues, systems
 from sleeper.tables import TableId
 from sleeper.temporary import temporary_folder
 from sleeper.user_code.loading import UserCode
@@ -108,14 +102,6 @@ _ID_MEMBERS = {
     QueueName.BULK_IMPORT_EKS: "id",
     QueueName.BULK_EXPORT: "exportId",
     QueueName.INGEST_BATCHER: FIRST_MESSAGE_ID,
-}
-
-_TASK_DEFINITIONS = {
-    JobKind.INGEST: INGEST_TASK_DEFINITION,
-    JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
-    JobKind.BULK_EXPORT: EXPORT_TASK_DEFINITION,
-    JobKind.ADAPTER: ADAPTER_TASK_DEFINITION,
-    JobKind.STASH: STASH_TASK_DEFINITION,
 }
 
 
@@ -314,19 +300,22 @@ def body_rewriter(name: QueueName) -> BodyRewriter:
 
 
 def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
-    if kind not in _TASK_DEFINITIONS:
-        kinds = ", ".join(each.value for each in _TASK_DEFINITIONS)
+    queue = queues().get(kind.value)
+    tasks = None if queue is None else queue.tasks
+    if tasks is None:
+        kinds = ", ".join(TASK_DEFINITIONS)
         raise InvalidRequestError(f"invalid task kind: {kind.value} (expected one of {kinds})")
-    subnets = properties.get(TASK_SUBNETS)
-    groups: tuple[str, ...] = (deployed_value(properties, TASK_SECURITY_GROUP),)
-    if kind is JobKind.ADAPTER:
-        subnets = properties.get(ADAPTER_TASK_SUBNETS)
-        groups = properties.get(ADAPTER_TASK_SECURITY_GROUPS)
+    subnets = properties.get(load(tasks.subnets) if tasks.subnets else TASK_SUBNETS)
+    groups: tuple[str, ...] = (
+        properties.get(load(tasks.security_groups))
+        if tasks.security_groups
+        else (deployed_value(properties, TASK_SECURITY_GROUP),)
+    )
     is_created = properties.get(NETWORK_VPC) is not None and subnets == properties.get(TASK_SUBNETS)
     return EcsTaskLauncher(
         aws_client("ecs"),
         deployed_value(properties, TASK_CLUSTER),
-        deployed_value(properties, _TASK_DEFINITIONS[kind]),
+        deployed_value(properties, TASK_DEFINITIONS[kind.value]),
         subnets,
         groups,
         has_public_addresses=is_created and not properties.get(NETWORK_ENDPOINTS),

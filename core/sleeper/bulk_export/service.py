@@ -235,6 +235,12 @@ def run_bulk_export_message(
     return _run(instance, job, instance.storage.exports(), task_id)
 
 
+def run_queued_export(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    """Runs the job of a message. Returns the numbers of rows read and written."""
+    rows = run_bulk_export_message(instance, message, task_id).rows
+    return rows, rows
+
+
 def _run(
     instance: Instance, job: BulkExportJob, root: DataRoot, task_id: str | None
 ) -> BulkExportResult:

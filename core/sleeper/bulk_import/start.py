@@ -172,10 +172,13 @@ _SECONDS_TO_STOP = 10
 _ERROR_BYTES = 2_000
 
 
-def run_persistent_import(instance: Instance, message: Message) -> None:
+def run_persistent_import(
+    instance: Instance, message: Message, _task_id: str | None = None
+) -> tuple[int, int]:
     """Submits a message's job, waits for its end and ensures that the tracker records it.
 
-    InvalidRequestError if it can never run. The job is then recorded as rejected.
+    Returns no numbers of rows, which the run records. InvalidRequestError if it can never
+    run. The job is then recorded as rejected.
     """
     job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
     table = find_job_table(instance, JobKind.BULK_IMPORT, job)
@@ -197,6 +200,7 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
     if not is_end_recorded(instance, accepted):
         record_end(instance, accepted, outcome)
+    return 0, 0
 
 
 def run_command(command: tuple[str, ...], has_input: bool = False) -> RunOutcome:

@@ -4,6 +4,7 @@ from sleeper.compaction.job import parse_compaction_job
 from sleeper.compaction.run import CompactionSettings, run_compaction
 from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.queue import Message
 from sleeper.properties.instance import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
 from sleeper.runs.commit import choose_commit
@@ -41,3 +42,8 @@ def run_compaction_message(
         traced.set("sleeper.rows_read", result.rows_read)
         traced.set("sleeper.rows_written", result.rows_written)
     return result.rows_read, result.rows_written
+
+
+def run_queued_compaction(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    """Runs the job of a message. Returns the numbers of rows read and written."""
+    return run_compaction_message(instance, message.body, task_id)

@@ -153,6 +153,12 @@ def run_delete_message(
     return result
 
 
+def run_queued_delete(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    """Runs the delete of a message. Returns no numbers of rows, which a delete does not have."""
+    run_delete_message(instance, message, task_id)
+    return 0, 0
+
+
 def _delete(table: OpenTable, regions: Sequence[Region], delete_id: str) -> DeleteResult:
     try:
         return delete_table_rows(table, regions, delete_id)

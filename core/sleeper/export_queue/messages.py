@@ -30,6 +30,7 @@ from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 
 logger = logging.getLogger(__name__)
 
+_QUEUE = QueueName("export_queue")
 _EXPORTERS = 5
 _MINUTE_MS = 60_000
 
@@ -133,10 +134,10 @@ class _Batch:
 
     def fail(self, messages: Sequence[Message], error: Exception) -> None:
         """Returns messages to their queue."""
-        queue = self.instance.jobs.queue(QueueName.EXPORT_QUEUE)
+        queue = self.instance.jobs.queue(_QUEUE)
         for message in messages:
             logger.error("message failed: %s", error, extra={"message_id": message.message_id})
-            delay = RETRY_POLICIES[QueueName.EXPORT_QUEUE].delay_seconds(message, error)
+            delay = RETRY_POLICIES[_QUEUE].delay_seconds(message, error)
             return_message(queue, message, delay)
             self.report.failed.append(message.message_id)
 
@@ -158,7 +159,7 @@ def _send(instance: Instance, name: str, buckets: Mapping[BucketStatus, str]) ->
     """Sends a message for each bucket. The queue drops those that repeat a bucket with its mark."""
     if buckets:
         groups = [f"{name}/{each.bucket}" for each in buckets]
-        instance.jobs.queue(QueueName.EXPORT_QUEUE).send_all(
+        instance.jobs.queue(_QUEUE).send_all(
             [_CODEC.format(BucketMessage(name, each.bucket)) for each in buckets],
             groups,
             [f"{group}/{mark}" for group, mark in zip(groups, buckets.values(), strict=True)],

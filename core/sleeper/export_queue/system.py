@@ -1,6 +1,6 @@
 """What export queues add to the product."""
 
-from sleeper.system import Command, System
+from sleeper.system import Command, Queue, System
 
 SYSTEM = System(
     name="export_queue",
@@ -9,7 +9,7 @@ SYSTEM = System(
             "export-queue",
             "sleeper.export_queue.commands:export_queues",
             "Create, watch and repair export queues, which send changes to other systems.",
-            after="adjunct",
+            after="adapter",
         ),
     ),
     methods="sleeper.export_queue.methods:InstanceExportQueues",
@@ -22,4 +22,12 @@ SYSTEM = System(
         "RefusedExportsError": "sleeper.export_queue.exporter:RefusedExportsError",
         "SequencedExport": "sleeper.export_queue.exporter:SequencedExport",
     },
+    queues=(
+        Queue(
+            "export_queue",
+            "export-queue.fifo",
+            "export.queue",
+            "buckets of export queues that have exports",
+        ),
+    ),
 )

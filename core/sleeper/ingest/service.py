@@ -163,6 +163,12 @@ def run_ingest_message(
     return run_ingest_job(instance, job, task_id, may_queue=True)
 
 
+def run_queued_ingest(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
+    """Runs the job of a message. Returns the numbers of rows read and written."""
+    rows = run_ingest_message(instance, message, task_id).rows
+    return rows, rows
+
+
 def run_ingest_job(
     instance: Instance,
     job: IngestJob,

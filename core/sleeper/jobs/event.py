@@ -6,11 +6,12 @@ from enum import Enum
 from typing import Annotated
 
 from sleeper.json_codec import Member
+from sleeper.systems import missing_members, queues
 from sleeper.tables import TableId
 
 
 class JobKind(Enum):
-    """The kind of a job and of the task that runs it."""
+    """The kind of a job and of the task that runs it. Queues with tasks have a kind each."""
 
     INGEST = "ingest"
     BULK_IMPORT = "bulk_import"
@@ -19,8 +20,7 @@ class JobKind(Enum):
     SPLIT = "split"
     QUERY = "query"
     DELETION = "deletion"
-    ADAPTER = "adapter"
-    STASH = "stash"
+    vars().update(missing_members(vars(), (each.name for each in queues().values() if each.tasks)))
 
 
 class JobStep(Enum):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from sleeper.systems import missing_members, queues
+
 
 class ResultsQueue(Protocol):
     """A queue of result rows. NotFoundError if it does not exist."""
@@ -47,7 +49,7 @@ class ExternalQueue(Protocol):
 
 
 class QueueName(Enum):
-    """The queues of an instance; on AWS those of `sleeper.properties.deployed`."""
+    """The queues of an instance: those that `sleeper.systems.queues` has."""
 
     INGEST = "ingest"
     COMPACTION = "compaction"
@@ -68,22 +70,11 @@ class QueueName(Enum):
     QUERY = "query"
     LEAF_QUERY = "leaf_query"
     DELETION = "deletion"
-    ADAPTER = "adapter"
-    STASH = "stash"
-    EXPORT_QUEUE = "export_queue"
+    vars().update(missing_members(vars(), queues()))
 
 
-WORK_QUEUES = (
-    QueueName.INGEST,
-    QueueName.COMPACTION,
-    QueueName.SPLITTING,
-    QueueName.QUERY,
-    QueueName.LEAF_QUERY,
-    QueueName.DELETION,
-    QueueName.ADAPTER,
-    QueueName.STASH,
-)
-"""The queues of a local instance that its workers poll."""
+LOCAL_QUEUES = {QueueName(each.name): each.local for each in queues().values() if each.local}
+"""The queues of a local instance, which its workers poll."""
 MESSAGE_BYTES_MAX = 1_048_576
 """The limit of SQS, and of local queues, so that messages fit both."""
 LOCAL_SENDER = "local"

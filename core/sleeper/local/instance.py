@@ -14,7 +14,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
-from sleeper.jobs.queue import WORK_QUEUES, ExternalQueue, QueueName, QueueSettings
+from sleeper.jobs.queue import LOCAL_QUEUES, ExternalQueue, QueueName, QueueSettings
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import (
     CodeFolder,
@@ -165,7 +165,7 @@ def open_local_instance(
             tracker=LocalJobTracker(database),
             tasks=LocalTaskTracker(database),
             has_remote_tasks=False,
-            queues=WORK_QUEUES,
+            queues=tuple(LOCAL_QUEUES),
             queue=lambda name: LocalQueue(
                 database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
             ),

@@ -1,8 +1,9 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
 """Declarations of instance properties that a deployment to AWS sets: its resources.
 
-This is the only list of the instance's queues, tables, buckets, rules and clusters. Stacks create
-each resource under its name here and record its address, which `sleeper.aws.instance` reads.
+This is the only list of the instance's tables, buckets, rules and clusters; its queues are those of
+`sleeper.systems`. Stacks create each resource under its name here and record its address, which
+`sleeper.aws.instance` reads.
 docs/formats.md, "Names and places", lists the names that clients read.
 """
 
@@ -12,6 +13,8 @@ from sleeper.properties.declaration import Group, Property, SetBy
 from sleeper.properties.deployment import STASH_BUCKET
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text
+from sleeper.system import Queue
+from sleeper.systems import queues
 
 _DEAD_LETTERS = "-dead-letters"
 _FIFO = ".fifo"
@@ -47,15 +50,23 @@ class DeployedQueue:
         return f"{plain}{_DEAD_LETTERS}{_FIFO if self.fifo else ''}"
 
 
-def _queue(key: str, name: str, stem: str, what: str) -> DeployedQueue:
+def _queue(queue: Queue) -> DeployedQueue:
+    name, stem, content = queue.deployed_name, queue.stem, queue.content
     return DeployedQueue(
-        key,
+        queue.name,
         name,
         name.endswith(_FIFO),
-        _place(f"{stem}.url", f"The URL of the queue of {what}."),
-        _place(f"{stem}.arn", f"The ARN of the queue of {what}."),
-        _place(_dead(stem, "url"), f"The URL of the dead letters of {what}."),
-        _place(_dead(stem, "arn"), f"The ARN of the dead letters of {what}."),
+        _place(f"{stem}.url", f"The URL of the queue of {content}."),
+        _place(f"{stem}.arn", f"The ARN of the queue of {content}."),
+        _place(_dead(stem, "url"), f"The URL of the dead letters of {content}."),
+        _place(_dead(stem, "arn"), f"The ARN of the dead letters of {content}."),
+    )
+
+
+def _task_definition(kind: str) -> Property[str | None]:
+    tasks = f"{kind.replace('_', ' ')} tasks"
+    return _place(
+        f"{kind.replace('_', '.')}.task.definition", f"The ECS task definition of {tasks}."
     )
 
 
@@ -63,33 +74,9 @@ def _dead(stem: str, ending: str) -> str:
     return f"{stem.removesuffix('.queue')}.dlq.{ending}"
 
 
-# fmt: off
-_QUEUES = (
-    _queue("ingest", "ingest-jobs", "ingest.job.queue", "ingest jobs"),
-    _queue("ingest_batcher", "ingest-batcher-submit", "ingest.batcher.submit.queue", "files for the ingest batcher"),
-    _queue("compaction", "compaction-jobs", "compaction.job.queue", "compaction jobs"),
-    _queue("splitting", "partition-splitting-jobs", "partition.splitting.job.queue", "partitions to split"),
-    _queue("commits", "transaction-commits.fifo", "statestore.committer.queue", "commits to transaction logs"),
-    _queue("compaction_job_creation", "compaction-job-creation.fifo", "compaction.job.creation.queue", "tables to create compaction jobs for"),
-    _queue("find_partitions_to_split", "find-partitions-to-split.fifo", "partition.splitting.finder.queue", "tables to find partitions to split in"),
-    _queue("garbage_collection", "garbage-collection.fifo", "gc.queue", "tables to collect garbage of"),
-    _queue("orphan_collection", "orphan-collection.fifo", "orphan.collection.queue", "tables to collect orphans of"),
-    _queue("state_snapshots", "state-snapshots.fifo", "statestore.snapshot.creation.queue", "tables to take state snapshots of"),
-    _queue("table_metrics", "table-metrics.fifo", "metrics.table.queue", "tables to report metrics of"),
-    _queue("bulk_import_emr", "bulk-import-emr-jobs", "bulk.import.emr.job.queue", "bulk import jobs on a transient EMR cluster"),
-    _queue("bulk_import_persistent_emr", "bulk-import-persistent-emr-jobs", "bulk.import.persistent.emr.job.queue", "bulk import jobs on a persistent EMR cluster"),
-    _queue("bulk_import_emr_serverless", "bulk-import-emr-serverless-jobs", "bulk.import.emr.serverless.job.queue", "bulk import jobs on EMR Serverless"),
-    _queue("bulk_import_eks", "bulk-import-eks-jobs", "bulk.import.eks.job.queue", "bulk import jobs on EKS"),
-    _queue("bulk_export", "bulk-export", "bulk.export.queue", "bulk exports"),
-    _queue("query", "query", "query.queue", "queries"),
-    _queue("leaf_query", "leaf-partition-query", "query.leaf.partition.queue", "subqueries of queries"),
-    _queue("deletion", "row-deletion", "deletion.queue", "deletes of rows"),
-    _queue("adapter", "adapter-runs.fifo", "adapter.run.queue", "runs of adapters"),
-    _queue("stash", "stash-tasks", "stash.task.queue", "tasks of stashes"),
-    _queue("export_queue", "export-queue.fifo", "export.queue", "buckets of export queues that have exports"),
-)
-DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
+DEPLOYED_QUEUES = {name: _queue(queue) for name, queue in queues().items()}
 
+# fmt: off
 CONFIG_BUCKET = _place("config.bucket", "The bucket of property files and user code.")
 DATA_BUCKET = _place("data.bucket", "The bucket of tables' data files, state snapshots and big log entries.")
 QUERY_RESULTS_BUCKET = _place("query.results.bucket", "The bucket of queries' results.")
@@ -126,13 +113,9 @@ NETWORK_VPC = _place("network.vpc.created", "The VPC that the deployment created
 TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 TASK_SECURITY_GROUP = _place("task.security.group", "The security group of tasks.")
 TASK_CLUSTER = _place("task.cluster", "The ECS cluster of tasks.")
-INGEST_TASK_DEFINITION = _place("ingest.task.definition", "The ECS task definition of ingest tasks.")
-COMPACTION_TASK_DEFINITION = _place("compaction.task.definition", "The ECS task definition of compaction tasks.")
-EXPORT_TASK_DEFINITION = _place("bulk.export.task.definition", "The ECS task definition of bulk export tasks.")
-ADAPTER_TASK_DEFINITION = _place("adapter.task.definition", "The ECS task definition of adapter tasks.")
+TASK_DEFINITIONS = {name: _task_definition(name) for name, queue in queues().items() if queue.tasks}
 ADAPTER_TASK_SUBNETS = declare("adapter.task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that adapter tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 ADAPTER_TASK_SECURITY_GROUPS = declare("adapter.task.security.groups", STRING_LIST, (), Group.DEPLOYED, "The security groups of adapter tasks.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-STASH_TASK_DEFINITION = _place("stash.task.definition", "The ECS task definition of stash tasks.")
 SERVERLESS_APPLICATION = _place("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
 SERVERLESS_ROLE = _place("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
 EMR_IMAGE = _place("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")

@@ -80,6 +80,11 @@ def run_leaf_query_message(instance: Instance, message: Message) -> int:
     return run_subquery(instance, leaf, message.receives)
 
 
+def run_queued_leaf_query(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
+    """Runs the subquery of a message. Returns the numbers of rows read and written."""
+    return run_leaf_query_message(instance, message), 0
+
+
 def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: bool = True) -> int:
     """Runs a subquery, and returns its number of rows. `tries` includes this one."""
 

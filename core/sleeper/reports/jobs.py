@@ -79,7 +79,7 @@ _ADAPTER_COLUMNS = (
     Column("reason", "Reason"),
 )
 
-_COLUMNS_BY_KIND = {JobKind.ADAPTER: _ADAPTER_COLUMNS, JobKind.INGEST: _INGEST_COLUMNS}
+_COLUMNS_BY_KIND = {JobKind("adapter"): _ADAPTER_COLUMNS, JobKind.INGEST: _INGEST_COLUMNS}
 
 
 def describe_jobs(

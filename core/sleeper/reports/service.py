@@ -42,7 +42,7 @@ _JOB_KINDS = {
     ReportKind.BULK_EXPORT_JOBS: JobKind.BULK_EXPORT,
     ReportKind.COMPACTION_JOBS: JobKind.COMPACTION,
     ReportKind.DELETION_JOBS: JobKind.DELETION,
-    ReportKind.ADAPTER_JOBS: JobKind.ADAPTER,
+    ReportKind.ADAPTER_JOBS: JobKind("adapter"),
 }
 
 

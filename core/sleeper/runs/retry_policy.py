@@ -24,18 +24,12 @@ from sleeper.errors import (
 )
 from sleeper.jobs.queue import Failure, Message, MessageQueue, QueueName
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import (
-    COMPACTION_VISIBILITY_SECONDS,
-    INGEST_VISIBILITY_SECONDS,
-    QUEUE_VISIBILITY_SECONDS,
-)
+from sleeper.systems import load, queues
 
 logger = logging.getLogger(__name__)
 
 VISIBILITY_SECONDS: dict[QueueName, Property[int]] = {
-    **dict.fromkeys(QueueName, QUEUE_VISIBILITY_SECONDS),
-    QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
-    QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
+    QueueName(each.name): load(each.visibility) for each in queues().values()
 }
 """The property with the visibility timeout of each queue's messages."""
 
@@ -84,29 +78,22 @@ _UNCOUNTED_DELAYS_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 # A caller waits for a query, and a FIFO queue for the next message of the group.
 _SOON_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 _LOCAL_SOON_SECONDS = (2.0, 10.0, 30.0)
-# The platform retries by itself.
-_PERSISTENT_CLUSTER_SECONDS = (2.0,)
-_INVALID = (InvalidRequestError,)
 _INVALID_OR_NO_TABLE = (InvalidRequestError, NotFoundError)
+
+SOON = RetryPolicy((), _SOON_SECONDS)
+JOB = RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS)
+SUBMISSION = RetryPolicy((InvalidRequestError,), _JOB_SECONDS, _PERMANENT_SECONDS)
 # Periodic job creation repeats what is still needed.
-_REPEATED = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError)
+REPEATED_JOB = RetryPolicy(
+    (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
+    _JOB_SECONDS,
+    _PERMANENT_SECONDS,
+)
+# The platform retries by itself.
+PERSISTENT_CLUSTER = RetryPolicy(_INVALID_OR_NO_TABLE, (2.0,))
 
 RETRY_POLICIES: dict[QueueName, RetryPolicy] = {
-    **dict.fromkeys(QueueName, RetryPolicy((), _SOON_SECONDS)),
-    QueueName.INGEST: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.INGEST_BATCHER: RetryPolicy(_INVALID, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.BULK_EXPORT: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.BULK_IMPORT_EMR: RetryPolicy(_INVALID, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.BULK_IMPORT_EMR_SERVERLESS: RetryPolicy(_INVALID, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.BULK_IMPORT_EKS: RetryPolicy(_INVALID, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.BULK_IMPORT_PERSISTENT_EMR: RetryPolicy(
-        _INVALID_OR_NO_TABLE, _PERSISTENT_CLUSTER_SECONDS
-    ),
-    QueueName.COMPACTION: RetryPolicy(_REPEATED, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.SPLITTING: RetryPolicy(_REPEATED, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.DELETION: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.ADAPTER: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS),
-    QueueName.STASH: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS, _PERMANENT_SECONDS),
+    QueueName(each.name): load(each.retry_policy) for each in queues().values()
 }
 """Policies of tasks and functions. Queries record their final errors in the query tracker."""
 

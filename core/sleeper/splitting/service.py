@@ -11,6 +11,7 @@ from sleeper.datafiles.leaf_keys import LeafEstimate, LeafKeys, split_points
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.queue import Message
 from sleeper.partitions.partition import Partition, PartitionId, levels_needed, subtree
 from sleeper.properties.instance import SKETCH_CACHE_BYTES, SPLITTING_FILES_MAX
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
@@ -155,6 +156,12 @@ def run_split_message(instance: Instance, body: str) -> SplitResult:
     if not table.ref.online:
         return SplitResult(SplitStatus.GONE)
     return _split_leaf(table, partition_id)
+
+
+def run_queued_split(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
+    """Splits the leaf of a message. Returns no numbers of rows."""
+    run_split_message(instance, message.body)
+    return 0, 0
 
 
 def _split_leaf(table: OpenTable, partition_id: PartitionId) -> SplitResult:

@@ -18,6 +18,7 @@ from sleeper.stash.record import StashRecord
 from sleeper.stash.spark_table import write_in_process
 from sleeper.tables import TableId, is_table_id
 
+QUEUE = QueueName("stash")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 
 
@@ -48,7 +49,7 @@ def check_workers(instance: Instance, destination: str) -> None:
 
     Tasks on AWS write to one bucket: that of the deployment, or the one that a property names.
     """
-    if QueueName.STASH not in instance.jobs.queues:
+    if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no workers for stashes (expected the part "
             f"{OptionalStack.STASH.value} in {OPTIONAL_STACKS.name}, or no --submit)"
@@ -70,7 +71,7 @@ def make_sender(
 
     On AWS it sends no table for Spark, because `watch_platform` starts the job.
     """
-    queue = instance.jobs.queue(QueueName.STASH)
+    queue = instance.jobs.queue(QUEUE)
 
     def send(table_id: TableId, numbers: Sequence[int] | None) -> None:
         if numbers is None and instance.jobs.spark_platform is not None:
@@ -87,7 +88,9 @@ def parse_stash_message(body: str) -> StashMessage:
     return _CODEC.parse(body, "stash message")
 
 
-def run_stash_message(instance: Instance, message: Message) -> tuple[int, int]:
+def run_stash_message(
+    instance: Instance, message: Message, _task_id: str | None = None
+) -> tuple[int, int]:
     """Does the task of a message. Returns the numbers of rows read and written.
 
     InvalidRequestError if the message is invalid. A message of a stash that has ended, or whose

@@ -1,6 +1,6 @@
 """What stashes add to the product."""
 
-from sleeper.system import Command, System
+from sleeper.system import Command, LocalJobs, Queue, System, Tasks
 
 SYSTEM = System(
     name="stash",
@@ -17,4 +17,16 @@ SYSTEM = System(
     spark_names={"read_stash": "sleeper.stash.spark.source:read_stash"},
     spark_sources=("sleeper.stash.spark.source:SleeperStashSource",),
     spark_jobs={"--stash": "sleeper.stash.spark.job:main"},
+    queues=(
+        Queue(
+            "stash",
+            "stash-tasks",
+            "stash.task.queue",
+            "tasks of stashes",
+            "sleeper.runs.retry_policy:JOB",
+            run="sleeper.stash.message:run_stash_message",
+            local=LocalJobs("stash part", "stash parts"),
+            tasks=Tasks("sleeper.properties.deployment:STASH_TASKS_MAX"),
+        ),
+    ),
 )

@@ -1,25 +1,16 @@
 """Reports on a run of background work: a line per job, and the summary as text or JSON."""
 
-from sleeper.jobs.queue import QueueName
+from sleeper.jobs.queue import LOCAL_QUEUES, QueueName
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.workers.run_status import JobOutcome, JobReport, RunStatus
 
-_NOUNS = {
-    QueueName.INGEST: ("ingest", "ingests"),
-    QueueName.COMPACTION: ("compaction", "compactions"),
-    QueueName.SPLITTING: ("split", "splits"),
-    QueueName.QUERY: ("query", "queries"),
-    QueueName.LEAF_QUERY: ("part of a query", "parts of queries"),
-    QueueName.DELETION: ("delete", "deletes"),
-    QueueName.ADAPTER: ("adapter run", "adapter runs"),
-    QueueName.STASH: ("stash part", "stash parts"),
-}
 _ALWAYS = (QueueName.INGEST, QueueName.COMPACTION, QueueName.SPLITTING, QueueName.QUERY)
 
 
 def describe_job(report: JobReport) -> str:
     """Returns one line on a run of a job."""
-    noun = _NOUNS.get(report.queue, (report.queue.value, ""))[0]
+    jobs = LOCAL_QUEUES.get(report.queue)
+    noun = report.queue.value if jobs is None else jobs.noun
     words = [noun, *([report.job] if report.job else [])]
     if report.table:
         words += ["of", report.table]
@@ -36,8 +27,8 @@ def describe_job(report: JobReport) -> str:
 def summarize_run(status: RunStatus) -> str:
     """Returns one line on a run."""
     parts = [
-        pluralize(status.done.get(queue.value, 0), *nouns)
-        for queue, nouns in _NOUNS.items()
+        pluralize(status.done.get(queue.value, 0), jobs.noun, jobs.plural)
+        for queue, jobs in LOCAL_QUEUES.items()
         if queue in _ALWAYS or status.done.get(queue.value)
     ]
     parts.append(pluralize(status.failures, "failure"))
@@ -52,12 +43,12 @@ def summarize_run(status: RunStatus) -> str:
 
 
 def _done(queue: QueueName) -> Column:
-    noun = _NOUNS[queue][1].replace(" ", "_")
+    noun = LOCAL_QUEUES[queue].plural.replace(" ", "_")
     return Column(noun, noun, ColumnKind.COUNT, lambda status: status.done.get(queue.value, 0))
 
 
 _COLUMNS = (
-    *(_done(queue) for queue in _NOUNS),
+    *(_done(queue) for queue in LOCAL_QUEUES),
     Column("failures", "Failures", ColumnKind.COUNT),
     Column("dead_letters", "Dead letters", ColumnKind.COUNT),
     Column("files_collected", "Files collected", ColumnKind.COUNT),

@@ -12,23 +12,9 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.tracker import tasks_to_start
-from sleeper.properties.declaration import Property
-from sleeper.properties.deployment import (
-    ADAPTER_TASKS_MAX,
-    EXPORT_TASKS_MAX,
-    STASH_TASKS_MAX,
-)
-from sleeper.properties.instance import COMPACTION_TASKS_MAX, INGEST_TASKS_MAX
+from sleeper.systems import load, queues
 
 logger = logging.getLogger(__name__)
-
-_KINDS: dict[JobKind, tuple[QueueName, Property[int]]] = {
-    JobKind.INGEST: (QueueName.INGEST, INGEST_TASKS_MAX),
-    JobKind.COMPACTION: (QueueName.COMPACTION, COMPACTION_TASKS_MAX),
-    JobKind.BULK_EXPORT: (QueueName.BULK_EXPORT, EXPORT_TASKS_MAX),
-    JobKind.ADAPTER: (QueueName.ADAPTER, ADAPTER_TASKS_MAX),
-    JobKind.STASH: (QueueName.STASH, STASH_TASKS_MAX),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +28,20 @@ class StartReport:
     failures: tuple[str, ...] = ()
 
 
+def find_task_queue(kind: JobKind) -> QueueName:
+    """Returns the queue whose jobs tasks of the kind run. InvalidRequestError if none exist."""
+    queue = queues().get(kind.value)
+    if queue is None or queue.tasks is None:
+        raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
+    return QueueName(queue.name)
+
+
 def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
     """Starts a task per message in the queue of the kind, up to the maximum of running tasks.
 
     Concurrent calls may start too many tasks, which find no message and end.
     """
-    if kind not in _KINDS:
-        raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
-    queue_name, tasks_max = _KINDS[kind]
-    counts = instance.jobs.queue(queue_name).counts()
+    counts = instance.jobs.queue(find_task_queue(kind)).counts()
     if not counts.visible and not counts.in_flight:
         return StartReport(0, 0, 0, 0)
     if instance.jobs.launcher is None:
@@ -61,7 +52,9 @@ def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
     running = launcher.running()
     if not counts.visible:
         return StartReport(0, counts.in_flight, running, 0)
-    count = tasks_to_start(counts, running, instance.properties().get(tasks_max))
+    tasks = queues()[kind.value].tasks
+    assert tasks is not None
+    count = tasks_to_start(counts, running, instance.properties().get(load(tasks.count_max)))
     launch = launcher.start(count)
     for failure in launch.failures:
         logger.warning("could not start %s task: %s", kind.value, failure)

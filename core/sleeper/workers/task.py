@@ -7,7 +7,6 @@ process per parallel job. Each opens the instance in SLEEPER_INSTANCE.
 
 import threading
 
-from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import QueueName
@@ -16,15 +15,9 @@ from sleeper.properties.instance import TASK_IDLE_STOP_SECONDS
 from sleeper.retries import retry_as_job
 from sleeper.storage.descriptors import raise_descriptor_limit
 from sleeper.workers.json_logs import log_as_json
+from sleeper.workers.schedule import find_task_queue
 from sleeper.workers.worker import Worker, WorkerSettings, run_worker_process
 
-_QUEUES = {
-    JobKind.INGEST: QueueName.INGEST,
-    JobKind.COMPACTION: QueueName.COMPACTION,
-    JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
-    JobKind.ADAPTER: QueueName.ADAPTER,
-    JobKind.STASH: QueueName.STASH,
-}
 # An idle task ends so long after SIGTERM at most: a receive is not cut off, because SQS would hide
 # its message until the visibility timeout.
 _WAIT_SECONDS_MAX = 2.0
@@ -32,15 +25,14 @@ _WAIT_SECONDS_MAX = 2.0
 
 def run_task(kind: JobKind) -> None:
     """Runs jobs of the kind until there is none."""
-    if kind not in _QUEUES:
-        raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
+    queue = find_task_queue(kind)
     log_as_json(f"{kind.value}-task")
     retry_as_job()
     raise_descriptor_limit()
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     wait_seconds = min(_WAIT_SECONDS_MAX, idle_seconds)
-    _run(instance, WorkerSettings(kind.value, (_QUEUES[kind],), wait_seconds, idle_seconds))
+    _run(instance, WorkerSettings(kind.value, (queue,), wait_seconds, idle_seconds))
 
 
 def run_bulk_imports() -> None:

@@ -15,22 +15,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sleeper.adapters.queued_run import run_adapter_message
-from sleeper.bulk_export.service import run_bulk_export_message
-from sleeper.bulk_import.start import run_persistent_import
-from sleeper.compaction.service import run_compaction_message
-from sleeper.deletion.message import run_delete_message
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
-from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
 from sleeper.jobs.process import watched_sigterm
-from sleeper.jobs.queue import Message, MessageQueue, QueueName
+from sleeper.jobs.queue import LOCAL_QUEUES, Message, MessageQueue, QueueName
 from sleeper.properties.instance import INGEST_KEEPALIVE_SECONDS
-from sleeper.query_service.run import run_leaf_query_message
-from sleeper.query_service.service import run_query_message
 from sleeper.renewal import Renewal
 from sleeper.runs.retry_policy import (
     LOCAL_RETRY_POLICIES,
@@ -40,8 +31,7 @@ from sleeper.runs.retry_policy import (
     return_message,
 )
 from sleeper.runs.task import TaskRecord
-from sleeper.splitting.service import run_split_message
-from sleeper.stash.message import run_stash_message
+from sleeper.systems import load, queues
 from sleeper.workers.job_report import report_failure, report_job
 from sleeper.workers.run_status import OnJob
 
@@ -68,19 +58,9 @@ class WorkerSettings:
     retry_policies: dict[QueueName, RetryPolicy] = field(default_factory=lambda: RETRY_POLICIES)
 
 
-# Callers wait for queries. Deletes and splits are fast, and later jobs profit from smaller leaves.
 LOCAL_WORKER = WorkerSettings(
     "worker",
-    (
-        QueueName.LEAF_QUERY,
-        QueueName.QUERY,
-        QueueName.DELETION,
-        QueueName.SPLITTING,
-        QueueName.COMPACTION,
-        QueueName.INGEST,
-        QueueName.ADAPTER,
-        QueueName.STASH,
-    ),
+    tuple(sorted(LOCAL_QUEUES, key=lambda name: LOCAL_QUEUES[name].priority)),
     retry_policies=LOCAL_RETRY_POLICIES,
 )
 
@@ -233,9 +213,11 @@ class Worker:
 
     def _run_job(self, name: QueueName, message: Message) -> tuple[int, int]:
         """Returns the numbers of rows read and written."""
-        if name not in _JOBS:
+        run = queues()[name.value].run
+        if run is None:
             raise InvalidRequestError(f"workers do not poll queue {name.value}")
-        return _JOBS[name](self._instance, message, self._task.id)
+        counts: tuple[int, int] = load(run)(self._instance, message, self._task.id)
+        return counts
 
     def _visibility(self, name: QueueName) -> tuple[int, float]:
         """Returns the visibility timeout and the period of its renewal, in seconds."""
@@ -278,43 +260,3 @@ def run_worker_process(worker: Worker) -> None:
             worker.run()
         finally:
             ended.set()
-
-
-def _run_ingest(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
-    rows = run_ingest_message(instance, message, task_id).rows
-    return rows, rows
-
-
-def _run_bulk_export(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
-    rows = run_bulk_export_message(instance, message, task_id).rows
-    return rows, rows
-
-
-def _run_delete(instance: Instance, message: Message, task_id: str) -> tuple[int, int]:
-    run_delete_message(instance, message, task_id)
-    return 0, 0
-
-
-def _run_split(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
-    run_split_message(instance, message.body)
-    return 0, 0
-
-
-def _run_persistent_import(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
-    run_persistent_import(instance, message)
-    return 0, 0
-
-
-_JOBS: dict[QueueName, Callable[[Instance, Message, str], tuple[int, int]]] = {
-    QueueName.INGEST: _run_ingest,
-    QueueName.COMPACTION: lambda i, m, task_id: run_compaction_message(i, m.body, task_id),
-    QueueName.BULK_EXPORT: _run_bulk_export,
-    QueueName.ADAPTER: lambda i, m, task_id: run_adapter_message(i, m, task_id),
-    QueueName.STASH: lambda i, m, _: run_stash_message(i, m),
-    QueueName.QUERY: lambda i, m, _: (run_query_message(i, m), 0),
-    QueueName.LEAF_QUERY: lambda i, m, _: (run_leaf_query_message(i, m), 0),
-    QueueName.DELETION: _run_delete,
-    QueueName.SPLITTING: _run_split,
-    QueueName.BULK_IMPORT_PERSISTENT_EMR: _run_persistent_import,
-}
-"""Each runs the job of a message and returns the numbers of rows read and written."""

@@ -142,7 +142,7 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
     def fail(*_: object) -> None:
         raise UserCodeError("the iterator failed")
 
-    monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
+    monkeypatch.setattr("sleeper.splitting.service.run_split_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
         instance.jobs.queue(QueueName.SPLITTING).send("{}")
         reports: list[JobReport] = []
@@ -167,7 +167,7 @@ def test_an_unavailable_resource_leaves_a_dead_letter_after_an_hour_at_the_earli
     def fail(*_: object) -> None:
         raise UnavailableError("the disk is full")
 
-    monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
+    monkeypatch.setattr("sleeper.splitting.service.run_split_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
         queue, letters = (
             instance.jobs.queue(QueueName.SPLITTING),
@@ -239,8 +239,9 @@ def test_a_try_follows_soon_where_waiting_is_no_cure_or_a_caller_waits(
     def fail(*_: object) -> None:
         raise error
 
-    for job in ("ingest", "compaction", "leaf_query"):
-        monkeypatch.setattr(f"sleeper.workers.worker.run_{job}_message", fail)
+    monkeypatch.setattr("sleeper.ingest.service.run_ingest_message", fail)
+    monkeypatch.setattr("sleeper.compaction.service.run_compaction_message", fail)
+    monkeypatch.setattr("sleeper.query_service.run.run_leaf_query_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
         instance.jobs.queue(name).send("{}")
         worker = Worker(instance, "task", threading.Event())
