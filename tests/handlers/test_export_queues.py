@@ -10,9 +10,8 @@ import pytest
 
 from sleeper.errors import UnavailableError
 from sleeper.export_queue import follow, timed_exporter
-from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.exporter import ExportBatch
-from sleeper.export_queue.parsing import QueueOptions
+from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.jobs.queue import Message, QueueName
@@ -68,10 +67,7 @@ def list_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_queue(aws: Lambda, table: str = "t", name: str = "q", **options: Any) -> TableRef:
     """Creates a table and a queue of its changes, with four buckets."""
     ref = make_table(aws.instance, table)
-    given = QueueOptions(buckets=4, **options)
-    create_queue(
-        aws.instance, name, table, "ingest", ["k"], ["v"], ExporterSettings("null:"), given
-    )
+    create_queue(aws.instance, NewQueue(name, table, "ingest", "k", "v", buckets=4, **options))
     return ref
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.export_queue.definition import ExporterSettings
-from sleeper.export_queue.parsing import QueueOptions
+from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
@@ -66,8 +65,11 @@ def test_a_function_that_dies_while_it_exports_loses_nothing(
     folder.mkdir()
     add_exporter(instance, tmp_path)
     make_table(instance, "t")
-    exporter = ExporterSettings("python:ToFile", options={"folder": str(folder)})
-    create_queue(instance, "q", "t", "ingest", ["k"], ["v"], exporter, QueueOptions(buckets=5))
+    options = {"folder": str(folder)}
+    create_queue(
+        instance,
+        NewQueue("q", "t", "ingest", "k", "v", "python:ToFile", options=options, buckets=5),
+    )
     add_rows(instance, "t", *range(KEYS))
     assert aws.call(functions.follow_exports)["exports"] == KEYS
     (folder / "die before 3").touch()

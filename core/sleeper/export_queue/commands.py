@@ -3,11 +3,13 @@
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, complete_names
+from sleeper.cli.options import options_of
 from sleeper.cli.output import (
     RowFormat,
     instance_command,
@@ -18,7 +20,7 @@ from sleeper.cli.output import (
     show_stages,
 )
 from sleeper.errors import InvalidRequestError
-from sleeper.export_queue import create_command
+from sleeper.export_queue.parsing import NewQueue, split_names
 from sleeper.export_queue.store import open_export_store
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ export_queues = typer.Typer(
     help="Create, watch and repair export queues, which send changes to other systems.",
     no_args_is_help=True,
 )
-export_queues.command("create")(create_command.create)
 
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
@@ -45,6 +46,35 @@ QueueName = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Name of the export queue.", autocompletion=complete_queue),
 ]
+
+
+@export_queues.command("create")
+@instance_command
+@options_of(NewQueue)
+def create(instance: "Instance", new: NewQueue) -> None:
+    """Create an export queue on a table.
+
+    An export is a key with values and a sequence number, that of its transaction. It leaves at
+    least once if the transaction is committed, and never otherwise. `sleeper run` exports, or the
+    functions of an AWS instance. The source, keys, values and number of buckets never change.
+
+    \b
+    Examples:
+      sleeper export-queue create copy --table flights --on ingest --key tailnum --value dest \\
+        --exporter table:destinations
+      sleeper export-queue create shop --table orders --on ingest --key id --value state,total \\
+        --exporter 'postgres://writer@db.example/shop?table=orders' --password env:SHOP_PASSWORD
+      sleeper export-queue create index --table counts --on transaction --key word \\
+        --value old:LongType,new:LongType --exporter python:index
+    """
+    from sleeper.export_queue.service import create_queue
+
+    is_known = any(each.name == new.name for each in open_export_store(instance).list())
+    keys = [name for text in new.keys for name in split_names(text)]
+    values = [name for text in new.values for name in split_names(text)]
+    queue = create_queue(instance, replace(new, keys=keys, values=values))
+    done, way = "changed" if is_known else "created", f"{new.table} on {queue.source.value}"
+    note(f"{done} export queue {new.name}: {way} -> {queue.exporter.shown}")
 
 
 @export_queues.command("list")

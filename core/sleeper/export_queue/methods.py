@@ -1,17 +1,16 @@
 """Export queues of an instance from Python."""
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.control import QueueStatus, queue_status
-from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.export_queue import ExportQueue
-from sleeper.export_queue.parsing import QueueOptions
+from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance as Ports
+from sleeper.options import takes
 
 
 @check_argument_types
@@ -21,23 +20,8 @@ class InstanceExportQueues:
     _ports: Ports
 
     @checks_own_arguments
-    def create_export_queue(
-        self,
-        name: str,
-        table: str,
-        on: str | None = None,
-        keys: str | Sequence[str] = (),
-        values: str | Sequence[str] = (),
-        exporter: str = "null:",
-        password: str | None = None,
-        options: Mapping[str, str] | None = None,
-        buckets: int | None = None,
-        buffer_bytes: int | None = None,
-        tries: int | None = None,
-        timeout_seconds: int | None = None,
-        existing_rows: bool = False,
-        replace: bool = False,
-    ) -> ExportQueue:
+    @takes(NewQueue)
+    def create_export_queue(self, new: NewQueue) -> ExportQueue:
         """Creates an export queue on a table, which sends changes to another system.
 
         `on` is `"transaction"`, for exports that `Transaction.export` attaches; `"ingest"`, for
@@ -55,24 +39,8 @@ class InstanceExportQueues:
         Raises `InvalidRequestError` for arguments that are not valid, `NotFoundError` if there is
         no such table, and `ConflictError` if the name is taken.
         """
-        create_queue(
-            self._ports,
-            name,
-            table,
-            on,
-            [keys] if isinstance(keys, str) else keys,
-            [values] if isinstance(values, str) else values,
-            ExporterSettings(exporter, password, options or {}),
-            QueueOptions(
-                buckets=buckets,
-                buffer_bytes=buffer_bytes,
-                tries=tries,
-                timeout_seconds=timeout_seconds,
-                existing_rows=existing_rows,
-            ),
-            replace,
-        )
-        return ExportQueue(self._ports, name)
+        create_queue(self._ports, new)
+        return ExportQueue(self._ports, new.name)
 
     def export_queue(self, name: str) -> ExportQueue:
         """Returns the export queue of this name. Raises `NotFoundError` if it does not exist."""

@@ -1,25 +1,106 @@
 """Definitions of export queues from the texts of users."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError, did_you_mean
-from sleeper.export_queue.definition import ExporterSettings, ExportQueue, ExportSource
+from sleeper.export_queue.definition import (
+    BUCKETS_DEFAULT,
+    BUFFER_BYTES_DEFAULT,
+    TIMEOUT_SECONDS_DEFAULT,
+    TRIES_DEFAULT,
+    ExporterSettings,
+    ExportQueue,
+    ExportSource,
+)
+from sleeper.options import Option, secret
 from sleeper.schema.model import Field, Schema
 from sleeper.schema.type_text import parse_type
 
 _NUMBERS = ("buckets", "buffer_bytes", "tries", "timeout_seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions:
-    """The numbers of a new queue, None for the default, or for that of the replaced queue."""
+@dataclass(frozen=True)
+class NewQueue:
+    """A queue as users write it.
 
-    buckets: int | None = None
-    buffer_bytes: int | None = None
-    tries: int | None = None
-    timeout_seconds: int | None = None
-    existing_rows: bool = False
+    None is the default of a number, or the number of the queue that is replaced.
+    """
+
+    name: Annotated[str, Option("Name of the queue, without ':'.", "NAME", is_argument=True)]
+    table: Annotated[str, Option("Table whose changes are exported.", "TABLE")]
+    on: Annotated[
+        str | None,
+        Option(
+            "Source of exports: transactions in Python that call export, changes of rows, "
+            "versions of a snapshot table, or files that compactions wrote.",
+            "transaction|ingest|snapshot|compaction",
+        ),
+    ] = None
+    keys: Annotated[
+        str | Sequence[str],
+        Option(
+            "Key fields of the exports: fields of the table that are never null. With --on "
+            "transaction also NAME:TYPE, such as id:LongType.",
+            "A[,B]",
+            "--key",
+        ),
+    ] = ()
+    values: Annotated[
+        str | Sequence[str],
+        Option("Value fields of the exports, as --key. May be null.", "C[,D]", "--value"),
+    ] = ()
+    exporter: Annotated[
+        str,
+        Option(
+            "Receiver: table:OTHER (created if it is missing), "
+            "postgres://USER@HOST/DATABASE?table=T, "
+            "redis://HOST:6379/0?prefix=P, webhook:URL, kafka://BROKER/TOPIC, sqs:QUEUE, "
+            "opensearch:https://HOST:9200/INDEX, python:NAME of a wheel, or null:.",
+            "EXPORTER",
+            is_required=True,
+        ),
+    ] = "null:"
+    password: Annotated[
+        str | None, secret("Place from which workers read the receiver's password")
+    ] = None
+    options: Annotated[
+        Mapping[str, str] | None,
+        Option("Option of the exporter. Repeatable.", "NAME=VALUE", "--option"),
+    ] = None
+    buckets: Annotated[
+        int | None,
+        Option(f"Buckets, each exported by one worker at a time. Default: {BUCKETS_DEFAULT}.", "N"),
+    ] = None
+    buffer_bytes: Annotated[
+        int | None,
+        Option(f"Largest size of a batch of exports. Default: {BUFFER_BYTES_DEFAULT}.", "N"),
+    ] = None
+    tries: Annotated[
+        int | None,
+        Option(
+            "Calls after which exports that the receiver refuses become dead letters. "
+            f"Default: {TRIES_DEFAULT}.",
+            "N",
+        ),
+    ] = None
+    timeout_seconds: Annotated[
+        int | None, Option(f"Longest duration of a call. Default: {TIMEOUT_SECONDS_DEFAULT}.", "N")
+    ] = None
+    existing_rows: Annotated[bool, Option("Export the rows that the table has now, too.")] = False
+    replace: Annotated[bool, Option("Give an existing queue another exporter and options.")] = False
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The numbers that are given, by name."""
+        numbers = {each: getattr(self, each) for each in _NUMBERS}
+        return {each: number for each, number in numbers.items() if number is not None}
+
+    @property
+    def exporter_settings(self) -> ExporterSettings:
+        """The exporter with its options."""
+        return ExporterSettings(self.exporter, self.password, self.options or {})
 
 
 def split_names(text: str) -> list[str]:
@@ -46,37 +127,36 @@ def _parse_source(text: str) -> ExportSource:
         ) from None
 
 
-def define_queue(
-    name: str,
-    schema: Schema,
-    source: str | None,
-    keys: Sequence[str],
-    values: Sequence[str],
-    exporter: ExporterSettings,
-    given: QueueOptions,
-) -> ExportQueue:
-    """Returns a new definition. `keys` and `values` are `NAME` or `NAME:TYPE`."""
-    if source is None:
+def define_queue(new: NewQueue, schema: Schema) -> ExportQueue:
+    """Returns the definition of a new queue on a table with the schema."""
+    if new.on is None:
         names = ", ".join(each.value for each in ExportSource)
         raise InvalidRequestError(
-            f"export queue {name!r} has no source of exports (expected one of: {names})"
+            f"export queue {new.name!r} has no source of exports (expected one of: {names})"
         )
-    origin = _parse_source(source)
-    key_fields = tuple(_find_field(name, schema, origin, each) for each in keys)
-    for each in key_fields:
+    source = _parse_source(new.on)
+    keys = tuple(_find_field(new.name, schema, source, each) for each in _list_names(new.keys))
+    for each in keys:
         if each.nullable:
             raise InvalidRequestError(
-                f"export queue {name!r}: key field {each.name!r} is nullable (expected a field "
+                f"export queue {new.name!r}: key field {each.name!r} is nullable (expected a field "
                 "that is never null)"
             )
-    value_fields = tuple(_find_field(name, schema, origin, each) for each in values)
-    queue = ExportQueue(
-        name, origin, key_fields, value_fields, exporter, existing_rows=given.existing_rows
+    values = tuple(_find_field(new.name, schema, source, each) for each in _list_names(new.values))
+    return ExportQueue(
+        new.name,
+        source,
+        keys,
+        values,
+        new.exporter_settings,
+        existing_rows=new.existing_rows,
+        **new.numbers,
     )
-    numbers = {each: getattr(given, each) for each in _NUMBERS}
-    return replace(
-        queue, **{each: number for each, number in numbers.items() if number is not None}
-    )
+
+
+def _list_names(names: str | Sequence[str]) -> Sequence[str]:
+    """Returns the names of one or several fields."""
+    return [names] if isinstance(names, str) else names
 
 
 def _find_field(queue: str, schema: Schema, source: ExportSource, text: str) -> Field:
@@ -121,33 +201,25 @@ def check_source(queue: ExportQueue, table_name: str, is_snapshot_table: bool) -
         )
 
 
-def replace_queue(
-    present: ExportQueue,
-    source: str | None,
-    keys: Sequence[str],
-    values: Sequence[str],
-    exporter: ExporterSettings,
-    given: QueueOptions,
-) -> ExportQueue:
-    """Returns the present definition with another exporter and options.
+def replace_queue(present: ExportQueue, new: NewQueue) -> ExportQueue:
+    """Returns the present definition with another exporter and numbers.
 
     Fields are compared by name, because those of the table may have been renamed.
     """
-    for what, found, expected in (
-        ("--on", source, present.source.value),
-        ("--key", _join(keys), _join(each.name for each in present.keys)),
-        ("--value", _join(values), _join(each.name for each in present.values)),
-        ("--buckets", given.buckets, present.buckets),
-        ("--existing-rows", given.existing_rows or None, present.existing_rows),
+    numbers = new.numbers
+    for what, given, expected in (
+        ("--on", new.on, present.source.value),
+        ("--key", _join(_list_names(new.keys)), _join(each.name for each in present.keys)),
+        ("--value", _join(_list_names(new.values)), _join(each.name for each in present.values)),
+        ("--buckets", numbers.pop("buckets", None), present.buckets),
+        ("--existing-rows", new.existing_rows or None, present.existing_rows),
     ):
-        if found is not None and found != expected:
+        if given is not None and given != expected:
             raise InvalidRequestError(
                 f"export queue {present.name!r} exists with {what} {expected} (expected this, not "
-                f"{found}: delete the queue to change it)"
+                f"{given}: delete the queue to change it)"
             )
-    changes = {each: getattr(given, each) for each in _NUMBERS if each != "buckets"}
-    numbers = {each: number for each, number in changes.items() if number is not None}
-    return replace(present, exporter=exporter, **numbers)
+    return replace(present, exporter=new.exporter_settings, **numbers)
 
 
 def _join(names: Iterable[str]) -> str | None:

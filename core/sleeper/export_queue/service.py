@@ -4,14 +4,11 @@ A queue is registered in the storage of queues, which makes its name unique, the
 log of its table, and then begins. A repeated creation completes one that was interrupted.
 """
 
-from collections.abc import Sequence
-
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.capture import capture_exports, first_position
 from sleeper.export_queue.control import queue_status
 from sleeper.export_queue.definition import (
     EXPORT_QUEUES,
-    ExporterSettings,
     ExportQueue,
     check_queue_name,
     parse_definition,
@@ -21,7 +18,7 @@ from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.function_checks import check_functions
 from sleeper.export_queue.interrupted_deletion import finish_deletion
 from sleeper.export_queue.parsing import (
-    QueueOptions,
+    NewQueue,
     check_same,
     check_source,
     define_queue,
@@ -41,38 +38,26 @@ from sleeper.tables import TableId, find_table
 _CAPTURE_SECONDS = 10.0
 
 
-def create_queue(
-    instance: Instance,
-    name: str,
-    table_name: str,
-    source: str | None,
-    keys: Sequence[str],
-    values: Sequence[str],
-    exporter: ExporterSettings,
-    options: QueueOptions | None = None,
-    replaces: bool = False,
-) -> ExportQueue:
+def create_queue(instance: Instance, new: NewQueue) -> ExportQueue:
     """Creates a queue on a table, and returns its definition.
 
-    `source` is the name of an `ExportSource`. `keys` and `values` are names of fields of the table,
-    or for a queue on transactions also `NAME:TYPE`. With `replaces`, an existing queue gets another
-    exporter, and the options that are given; source, keys and values may be left out.
+    `on` is the name of an `ExportSource`. `keys` and `values` are names of fields of the table, or
+    for a queue on transactions also `NAME:TYPE`. With `replace`, an existing queue gets another
+    exporter, and the numbers that are given; `on`, keys and values may be left out.
 
     InvalidRequestError for arguments that are not valid, also if the queue exists and its source,
     keys, values or number of buckets differ; ConflictError if the name is taken.
     """
-    given = options or QueueOptions()
-    table = instance.table(table_name)
+    name, table = new.name, instance.table(new.table)
     with table.state.reading() as state:
         schema, is_snapshot_table = state.schema, state.is_snapshot_table
         present = next((each for each in state.export_queues.all() if each.name == name), None)
-    _check_name(instance, table, name, present, replaces)
-    if present is not None and replaces:
-        earlier = parse_definition(present.definition)
-        queue = replace_queue(earlier, source, keys, values, exporter, given)
+    _check_name(instance, table, name, present, new.replace)
+    if present is not None and new.replace:
+        queue = replace_queue(parse_definition(present.definition), new)
     else:
-        queue = define_queue(name, schema, source, keys, values, exporter, given)
-        check_source(queue, table_name, is_snapshot_table)
+        queue = define_queue(new, schema)
+        check_source(queue, new.table, is_snapshot_table)
         if present is not None:
             check_same(parse_definition(present.definition), queue)
     # Values of other types in Python would make a definition that cannot be read again.

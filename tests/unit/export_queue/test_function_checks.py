@@ -7,6 +7,7 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
 from sleeper.export_queue.function_checks import check_functions
+from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
@@ -67,7 +68,7 @@ def test_a_queue_that_functions_cannot_drain_is_not_created(
     instance: Instance, remote: Instance
 ) -> None:
     make_table_of_words(instance)
-    exporter = ExporterSettings("sqs:other")
+    new = NewQueue("q", "words", "ingest", "word", "count", "sqs:other")
     with pytest.raises(InvalidRequestError, match=r"sleeper\.export\.queue\.sqs\.arns"):
-        create_queue(remote, "q", "words", "ingest", ["word"], ["count"], exporter)
+        create_queue(remote, new)
     assert open_export_store(instance).list() == []

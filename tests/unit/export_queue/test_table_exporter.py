@@ -14,13 +14,13 @@ from sleeper.api import Instance
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.export_queue.definition import (
     EXPORT_QUEUES,
-    ExporterSettings,
     ExportQueue,
     ExportSource,
 )
 from sleeper.export_queue.exporter import RefusedExportsError
 from sleeper.export_queue.exporters import check_exporter, open_exporter, table_replacement
 from sleeper.export_queue.exporters.target_table import check_no_cycle
+from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance as Ports
@@ -362,7 +362,7 @@ def test_the_creation_of_a_queue_refuses_a_cycle_before_it_creates_a_table(
     instance: Instance, ports: Ports
 ) -> None:
     instance.create_table("counts", schema(["name"], [AMOUNT, SEQUENCE]), LATEST)
-    arguments: Any = ("counts", "ingest", ["name"], ["amount"], ExporterSettings("table:counts"))
+    new = NewQueue("own", "counts", "ingest", "name", "amount", "table:counts")
     with pytest.raises(InvalidRequestError, match="back to it: counts -> counts"):
-        create_queue(ports, "own", *arguments)
+        create_queue(ports, new)
     assert open_export_store(ports).list() == []
