@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.statestore.reading.history_queries import HistoryEntry
 
-_COLUMNS = (
+COLUMNS = (
     Column("number", "Transaction", ColumnKind.COUNT),
     Column("time", "Time", ColumnKind.TIME, lambda entry: entry.time_ms),
     Column("operation", "Operation"),
@@ -21,7 +21,7 @@ def describe_history(name: str, entries: Sequence[HistoryEntry], kept: int) -> L
     return Listing.describe(
         "history",
         f"table {name}: {pluralize(kept, 'recorded transaction')}",
-        _COLUMNS,
+        COLUMNS,
         entries,
         describe_omission(kept, len(entries), "transaction"),
     )

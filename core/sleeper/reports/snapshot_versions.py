@@ -21,7 +21,7 @@ def _expiry_ms(status: VersionStatus) -> int | None:
     return status.version.ended_ms if status.expiry_ms == 0 else status.expiry_ms
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("version", "Version", ColumnKind.COUNT, lambda each: each.version.number),
     Column("publishedAt", "Published at", ColumnKind.TIME, lambda each: each.version.published_ms),
     Column("load", "Load", value=lambda each: each.version.job),
@@ -49,7 +49,7 @@ class SnapshotVersionsReport:
         """Returns a row per version."""
         summary = f"table {self.table_name}: {pluralize(len(self.versions), 'version')}"
         note = self.describe_absence()
-        return Listing.describe("snapshot-versions", summary, _COLUMNS, self.versions, note)
+        return Listing.describe("snapshot-versions", summary, COLUMNS, self.versions, note)
 
     def describe_newest(self) -> str | None:
         """Returns a description of the newest version, or why there is none."""
@@ -103,4 +103,4 @@ def describe_expiry(name: str, report: ExpiryReport, dry_run: bool) -> Listing:
         held = ", ".join(str(each.version.number) for each in report.held)
         note = f"kept by holds: version {held}"
     summary = f"table {name}: {pluralize(len(report.expired), 'version')} {verb}"
-    return Listing.describe("expired-versions", summary, _COLUMNS, report.expired, note)
+    return Listing.describe("expired-versions", summary, COLUMNS, report.expired, note)

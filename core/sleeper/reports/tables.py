@@ -232,13 +232,13 @@ _STATE_COLUMNS = (
     ),
     Column("snapshots", "Snapshots"),
 )
-_HOLD_COLUMNS = (
+HOLD_COLUMNS = (
     Column("hold", "Hold", value=lambda hold: hold.id),
     Column("owner", "Owner"),
     Column("version", "Transaction", ColumnKind.COUNT),
     Column("expires", "Expires", ColumnKind.TIME, lambda hold: hold.expiry_ms),
 )
-_FOLLOWER_COLUMNS = (
+FOLLOWER_COLUMNS = (
     Column("follower", "Follower", value=lambda follower: follower.name),
     Column("start", "Start", ColumnKind.COUNT),
     Column("position", "Position", ColumnKind.COUNT),
@@ -268,12 +268,12 @@ class StateReport:
     def holds_listing(self) -> Listing:
         """Returns a row per hold, oldest version first."""
         summary = f"table {self.table_name}: {pluralize(len(self.holds), 'hold')}"
-        return Listing.describe("holds", summary, _HOLD_COLUMNS, self.holds)
+        return Listing.describe("holds", summary, HOLD_COLUMNS, self.holds)
 
     def followers_listing(self) -> Listing:
         """Returns a row per follower."""
         summary = f"table {self.table_name}: {pluralize(len(self.followers), 'follower')}"
-        return Listing.describe("followers", summary, _FOLLOWER_COLUMNS, self.followers)
+        return Listing.describe("followers", summary, FOLLOWER_COLUMNS, self.followers)
 
 
 def gather_state(store: StateStore, table_name: str) -> StateReport:

@@ -5,6 +5,7 @@ answers requests without a token accepts only loopback names in the Host header,
 WebSockets that a page of another site opens.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,8 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.runs.transport import is_loopback
+from sleeper.serve.bodies import ForbiddenError
 from sleeper.serve.console import FOLDER
 from sleeper.serve.tokens import Right, Tokens, required_right
 
@@ -25,6 +29,20 @@ class TableAccess(NamedTuple):
 
     table_name: str
     caller: str
+
+
+CheckAccess = Callable[[OpenTable, str], None]
+"""Raises InvalidRequestError if the caller may not do it with the table."""
+
+
+def open_table(instance: Instance, access: TableAccess, check: CheckAccess) -> OpenTable:
+    """Returns the table. ForbiddenError if the caller may not do what `check` checks."""
+    table = instance.table(access.table_name)
+    try:
+        check(table, access.caller)
+    except InvalidRequestError as refusal:
+        raise ForbiddenError(str(refusal)) from refusal
+    return table
 
 
 def identify_caller(request: Request) -> str:

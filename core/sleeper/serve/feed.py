@@ -13,12 +13,12 @@ from sleeper.query.changes.service import make_changes_request, open_changes
 from sleeper.query.result import TimeLimit
 from sleeper.reports.access import check_feed_access
 from sleeper.serve.access import identify_caller
-from sleeper.serve.endpoint import COUNT, POSITIVE, Parameter
-from sleeper.serve.parameters import number_parameter
+from sleeper.serve.endpoint import Parameter, endpoint, number_parameter
 from sleeper.serve.row_answer import RowAnswer, choose_format
+from sleeper.serve.schema import COUNT, POSITIVE
 from sleeper.serve.service import RowStream, Service
 
-FEED_PARAMETERS = (
+_PARAMETERS = (
     Parameter("from", "The first transaction; by default that of the table.", schema=COUNT),
     Parameter("to", "The last transaction; by default the newest.", schema=POSITIVE),
     Parameter("since", "Only transactions after a time (ISO 8601) or of an age such as 2h."),
@@ -55,11 +55,17 @@ class FeedRows:
         self.reader.close()
 
 
+@endpoint(
+    "GET",
+    "/tables/{name}/changes",
+    errors=(400, 404, 406, 409, 413, 503),
+    parameters=_PARAMETERS,
+)
 async def table_changes(service: Service, request: Request) -> RowAnswer:
-    """Responds with what each transaction changed, in order, if the caller may see all of it."""
+    """Returns what each transaction of a table changed, in order: rows and deleted regions."""
     form = choose_format(request.headers.get("accept"))
     name, caller = request.path_params["name"], identify_caller(request)
-    known = [each.name for each in FEED_PARAMETERS]
+    known = [each.name for each in _PARAMETERS]
     for each in request.query_params:
         if each not in known:
             raise InvalidRequestError(

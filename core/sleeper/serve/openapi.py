@@ -9,11 +9,12 @@ import sys
 from functools import cache
 
 from sleeper import __version__
-from sleeper.serve.endpoint import TEXT, Endpoint, Json, Model, Parameter, object_schema
+from sleeper.serve.endpoint import Endpoint, Parameter
 from sleeper.serve.routes import ENDPOINTS
 from sleeper.serve.row_answer import ROW_FORMATS
+from sleeper.serve.schema import TEXT, Json, Model, object_schema
 
-_PROBLEM = Model("Problem", object_schema({"error": TEXT, "reason": TEXT}))
+_PROBLEM = Model("Problem", object_schema({"error": TEXT, "reason": TEXT}, {}))
 _ERROR_STATUSES = (401, 403)
 
 

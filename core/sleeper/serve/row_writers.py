@@ -4,14 +4,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from sleeper.datafiles.sources.budget import RowLimits
-from sleeper.errors import InvalidRequestError
 from sleeper.ingest.request_results import WriteResult
 from sleeper.ingest.row_writer import OnGroup, RowWriter, WriterLimits, ignore_group
 from sleeper.ingest.small_rows import Content
 from sleeper.instance import Instance, OpenTable
 from sleeper.reports.access import check_write_access
-from sleeper.serve.access import TableAccess
-from sleeper.serve.bodies import ForbiddenError
+from sleeper.serve.access import TableAccess, open_table
 
 # Groups of as many tables are written at the same time.
 _THREADS = 4
@@ -61,9 +59,4 @@ class RowWriters:
 
 def open_for_writes(instance: Instance, access: TableAccess) -> OpenTable:
     """Returns the table. ForbiddenError if the caller may not write to it."""
-    table = instance.table(access.table_name)
-    try:
-        check_write_access(table, access.caller)
-    except InvalidRequestError as refusal:
-        raise ForbiddenError(str(refusal)) from refusal
-    return table
+    return open_table(instance, access, check_write_access)

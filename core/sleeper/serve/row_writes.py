@@ -2,14 +2,13 @@
 
 import asyncio
 import hashlib
-import json
 import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import anyio
 from anyio import to_thread
@@ -25,23 +24,22 @@ from sleeper.ingest.large_rows import SUFFIXES, write_large
 from sleeper.ingest.request_results import WriteResult, check_request_id
 from sleeper.ingest.small_rows import Content, ContentType, begin_digest
 from sleeper.serve.access import TableAccess, identify_caller, read_header
-from sleeper.serve.endpoint import COUNT, POSITIVE, Model, object_schema
+from sleeper.serve.endpoint import Parameter, endpoint
 from sleeper.serve.row_writers import open_for_writes
+from sleeper.serve.schema import Schema, response_model
 from sleeper.serve.service import Service, check_writable
 
-WRITTEN = Model(
-    "Written",
-    object_schema(
-        {
-            "number": {**POSITIVE, "description": "the transaction that added the rows"},
-            "rows": COUNT,
-            "alreadyDone": {
-                "type": "boolean",
-                "description": "an earlier request with the key added the rows",
-            },
-        }
-    ),
-)
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows that were added."""
+
+    number: Annotated[int, Schema("the transaction that added the rows", minimum=1)]
+    rows: int
+    already_done: Annotated[bool, Schema("an earlier request with the key added the rows")]
+
+
+_WRITTEN = response_model(Written)
 CONTENT_TYPES = {
     **{kind.value: kind for kind in ContentType},
     "application/jsonl": ContentType.JSON_LINES,
@@ -51,8 +49,25 @@ _BODY_SECONDS_MAX = 30.0
 _BYTES_PER_SECOND_MIN = 64 * 1024
 
 
-async def write_rows(service: Service, request: Request) -> Response:
-    """Adds the rows of the body. Those of a large body are ingested alone, from local disk."""
+@endpoint(
+    "POST",
+    "/tables/{name}/rows",
+    response=_WRITTEN,
+    errors=(400, 404, 408, 409, 413, 415, 503),
+    parameters=(
+        Parameter(
+            "Idempotency-Key",
+            "A repeated request with the key adds no row twice, for 30 days.",
+            "header",
+        ),
+    ),
+    row_types=tuple(each.value for each in ContentType),
+)
+async def add_rows(service: Service, request: Request) -> Response:
+    """Adds the rows of the body to a table, acknowledged when they are durable.
+
+    Rows of many requests are written and committed together. A read-only server answers 403.
+    """
     check_writable(service)
     kind = find_content_type(request.scope)
     if kind is None:
@@ -66,6 +81,7 @@ async def write_rows(service: Service, request: Request) -> Response:
             content = Content(kind, bytes(body.start))
             future = service.writers.submit(access, content, request_id)
             return Response(encode_written(await asyncio.wrap_future(future)), 200, _JSON)
+        # A large body is ingested alone, from local disk.
         file, digest = body.file, body.digest.digest()
 
         def work() -> WriteResult:
@@ -104,8 +120,7 @@ def read_request_id(scope: Scope) -> str | None:
 
 def encode_written(result: WriteResult) -> bytes:
     """Returns the body of the response."""
-    written = {"number": result.number, "rows": result.rows, "alreadyDone": result.already_done}
-    return json.dumps(written, separators=(",", ":")).encode()
+    return _WRITTEN.codec.format(result).encode()
 
 
 @dataclass(slots=True)

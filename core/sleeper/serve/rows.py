@@ -17,9 +17,9 @@ from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
-from sleeper.serve.endpoint import COUNT, OBJECT, POSITIVE, TEXT, Json, Model, list_schema
-from sleeper.serve.regions import REGION_MEMBERS
+from sleeper.serve.endpoint import endpoint
 from sleeper.serve.row_answer import RowAnswer, choose_format
+from sleeper.serve.schema import COUNT, OBJECT, POSITIVE, TEXT, Json, list_schema, request_model
 from sleeper.serve.service import RowStream, Service
 from sleeper.statestore.version import Version, parse_version
 
@@ -28,42 +28,58 @@ VERSION: Json = {
     "description": "a transaction number, a time (ISO 8601), or an age such as 2h",
 }
 
-QUERY = Model(
+_KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
+_RANGE_END: Json = {"type": ["string", "integer", "null"]}
+REGION_MEMBERS: Json = {
+    "keys": list_schema(
+        {"oneOf": [_KEY_VALUE, list_schema(_KEY_VALUE)]},
+        "Lists with a value for each row key field; a single value needs no list.",
+    ),
+    "ranges": list_schema(
+        {"type": "array", "items": _RANGE_END, "minItems": 2, "maxItems": 2},
+        "[min, max] of the first row key field, max exclusive; null for an open end.",
+    ),
+    "regions": list_schema(
+        OBJECT,
+        "Ranges by row key field, as in query messages; strings are base64 unless "
+        "stringsBase64Encoded is false.",
+    ),
+}
+"""The schemas of members that select rows."""
+
+QUERY = request_model(
     "Query",
+    {},
     {
-        **OBJECT,
-        "additionalProperties": False,
-        "properties": {
-            **REGION_MEMBERS,
-            "columns": list_schema(TEXT),
-            "limit": COUNT,
-            "asOf": VERSION,
-            "filters": TEXT,
-            "aggregations": TEXT,
-            "iterator": TEXT,
-            "iteratorConfig": TEXT,
-        },
+        **REGION_MEMBERS,
+        "columns": list_schema(TEXT),
+        "limit": COUNT,
+        "asOf": VERSION,
+        **dict.fromkeys(("filters", "aggregations", "iterator", "iteratorConfig"), TEXT),
     },
 )
-STATEMENT = Model(
+STATEMENT = request_model(
     "Statement",
+    {"statement": TEXT},
     {
-        **OBJECT,
-        "additionalProperties": False,
-        "required": ["statement"],
-        "properties": {
-            "statement": TEXT,
-            "asOf": {
-                "oneOf": [VERSION, {**OBJECT, "additionalProperties": VERSION}],
-                "description": "The version of the only table, a time, or versions by table.",
-            },
-        },
+        "asOf": {
+            "oneOf": [VERSION, {**OBJECT, "additionalProperties": VERSION}],
+            "description": "The version of the only table, a time, or versions by table.",
+        }
     },
 )
 
 
+@endpoint(
+    "POST",
+    "/tables/{name}/query",
+    errors=(400, 404, 406, 409, 413, 415, 503),
+    body=QUERY,
+)
 async def query_table(service: Service, request: Request) -> RowAnswer:
-    """Responds with rows of a table by key, range or region."""
+    """Returns the rows of a table in any of the keys, ranges and regions, in key order; all rows if
+    none is given.
+    """
     form = choose_format(request.headers.get("accept"))
     raw = await json_body(request, service.limits.body_bytes_max)
     name, caller = request.path_params["name"], identify_caller(request)
@@ -75,8 +91,9 @@ async def query_table(service: Service, request: Request) -> RowAnswer:
     return RowAnswer(service, open_rows, form)
 
 
+@endpoint("POST", "/sql", errors=(400, 406, 409, 413, 415, 503), body=STATEMENT)
 async def run_sql(service: Service, request: Request) -> RowAnswer:
-    """Responds with the rows of a SQL statement."""
+    """Returns the rows of one SELECT over all tables, each at its newest version."""
     form = choose_format(request.headers.get("accept"))
     raw = await json_body(request, service.limits.body_bytes_max)
     check_members(raw, STATEMENT.members)

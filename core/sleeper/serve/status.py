@@ -1,67 +1,184 @@
-"""The endpoint that reports on tables and background work."""
+"""The endpoints that report on the server, on background work and on queries of the queue."""
 
+import json
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Annotated
+
+from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from sleeper.errors import InvalidRequestError
-from sleeper.reports.access import check_report_access
+from sleeper.clock import iso_time
+from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
+from sleeper.query_service.service import submit_query as send_query
+from sleeper.reports.access import check_query_access, check_report_access
 from sleeper.reports.output import ReportKind, json_rows
 from sleeper.reports.service import TablePage, count_tables, report
-from sleeper.serve.access import identify_caller
-from sleeper.serve.endpoint import (
+from sleeper.serve.endpoint import Call, Parameter, answers, endpoint, number_parameter
+from sleeper.serve.rows import VERSION
+from sleeper.serve.schema import (
     COUNT,
     OBJECT,
+    OPTIONAL,
     TEXT,
-    Json,
     Model,
-    Parameter,
+    Rows,
+    Schema,
     list_schema,
     object_schema,
+    response_model,
 )
-from sleeper.serve.json_answer import respond
-from sleeper.serve.parameters import number_parameter
 from sleeper.serve.service import Service
 
+logger = logging.getLogger(__name__)
 _LIMIT_DEFAULT = 100
-_REPORT: Json = {"report": TEXT, "summary": TEXT, "rows": list_schema(OBJECT)}
-REPORTS = Model(
-    "Reports",
-    object_schema(
-        {"reports": list_schema(object_schema(_REPORT))},
-        {"tables": {**COUNT, "description": "How many tables all pages of the report have."}},
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The state of a server."""
+
+    status: str
+
+
+_HEALTH = response_model(Health)
+
+
+@endpoint("GET", "/health", name="health", response=_HEALTH, errors=(503,))
+async def report_health(service: Service, _request: Request) -> Response:
+    """Returns whether the server can answer requests. Needs no token."""
+
+    def read() -> bool:
+        try:
+            next(iter(service.instance.tables.index.list()), None)
+        except SleeperError as error:
+            # The log, not the response, has the reason.
+            logger.error("could not read the instance: %s", error)
+            return False
+        return True
+
+    if await to_thread.run_sync(read):
+        return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+    return JSONResponse({"status": "unavailable"}, 503, _NO_STORE)
+
+
+@endpoint("GET", "/health/live", name="live", response=_HEALTH)
+async def report_live(_service: Service, _request: Request) -> Response:
+    """Returns that the server runs. Needs no token."""
+    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A listing of a report."""
+
+    report: str
+    summary: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """A page of a report of the command line."""
+
+    tables: Annotated[
+        int | None, OPTIONAL, Schema("How many tables all pages of the report have.")
+    ] = None
+    reports: tuple[Report, ...]
+
+
+@answers(
+    "GET",
+    "/status",
+    Reports,
+    name="report",
+    errors=(400,),
+    parameters=(
+        Parameter("report", "The name of the report.", schema={"enum": list(ReportKind)}),
+        Parameter("table", "The only table to report on."),
+        Parameter("limit", "The maximum number of rows per report, and of tables.", schema=COUNT),
+        Parameter("offset", "The number of tables to skip, in the order of names.", schema=COUNT),
     ),
 )
-REPORT_PARAMETERS = (
-    Parameter("report", "The name of the report.", schema={"enum": list(ReportKind)}),
-    Parameter("table", "The only table to report on."),
-    Parameter("limit", "The maximum number of rows per report, and of tables.", schema=COUNT),
-    Parameter("offset", "The number of tables to skip, in the order of names.", schema=COUNT),
+def report_status(call: Call) -> Reports:
+    """Reports the state of tables and of background work."""
+    query = call.request.query_params
+    limit = number_parameter(call.request, "limit", _LIMIT_DEFAULT)
+    page = TablePage(number_parameter(call.request, "offset", 0), limit)
+    name, table = query.get("report", ReportKind.TABLES.value), query.get("table")
+    if name not in set(ReportKind):
+        raise InvalidRequestError(f"unknown report {name!r} (expected {', '.join(ReportKind)})")
+    kind = ReportKind(name)
+    # The caller must be allowed to see all of its tables.
+    check_report_access(call.instance, kind, table, call.caller)
+    listings = report(call.instance, kind, table, limit, page)
+    return Reports(
+        tables=count_tables(call.instance, kind, table),
+        reports=tuple(Report(each.name, each.summary, [*json_rows(each)]) for each in listings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A query that was sent to the queue."""
+
+    query_id: str
+
+
+@answers(
+    "POST",
+    "/queries",
+    Submitted,
+    errors=(400, 404, 413, 415),
+    body=Model(
+        "QueryMessage",
+        object_schema(
+            {"regions": list_schema(OBJECT)},
+            {
+                "queryId": TEXT,
+                "tableName": TEXT,
+                "tableId": TEXT,
+                "asOf": VERSION,
+                "requestedValueFields": list_schema(TEXT),
+                "resultsPublisherConfig": OBJECT,
+            },
+        ),
+    ),
+    status=202,
 )
+def submit_query(call: Call) -> Submitted:
+    """Sends a query to the queue. Its message names the destination of the results."""
+    query_id = call.raw.get("queryId") or uuid.uuid4().hex
+    sent = {**call.raw, "type": QUERY_TYPE, "queryId": query_id}
+    message = query_message_from_json(sent, str(query_id))
+    send_query(call.instance, message, json.dumps(sent))
+    return Submitted(message.query_id)
 
 
-async def report_status(service: Service, request: Request) -> Response:
-    """Responds with a page of a report of the command line.
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """The state of a query of the queue."""
 
-    The caller must be allowed to see all of its tables.
-    """
-    query = request.query_params
-    limit = number_parameter(request, "limit", _LIMIT_DEFAULT)
-    page = TablePage(number_parameter(request, "offset", 0), limit)
-    kind = query.get("report", ReportKind.TABLES.value)
-    if kind not in set(ReportKind):
-        raise InvalidRequestError(f"unknown report {kind!r} (expected {', '.join(ReportKind)})")
-    table, caller = query.get("table"), identify_caller(request)
+    query_id: str
+    state: str
+    row_count: int
+    updated: str
+    error: str | None
 
-    def work() -> Json:
-        check_report_access(service.instance, ReportKind(kind), table, caller)
-        listings = report(service.instance, ReportKind(kind), table, limit, page)
-        total = count_tables(service.instance, ReportKind(kind), table)
-        return {
-            **({} if total is None else {"tables": total}),
-            "reports": [
-                {"report": each.name, "summary": each.summary, "rows": list(json_rows(each))}
-                for each in listings
-            ],
-        }
 
-    return await respond(work)
+@answers("GET", "/queries/{id:path}", QueryStatus, errors=(404,))
+def query_status(call: Call) -> QueryStatus:
+    """Returns the state of a query of the queue."""
+    status = call.instance.queries.tracker().query(call.request.path_params["id"])
+    check_query_access(call.instance, status, call.caller)
+    return QueryStatus(
+        status.query_id,
+        status.state.value,
+        status.row_count,
+        iso_time(status.updated_ms),
+        status.error,
+    )

@@ -1,121 +1,255 @@
-"""The endpoints that describe tables: their list, their fields, their history."""
+"""The endpoints that describe tables: fields, history, partitions, files, readers, versions."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
+from sleeper.partitions.partition import PartitionId
 from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.service import restrict_caller
-from sleeper.reports.access import check_history_access
-from sleeper.reports.history import describe_history
+from sleeper.reports import history, snapshot_versions
 from sleeper.reports.output import json_rows
+from sleeper.reports.partition_sizes import list_partition_sizes
 from sleeper.reports.service import report_table
+from sleeper.reports.tables import FOLLOWER_COLUMNS, HOLD_COLUMNS, gather_state, list_files
 from sleeper.schema.model import schema_to_json
-from sleeper.serve.access import identify_caller
-from sleeper.serve.endpoint import COUNT, OBJECT, TEXT, Json, Model, list_schema, object_schema
-from sleeper.serve.json_answer import respond
-from sleeper.serve.parameters import number_parameter
-from sleeper.serve.service import Service
+from sleeper.serve.endpoint import Call, Parameter, answers, number_parameter
+from sleeper.serve.schema import (
+    COUNT,
+    FLAG,
+    OBJECT,
+    OPTIONAL,
+    TEXT,
+    Rows,
+    Schema,
+    list_schema,
+    object_schema,
+    rows_of,
+)
 
-_LIMIT_DEFAULT = 50
+_HISTORY_DEFAULT = 100
+_PARTITIONS_DEFAULT = 500
+_FILES_DEFAULT = 100
 _READ_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
-_OPTIONAL_COUNT: Json = {"type": ["integer", "null"], "minimum": 0}
-_TABLE: Json = {"name": TEXT, "id": TEXT, "online": {"type": "boolean"}}
-_TRANSACTION: Json = {
-    "number": COUNT,
-    "time": TEXT,
-    "operation": TEXT,
-    "files": _OPTIONAL_COUNT,
-    "rows": _OPTIONAL_COUNT,
-    "bytes": _OPTIONAL_COUNT,
-    "job": {"type": ["string", "null"]},
-}
-TABLES = Model("Tables", object_schema({"tables": list_schema(object_schema(_TABLE))}))
-TABLE = Model(
-    "Table",
-    object_schema(
-        {**_TABLE, "version": COUNT, "schema": {**OBJECT, "description": "schema JSON"}},
-        {
-            "rows": {**COUNT, "description": "in files, before aggregation"},
-            "files": COUNT,
-            "bytes": COUNT,
-            "leaves": COUNT,
-            "properties": {**OBJECT, "additionalProperties": TEXT},
-        },
-        "Members that are not required are for callers who may see all of the table.",
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table: its name, its id, and whether it is compacted."""
+
+    name: str
+    id: str
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All tables."""
+
+    tables: tuple[NamedTable, ...]
+
+
+@answers("GET", "/tables", Tables)
+def list_tables(call: Call) -> Tables:
+    """Lists all tables."""
+    refs = sorted(call.instance.tables.index.list(), key=lambda ref: ref.name)
+    return Tables(tuple(NamedTable(ref.name, ref.id, ref.online) for ref in refs))
+
+
+@dataclass(frozen=True, slots=True)
+class Table(NamedTable):
+    """A table with the fields that a caller may see."""
+
+    version: int
+    schema: Annotated[Mapping[str, Any], Schema("schema JSON")]
+    rows: Annotated[int | None, OPTIONAL, Schema("in files, before aggregation")] = None
+    files: Annotated[int | None, OPTIONAL] = None
+    bytes: Annotated[int | None, OPTIONAL] = None
+    leaves: Annotated[int | None, OPTIONAL] = None
+    properties: Annotated[Mapping[str, str] | None, OPTIONAL] = None
+
+
+@answers(
+    "GET",
+    "/tables/{name}",
+    Annotated[
+        Table, Schema("Members that are not required are for callers who may see all of the table.")
+    ],
+    errors=(404,),
+)
+def describe_table(call: Call) -> Table:
+    """Describes a table."""
+    table = call.instance.table(call.name)
+    restriction = restrict_caller(table, call.caller)
+    report = report_table(call.instance, call.name)
+    schema = json.loads(schema_to_json(visible_schema(restriction, report.schema)))
+    ref = report.table
+    seen = (ref.name, ref.id, ref.online, report.version, schema)
+    if restriction != NO_RESTRICTION:
+        return Table(*seen)
+    values, totals = call.instance.table(call.name).properties().values, report.totals
+    properties = {p.name: values[p.name] for p in _READ_PROPERTIES if values.get(p.name)}
+    return Table(*seen, totals.rows, totals.files, totals.bytes, totals.leaves, properties)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Transactions, newest first."""
+
+    recorded: Annotated[int, Schema("transactions that the state keeps")]
+    transactions: Annotated[
+        Rows,
+        rows_of(
+            history.COLUMNS,
+            optional=("files", "rows", "bytes", "job"),
+            description="Files, rows and bytes are those that the transaction wrote, assigned or "
+            "removed.",
+        ),
+    ]
+
+
+@answers(
+    "GET",
+    "/tables/{name}/history",
+    History,
+    errors=(400, 404),
+    parameters=(Parameter("limit", "The maximum number of transactions.", schema=COUNT),),
+)
+def table_history(call: Call) -> History:
+    """Returns what each transaction of a table did, newest first."""
+    limit = number_parameter(call.request, "limit", _HISTORY_DEFAULT)
+    with call.read_table().state.reading() as state:
+        entries, kept = state.history.newest(limit), state.history.count()
+    return History(kept, [*json_rows(history.describe_history(call.name, entries, kept))])
+
+
+_PARTITION = object_schema(
+    {
+        "partition": TEXT,
+        "keys": {**TEXT, "description": "bounds that its parent does not have"},
+        "parent": {"type": ["string", "null"]},
+        "leaf": FLAG,
+        **dict.fromkeys(("depth", "children", "leaves", "rows", "bytes", "references"), COUNT),
+        **dict.fromkeys(("ownRows", "ownReferences"), COUNT),
+        "region": OBJECT,
+    },
+    {},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """A partition tree, the upper levels of a large tree only."""
+
+    partitions: Annotated[int, Schema("partitions at or below the root")]
+    leaves: int
+    tree: Annotated[
+        Rows,
+        Schema(
+            "Level by level. Sizes include the partitions below, unless they are `own`.",
+            items=_PARTITION,
+        ),
+    ]
+
+
+@answers(
+    "GET",
+    "/tables/{name}/partitions",
+    Partitions,
+    errors=(400, 404),
+    parameters=(
+        Parameter("root", "The partition to begin with, instead of the root of the table."),
+        Parameter("limit", "The maximum number of partitions.", schema=COUNT),
     ),
 )
-HISTORY = Model(
-    "History",
-    object_schema(
-        {
-            "recorded": {**COUNT, "description": "transactions that the state keeps"},
-            "transactions": list_schema(
-                object_schema(_TRANSACTION),
-                "Files, rows and bytes are those that the transaction wrote, assigned or removed.",
-            ),
-        }
-    ),
+def table_partitions(call: Call) -> Partitions:
+    """Returns the partition tree of a table with its sizes, level by level."""
+    limit = number_parameter(call.request, "limit", _PARTITIONS_DEFAULT)
+    root, table = call.request.query_params.get("root"), call.read_table()
+    root_id = None if root is None else PartitionId(root)
+    listing, totals = list_partition_sizes(table.state, table.ref.name, limit, root_id)
+    return Partitions(**totals, tree=[*json_rows(listing)])
+
+
+_FILE = object_schema(
+    {
+        "file": TEXT,
+        "partitions": list_schema(TEXT),
+        "rows": COUNT,
+        "bytes": COUNT,
+        "smallest_key": {"type": "array"},
+        "largest_key": {"type": "array"},
+    },
+    {},
 )
 
 
-async def list_tables(service: Service, _request: Request) -> Response:
-    """Responds with the names of all tables."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A page of files."""
 
-    def work() -> Json:
-        refs = sorted(service.instance.tables.index.list(), key=lambda ref: ref.name)
-        return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
-
-    return await respond(work)
+    total: int
+    files: Annotated[Rows, Schema("oldest first", items=_FILE)]
 
 
-async def describe_table(service: Service, request: Request) -> Response:
-    """Responds with the fields of a table that the caller may see.
-
-    A caller without restrictions also gets its size and the processing of rows that are read.
-    """
-    instance, name = service.instance, request.path_params["name"]
-    caller = identify_caller(request)
-
-    def work() -> Json:
-        restriction = restrict_caller(instance.table(name), caller)
-        table_report = report_table(instance, name)
-        schema = visible_schema(restriction, table_report.schema)
-        members: Json = {
-            "name": table_report.table.name,
-            "id": table_report.table.id,
-            "online": table_report.table.online,
-            "version": table_report.version,
-            "schema": json.loads(schema_to_json(schema)),
-        }
-        if restriction != NO_RESTRICTION:
-            return members
-        values = instance.table(name).properties().values
-        totals = table_report.totals
-        return members | {
-            "rows": totals.rows,
-            "files": totals.files,
-            "bytes": totals.bytes,
-            "leaves": totals.leaves,
-            "properties": {p.name: values[p.name] for p in _READ_PROPERTIES if values.get(p.name)},
-        }
-
-    return await respond(work)
+@answers(
+    "GET",
+    "/tables/{name}/files",
+    Files,
+    errors=(400, 404),
+    parameters=(
+        Parameter("offset", "The number of files to skip.", schema=COUNT),
+        Parameter("limit", "The maximum number of files.", schema=COUNT),
+    ),
+)
+def table_files(call: Call) -> Files:
+    """Returns the data files of a table, oldest first."""
+    limit = number_parameter(call.request, "limit", _FILES_DEFAULT)
+    offset, table = number_parameter(call.request, "offset", 0), call.read_table()
+    listing = list_files(table.state, table.ref.name, limit, offset)
+    with table.state.reading() as state:
+        return Files(state.files.totals().files, [*json_rows(listing)])
 
 
-async def table_history(service: Service, request: Request) -> Response:
-    """Responds with what each transaction of a table did, if the caller may see all of it."""
-    name, caller = request.path_params["name"], identify_caller(request)
-    limit = number_parameter(request, "limit", _LIMIT_DEFAULT)
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """The followers and holds of a table at a version."""
 
-    def work() -> Json:
-        table = service.instance.table(name)
-        check_history_access(table, caller)
-        with table.state.reading() as state:
-            entries, kept = state.history.newest(limit), state.history.count()
-        listing = describe_history(name, entries, kept)
-        return {"recorded": kept, "transactions": list(json_rows(listing))}
+    version: int
+    followers: Annotated[Rows, rows_of(FOLLOWER_COLUMNS)]
+    holds: Annotated[Rows, rows_of(HOLD_COLUMNS)]
 
-    return await respond(work)
+
+@answers("GET", "/tables/{name}/followers", Followers, errors=(400, 404))
+def table_followers(call: Call) -> Followers:
+    """Returns the followers of a table's changes with their lag, and its holds."""
+    table = call.read_table()
+    report = gather_state(table.state, table.ref.name)
+    listings = report.followers_listing(), report.holds_listing()
+    return Followers(report.number, *([*json_rows(each)] for each in listings))
+
+
+VERSION_ROWS = rows_of(
+    snapshot_versions.COLUMNS,
+    optional=("load", "expiresAt", "heldBy"),
+    version=Schema("the transaction that published it, for `asOf`"),
+    expiresAt=Schema("null if the version stays until a load replaces it"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotVersions:
+    """Versions of a snapshot table."""
+
+    versions: Annotated[Rows, VERSION_ROWS]
+
+
+@answers(
+    "GET", "/tables/{name}/snapshots", SnapshotVersions, name="snapshotVersions", errors=(400, 404)
+)
+def list_snapshot_versions(call: Call) -> SnapshotVersions:
+    """Returns the versions of a snapshot table that have not expired, newest first."""
+    report = snapshot_versions.gather_snapshot_versions(call.read_table())
+    return SnapshotVersions([*json_rows(report.listing())])
