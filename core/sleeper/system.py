@@ -73,6 +73,31 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation that `sleeper run` repeats.
+
+    `run` refers to a function that takes the instance and the time up to which work is due, None
+    for the present. It returns whether it did anything, and its problems as text.
+    """
+
+    run: str
+    period_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A process that `sleeper run` keeps beside its workers while it is needed.
+
+    It runs the module, with the folder of the instance as its argument. `watch` refers to a
+    function of the instance that returns a `sleeper.workers.companion.Watch`.
+    """
+
+    module: str
+    watch: str
+    period_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A system.
 
@@ -96,3 +121,5 @@ class System:
     enricher: str | None = None
     restore: str | None = None
     queues: tuple[Queue, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    companions: tuple[Companion, ...] = ()

@@ -1,6 +1,6 @@
 """The declaration of what the workflows of the core add to the product, as systems do."""
 
-from sleeper.system import LocalJobs, Queue, System, Tasks
+from sleeper.system import LocalJobs, Operation, Queue, System, Tasks
 
 _JOB = "sleeper.runs.retry_policy:JOB"
 _REPEATED_JOB = "sleeper.runs.retry_policy:REPEATED_JOB"
@@ -153,4 +153,8 @@ _QUEUES = (
     ),
 )
 
-SYSTEM = System(name="workflows", queues=_QUEUES)
+SYSTEM = System(
+    name="workflows",
+    queues=_QUEUES,
+    operations=(Operation("sleeper.ingest_batcher.service:create_due_batches"),),
+)

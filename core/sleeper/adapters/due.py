@@ -9,6 +9,7 @@ nothing.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import QUEUE, Adapter
@@ -79,6 +80,12 @@ def send_due_runs(instance: Instance, now_ms: int | None = None) -> DueReport:
     for problem in problems:
         logger.warning("could not start %s", problem)
     return DueReport(tuple(sent), tuple(waiting), tuple(problems))
+
+
+def start_due_adapters(instance: Instance, due_ms: int | None) -> tuple[bool, Sequence[str]]:
+    """Sends the runs that are due. Returns whether there were any, and the problems."""
+    report = send_due_runs(instance, due_ms)
+    return bool(report.sent), report.problems
 
 
 def find_missed(store: AdapterStore, adapter: Adapter, now_ms: int) -> int | None:

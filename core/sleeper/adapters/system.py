@@ -1,6 +1,6 @@
 """What adapters add to the product."""
 
-from sleeper.system import Command, LocalJobs, Queue, System, Tasks
+from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
 
 SYSTEM = System(
     name="adapters",
@@ -13,6 +13,7 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.adapters.methods:InstanceAdapters",
+    operations=(Operation("sleeper.adapters.due:start_due_adapters"),),
     spark_jobs={"--adapter": "sleeper.adapters.spark.job:main"},
     queues=(
         Queue(

@@ -10,23 +10,9 @@ from sleeper.export_queue.lookup import FoundQueue, find_queue
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance
 from sleeper.reports.output import pluralize
+from sleeper.workers.companion import CompanionWork
 
 _STUCK_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ExportWork:
-    """The work of an instance's queues.
-
-    `positions` are the newest transaction and the position of each queue, by name. `pending` is the
-    number of pending exports. `is_busy` means that a worker will do some of it. `problems` say
-    why exports remain otherwise.
-    """
-
-    positions: tuple[tuple[str, int, Position], ...] = ()
-    pending: int = 0
-    is_busy: bool = False
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -37,7 +23,7 @@ class ExportWatch:
     _moved_at: dict[str, tuple[Position, float]] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
 
-    def look(self) -> ExportWork:
+    def look(self) -> CompanionWork:
         """Returns the work that is left. Paused queues have none.
 
         Nothing is left if two looks after each other find the same and nothing busy: a queue may
@@ -45,14 +31,14 @@ class ExportWatch:
         """
         names = [queue.name for queue in open_export_store(self.instance).list()]
         works = [self._look_at(name) for name in names]
-        return ExportWork(
+        return CompanionWork(
             tuple(position for work in works for position in work.positions),
             sum(work.pending for work in works),
             any(work.is_busy for work in works),
             tuple(problem for work in works for problem in work.problems),
         )
 
-    def _look_at(self, name: str) -> ExportWork:
+    def _look_at(self, name: str) -> CompanionWork:
         store = open_export_store(self.instance)
         try:
             found = find_queue(self.instance, name)
@@ -60,11 +46,11 @@ class ExportWatch:
         except NotFoundError:
             # It is being created or was deleted, perhaps by a process that died.
             finish_interrupted_deletion(self.instance, name)
-            return ExportWork()
+            return CompanionWork()
         position = ((name, found.number, found.registered.position),)
         pending = sum(status.exports for status in statuses)
         if found.registered.is_paused:
-            return ExportWork(position, pending)
+            return CompanionWork(position, pending)
         unavailable = [status for status in statuses if not ends_by_itself(status)]
         problems = []
         if unavailable:
@@ -74,7 +60,7 @@ class ExportWatch:
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
         is_busy = len(unavailable) < len(statuses) or (found.lag > 0 and stuck is None)
-        return ExportWork(position, pending, is_busy, tuple(problems))
+        return CompanionWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, found: FoundQueue) -> str | None:
         """Returns why the queue cannot capture, if it has not moved for some seconds."""

@@ -1,6 +1,6 @@
 """What export queues add to the product."""
 
-from sleeper.system import Command, Queue, System
+from sleeper.system import Command, Companion, Queue, System
 
 SYSTEM = System(
     name="export_queue",
@@ -13,6 +13,11 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.export_queue.methods:InstanceExportQueues",
+    companions=(
+        Companion(
+            "sleeper.export_queue.worker_process", "sleeper.export_queue.progress:ExportWatch"
+        ),
+    ),
     local_port="sleeper.export_queue.local.store:open_local_store",
     aws_port="sleeper.export_queue.aws.store:open_aws_store",
     restore="sleeper.export_queue.restore:restore_queues",

@@ -92,6 +92,14 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
     )
 
 
+def create_due_batches(
+    instance: Instance, _due_ms: int | None = None
+) -> tuple[bool, tuple[str, ...]]:
+    """Sends the due jobs of every table. Returns whether there were any, and the errors."""
+    sent, problems = create_all_ingest_batches(instance)
+    return sent > 0, problems
+
+
 def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]:
     """Sends the due jobs of every table. Returns the job count and the errors.
 

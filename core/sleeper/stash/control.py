@@ -5,6 +5,7 @@ by two processes at once.
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from sleeper.instance import Instance
 from sleeper.properties.instance import STASH_HOURS_MAX
 from sleeper.runs.lock import lock_root
 from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
+from sleeper.stash.due import start_due_stashes
 from sleeper.stash.finish import (
     complete_stash,
     describe_decision,
@@ -71,6 +73,14 @@ def control_stashes(instance: Instance) -> ControlReport:
         except SleeperError as error:
             report = _with_problem(report, record, error)
     return report
+
+
+def advance_stashes(instance: Instance, due_ms: int | None) -> tuple[bool, Sequence[str]]:
+    """Starts due stashes and advances running ones. Returns whether any moved, and the problems."""
+    due = start_due_stashes(instance, due_ms)
+    report = control_stashes(instance)
+    did_anything = bool(due.started or report.planned or report.ended)
+    return did_anything, (*due.problems, *report.problems)
 
 
 def _control_or_fail(

@@ -1,6 +1,6 @@
 """What stashes add to the product."""
 
-from sleeper.system import Command, LocalJobs, Queue, System, Tasks
+from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
 
 SYSTEM = System(
     name="stash",
@@ -14,6 +14,7 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.stash.methods:InstanceStashes",
+    operations=(Operation("sleeper.stash.control:advance_stashes"),),
     spark_names={"read_stash": "sleeper.stash.spark.source:read_stash"},
     spark_sources=("sleeper.stash.spark.source:SleeperStashSource",),
     spark_jobs={"--stash": "sleeper.stash.spark.job:main"},

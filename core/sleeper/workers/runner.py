@@ -16,10 +16,8 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
-from sleeper.adapters.due import send_due_runs
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
-from sleeper.export_queue.progress import ExportWatch, ExportWork
 from sleeper.garbage_collection.service import (
     finish_deletions,
     run_garbage_collection,
@@ -27,7 +25,6 @@ from sleeper.garbage_collection.service import (
     snapshot_table,
     sweep_abandoned,
 )
-from sleeper.ingest_batcher.service import create_all_ingest_batches
 from sleeper.instance import BackgroundWork, Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.declaration import Property
@@ -42,10 +39,11 @@ from sleeper.properties.instance import (
 )
 from sleeper.query_service.service import remove_old_queries
 from sleeper.splitting.find import SentSplit, send_splits
-from sleeper.stash.control import control_stashes
-from sleeper.stash.due import start_due_stashes
 from sleeper.statestore.fold import DAY_MS
+from sleeper.system import Operation
+from sleeper.systems import load, systems
 from sleeper.tables import TableId, TableRef
+from sleeper.workers.companion import CompanionProcess
 from sleeper.workers.pool import WorkerPool, stop_pools
 from sleeper.workers.run_status import JOB_REPORTS, JobTotals, Listener, OnJob, RunStatus
 
@@ -53,12 +51,7 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
 _PROBLEMS_MAX = 20
-_EXPORT_MODULE = "sleeper.export_queue.worker_process"
-_PERIODS: dict[str, tuple[Property[int] | None, float]] = {
-    "batches": (None, 5.0),
-    "exports": (None, 1.0),
-    "adapters": (None, 5.0),
-    "stashes": (None, 5.0),
+_PERIODS: dict[str, tuple[Property[int], float]] = {
     "deletions": (COLLECTION_PERIOD_MINUTES, 60.0),
     "housekeeping": (ORPHAN_PERIOD_HOURS, 3600.0),
     "compaction": (COMPACTION_CREATION_PERIOD_MINUTES, 60.0),
@@ -66,7 +59,7 @@ _PERIODS: dict[str, tuple[Property[int] | None, float]] = {
     "collection": (COLLECTION_PERIOD_MINUTES, 60.0),
     "snapshot": (SNAPSHOT_PERIOD_MINUTES, 60.0),
 }
-"""The property with each operation's period, if it is not fixed, and its unit in seconds."""
+"""The property with the period of each operation on tables, and its unit in seconds."""
 
 
 @dataclass(slots=True)
@@ -119,9 +112,11 @@ class _Runner:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._totals = JobTotals()
         self._workers = WorkerPool(background.folder, workers, on_line=self._lines.put)
-        self._exporter = WorkerPool(background.folder, 1, _EXPORT_MODULE, gives_up=False)
-        self._exports = ExportWatch(instance)
-        self._export_work = ExportWork()
+        self._companions = [
+            CompanionProcess(instance, background.folder, companion)
+            for system in systems()
+            for companion in system.companions
+        ]
         self._tables: dict[TableId, _TableProgress] = {}
         self._done_at: dict[str, float] = {}
         self._is_first_round = True
@@ -152,7 +147,7 @@ class _Runner:
 
     def stop(self) -> None:
         """Stops the workers, whose jobs have a limited time to finish."""
-        stop_pools(self._exporter, self._workers)
+        stop_pools(*(each.pool for each in self._companions), self._workers)
         self._tell()
 
     def _tell(self) -> None:
@@ -181,11 +176,11 @@ class _Runner:
         was_busy = self._is_busy()
         # To start workers takes longer than to see that they have no work.
         self._keep_workers(is_needed=was_busy or not until_idle)
-        was_busy |= self._are_exports_busy(until_idle)
+        was_busy |= self._are_companions_busy(until_idle)
         found_work = self._create_work(is_final=until_idle and not was_busy)
         is_busy = was_busy or found_work or self._is_busy()
         # The work above may have committed transactions.
-        return not is_busy and not self._are_exports_busy(until_idle)
+        return not is_busy and not self._are_companions_busy(until_idle)
 
     def _keep_workers(self, is_needed: bool) -> None:
         if self._is_first_round:
@@ -196,18 +191,17 @@ class _Runner:
         died = self._workers.keep_up(self._background.recover)
         self._update(workers_died=self._status.workers_died + died)
 
-    def _are_exports_busy(self, until_idle: bool) -> bool:
-        """Starts the process that exports, if there are queues or they have work."""
-        before = work = self._export_work
-        if self._is_due(self._done_at, "exports") or until_idle:
-            work = self._export_work = self._exports.look()
-        is_needed = len(self._exporter) or (work.is_busy if until_idle else work.positions)
-        died = self._exporter.keep_up(lambda: 0) if is_needed else 0
-        self._update(exports=work.pending, workers_died=self._status.workers_died + died)
-        for problem in work.problems if until_idle and not work.is_busy else ():
-            if problem not in self._status.problems:
-                self._add_problem(problem)
-        return work.is_busy or work != before
+    def _are_companions_busy(self, until_idle: bool) -> bool:
+        """Starts the companions that are needed. True if one is busy."""
+        busy = [each.is_busy(until_idle) for each in self._companions]
+        died = sum(each.keep_up(until_idle) for each in self._companions)
+        pending = sum(each.work.pending for each in self._companions)
+        self._update(exports=pending, workers_died=self._status.workers_died + died)
+        for work in (each.work for each in self._companions):
+            for problem in work.problems if until_idle and not work.is_busy else ():
+                if problem not in self._status.problems:
+                    self._add_problem(problem)
+        return any(busy)
 
     def _is_busy(self) -> bool:
         jobs = self._instance.jobs
@@ -223,12 +217,10 @@ class _Runner:
     def _create_work(self, is_final: bool) -> bool:
         """Runs the operations that are due, or every one that may find work. True if one does."""
         found = False
-        if self._is_due(self._done_at, "batches") or is_final:
-            found |= self._create_batches()
-        if self._is_due(self._done_at, "adapters") or is_final:
-            found |= self._start_adapters()
-        if self._is_due(self._done_at, "stashes") or is_final:
-            found |= self._control_stashes()
+        for operation in (each for system in systems() for each in system.operations):
+            is_due = self._has_passed(self._done_at, operation.run, operation.period_seconds)
+            if is_due or is_final:
+                found |= self._operate(operation)
         for ref in self._instance.tables.index.list():
             with self._problems_logged(f"table {ref.name}"):
                 found |= self._maintain_table(ref, is_final)
@@ -250,25 +242,12 @@ class _Runner:
         instance.jobs.file_requests().remove_before(before_ms)
         remove_old_queries(instance)
 
-    def _create_batches(self) -> bool:
-        sent, problems = create_all_ingest_batches(self._instance)
+    def _operate(self, operation: Operation) -> bool:
+        # A run until no work is left ends even if an operation is due again before its end.
+        did_anything, problems = load(operation.run)(self._instance, self._due_ms)
         for problem in problems:
             self._add_problem(problem)
-        return sent > 0
-
-    def _start_adapters(self) -> bool:
-        # A run until no work is left ends even if an adapter is due again before its run ends.
-        report = send_due_runs(self._instance, self._due_ms)
-        for problem in report.problems:
-            self._add_problem(problem)
-        return bool(report.sent)
-
-    def _control_stashes(self) -> bool:
-        due = start_due_stashes(self._instance, self._due_ms)
-        report = control_stashes(self._instance)
-        for problem in (*due.problems, *report.problems):
-            self._add_problem(problem)
-        return bool(due.started or report.planned or report.ended)
+        return bool(did_anything)
 
     def _finish_deletions(self) -> bool:
         # A worker may still write to the table's folder. The next period retries.
@@ -317,9 +296,13 @@ class _Runner:
     def _is_due(self, done_at: dict[str, float], operation: str) -> bool:
         """Returns whether the operation's period is over, and then begins its next one."""
         period, unit_seconds = _PERIODS[operation]
-        count = 1 if period is None else self._instance.properties().get(period)
+        seconds = self._instance.properties().get(period) * unit_seconds
+        return self._has_passed(done_at, operation, seconds)
+
+    @staticmethod
+    def _has_passed(done_at: dict[str, float], operation: str, seconds: float) -> bool:
         now = time.monotonic()
-        if now - done_at.get(operation, -math.inf) < count * unit_seconds:
+        if now - done_at.get(operation, -math.inf) < seconds:
             return False
         done_at[operation] = now
         return True

@@ -11,6 +11,7 @@ from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.progress import ExportWatch
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
+from sleeper.workers.companion import CompanionWork
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
@@ -37,7 +38,7 @@ def fail(instance: Instance) -> Callable[[str, bool], None]:
 
 
 def test_an_instance_without_queues_has_no_work(instance: Instance) -> None:
-    assert ExportWatch(instance).look() == progress.ExportWork()
+    assert ExportWatch(instance).look() == CompanionWork()
 
 
 def test_transactions_and_exports_are_work(instance: Instance, table: sleeper.Table) -> None:
