@@ -119,10 +119,10 @@ class Table(TableVersions, TableFields, TableUpkeep):
         `update`, `upsert` or `delete`, or `c`, `r`, `u` or `d` as of Debezium. A row to delete
         hides the rows of its key, and its values may be null.
 
-        How files are read is found, unless it is said: `format` is `parquet`, `csv` or `json`,
-        `delimiter` and `encoding` are those of text, `header` is whether CSV has one, and
-        `columns` are the names of the columns of CSV. `nested="json"` keeps nested columns, such
-        as structs, as JSON text in `StringType` fields, also those of Arrow data.
+        The format of files is detected unless an argument gives it: `format` is `parquet`, `csv`
+        or `json`, `delimiter` and `encoding` are those of text, `header` is whether CSV has one,
+        and `columns` are the names of the columns of CSV. `nested="json"` keeps nested columns,
+        such as structs, as JSON text in `StringType` fields, also those of Arrow data.
 
         `rejects` is a file for the invalid rows of files, as JSON lines; the others are ingested.
         By default, one invalid row rejects the job. More than `rejects_max` invalid rows, or no

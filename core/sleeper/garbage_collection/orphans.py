@@ -84,7 +84,7 @@ def list_unknown(
 ) -> list[tuple[StoredObject, int]]:
     """Returns the objects of runs that began before the time and have not committed.
 
-    Each has the time from which on the orphan collection deletes it, unless its run commits.
+    Each has the time after which the orphan collection deletes it, unless its run commits.
     """
     old = (
         each

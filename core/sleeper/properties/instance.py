@@ -194,7 +194,7 @@ QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SEC
 
 STASH_HOLD_MINUTES = declare("stash.hold.minutes", whole_number(1, 30 * 24 * 60), 360, Group.STASH, "The time for which the versions that a stash copies stay readable after its processes died, so that it can be recovered.")
 STASH_HOURS_MAX = declare("stash.timeout.hours", whole_number(1, 30 * 24), 24, Group.STASH, "The time after which a stash that workers make fails if it is not complete.")
-STASH_SPARK_BYTES = declare("stash.spark.bytes.min", byte_count(0), 0, Group.STASH, "The size of the data files from which on a table of a stash that workers make is written by one Spark job. 0: never. On AWS, EMR Serverless runs the job; an instance without it uses tasks for all tables.")
+STASH_SPARK_BYTES = declare("stash.spark.bytes.min", byte_count(0), 0, Group.STASH, "The smallest size of a table's data files for which one Spark job writes the table of a submitted stash. 0: never. On AWS, EMR Serverless runs the job; an instance without it uses tasks for all tables.")
 
 ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "The time for which a version stays readable after the last read of an Athena query began.")
 ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also has the unprocessed rows of the files, in the database `sleeper_raw`.")

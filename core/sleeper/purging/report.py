@@ -21,7 +21,7 @@ class ObjectState(StrEnum):
 class PurgedObject:
     """An object, or a part of one, that held or may hold purged rows or their keys.
 
-    `number` is the transaction from which on no version needs it. `reason` states why it is
+    `number` is the first transaction whose version does not need it. `reason` states why it is
     kept or remains, and `until_ms` how long, if that is known.
     """
 

@@ -108,7 +108,7 @@ def _begin(table: OpenTable, regions: tuple[Region, ...]) -> "_Purge":
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A file that may hold deleted rows or keys, and the number from which on it is unneeded."""
+    """A file that may hold deleted rows or keys, and the first number that does not need it."""
 
     bytes: int
     sidecars: tuple[str, ...]

@@ -35,7 +35,7 @@ _QUEUED = "queue"
 
 
 def spark_bytes(instance: Instance) -> int:
-    """Returns the size from which on Spark writes a table; 0 if it writes none."""
+    """Returns the smallest size of a table that Spark writes; 0 if it writes none."""
     properties = instance.properties()
     has_platform = properties.get(SERVERLESS_APPLICATION) is not None
     is_local = instance.jobs.spark_platform is None

@@ -24,7 +24,7 @@ _LOW_HALF = np.uint64(2**32 - 1)
 _TURN = 16_384
 # The salts of two words, repeated for the hashes of a turn.
 _SALTS_OF_PAIRS = [np.tile(SALTS[2 * pair : 2 * pair + 2], _TURN) for pair in range(WORDS // 2)]
-# The number of keys from which on a range ends: 8 MiB of hashes that wait, 1.75 MiB of filter.
+# The number of keys after which a range ends: 8 MiB of hashes that wait, 1.75 MiB of filter.
 _RANGE_KEYS = 1024**2
 # The number of blocks of a range is a multiple, so that it can be halved six times.
 _BLOCKS_MULTIPLE = 64
