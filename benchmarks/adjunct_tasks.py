@@ -18,7 +18,7 @@ import sleeper
 from benchmarks.measuring import Watch
 from benchmarks.result import check
 from sleeper.adjunct import AdjunctStore
-from sleeper.adjunct.folder import StoreFolder
+from sleeper.adjunct.versions.folder import StoreFolder
 
 _SCHEMA = {
     "rowKeyFields": [{"name": "id", "type": "LongType"}],

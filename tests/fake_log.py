@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.inputs.log import FINISHED, LogBatch
 from sleeper.errors import StateMovedOnError, UnavailableError
 

@@ -13,8 +13,7 @@ from moto import mock_aws
 
 from sleeper.adjunct.aws.dynamodb_stream import open_dynamodb
 from sleeper.adjunct.aws.kinesis_stream import open_kinesis
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.stream_options import parse_stream_name
+from sleeper.adjunct.inputs.log import LogInput, parse_stream_name
 from tests.servers.aws_clients import forget_clients
 from tests.servers.ministack import REGION, Ministack
 

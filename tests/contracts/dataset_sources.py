@@ -13,7 +13,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 import sleeper
-from sleeper.adjunct.contents.rows import KeyedRows
+from sleeper.adjunct.contents.writers import KeyedRows
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.files import FileInput
 from sleeper.adjunct.inputs.stash import StashInput

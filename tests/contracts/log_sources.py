@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from confluent_kafka import Producer
 
 from sleeper.adjunct.inputs.kafka import KafkaInput
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.stream_options import parse_stream_name
+from sleeper.adjunct.inputs.log import LogInput, parse_stream_name
 from tests.fake_log import FakeLog, FakeLogInput
 from tests.servers.kafka import Kafka
 

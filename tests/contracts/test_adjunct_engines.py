@@ -8,9 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.adjunct.contents.keys import KEYS_END
-from sleeper.adjunct.contents.writes import DeletedRange, Writes
-from sleeper.adjunct.engines.engine import Engine
+from sleeper.adjunct.engines.engine import KEYS_END, DeletedRange, Engine, Writes
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.errors import UnavailableError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.inputs.log import LogInput, is_reached
 from sleeper.clock import system_clock
 from sleeper.errors import DataError, StateMovedOnError

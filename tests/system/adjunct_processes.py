@@ -14,8 +14,8 @@ from typing import Any
 
 from sleeper.adjunct import AdjunctStore, adjunct_store
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.store import Store
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import UnavailableError
 
 STORE = "prices"

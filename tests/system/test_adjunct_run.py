@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.adjunct.folder import StoreFolder
+from sleeper.adjunct.versions.folder import StoreFolder
 from tests.system.test_read_only_folder import COMMAND, close_folder, drop_privileges
 
 ROWS = 300_000

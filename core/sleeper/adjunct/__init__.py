@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sleeper.adjunct.adjunct_store import AdjunctStore
     from sleeper.adjunct.config import parse_config, read_config
-    from sleeper.adjunct.envelope import Envelope
-    from sleeper.adjunct.extraction import KeyValueExtractor, KeyValueExtractorFactory
+    from sleeper.adjunct.extraction import Envelope, KeyValueExtractor, KeyValueExtractorFactory
     from sleeper.adjunct.store_manager import (
         AdjunctDataStoreManager,
         AdjunctDataStoreManagerFactory,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         StreamPartition,
         make_manager,
     )
-    from sleeper.adjunct.store_status import StoreStatus
+    from sleeper.adjunct.versions.status import StoreStatus
 
 __all__ = [
     "AdjunctDataStoreManager",
@@ -44,7 +43,7 @@ __all__ = [
 _MODULES = {
     "AdjunctDataStoreManager": "sleeper.adjunct.store_manager",
     "AdjunctDataStoreManagerFactory": "sleeper.adjunct.store_manager",
-    "Envelope": "sleeper.adjunct.envelope",
+    "Envelope": "sleeper.adjunct.extraction",
     "KeyValueExtractor": "sleeper.adjunct.extraction",
     "KeyValueExtractorFactory": "sleeper.adjunct.extraction",
     "StoreGroup": "sleeper.adjunct.store_manager",
@@ -53,7 +52,7 @@ _MODULES = {
     "parse_config": "sleeper.adjunct.config",
     "read_config": "sleeper.adjunct.config",
     "AdjunctStore": "sleeper.adjunct.adjunct_store",
-    "StoreStatus": "sleeper.adjunct.store_status",
+    "StoreStatus": "sleeper.adjunct.versions.status",
 }
 
 

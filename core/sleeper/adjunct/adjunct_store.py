@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from sleeper import opening
 from sleeper.adjunct.aws.streams import open_stream
-from sleeper.adjunct.dataset_process import DatasetProcess
 from sleeper.adjunct.definition import (
     StoreDefinition,
     parse_age_seconds,
@@ -18,6 +17,7 @@ from sleeper.adjunct.definition import (
     parse_partition,
 )
 from sleeper.adjunct.extraction import ExtractorSource, name_extractor
+from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext
 from sleeper.adjunct.open_store import (
     FilledStore,
@@ -28,8 +28,8 @@ from sleeper.adjunct.open_store import (
     own_instance,
 )
 from sleeper.adjunct.shared_store import open_shared
-from sleeper.adjunct.store_status import StoreStatus
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.status import StoreStatus
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
 

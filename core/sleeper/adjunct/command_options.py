@@ -35,7 +35,7 @@ def find_path(context: typer.Context, path: Path | None) -> Path:
 
 def complete_store(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the matching stores of the folder."""
-    from sleeper.adjunct.folder import store_names
+    from sleeper.adjunct.versions.folder import store_names
 
     root = context.find_root().params
     path = context.params.get("path") or os.environ.get(PATH_VARIABLE)

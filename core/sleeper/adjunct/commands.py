@@ -21,8 +21,8 @@ from sleeper.cli.output import note, print_listings, show_stages
 from sleeper.errors import NotFoundError, SleeperError
 
 if TYPE_CHECKING:
-    from sleeper.adjunct.reader import StoreReader
-    from sleeper.adjunct.store_status import StoreStatus
+    from sleeper.adjunct.versions.status import StoreStatus
+    from sleeper.adjunct.versions.version import StoreReader
 
 adjunct = typer.Typer(
     help="Fill and read adjunct stores: local copies of tables, files or streams, for lookups.",
@@ -42,8 +42,8 @@ def list_all(
       sleeper adjunct list --path /data/stores --output json
     """
     from sleeper.adjunct.control import find_status
-    from sleeper.adjunct.folder import store_names
     from sleeper.adjunct.report import list_stores
+    from sleeper.adjunct.versions.folder import store_names
 
     parent = find_path(context, path)
     names = [] if path is None and not parent.exists() else store_names(parent)
@@ -124,7 +124,7 @@ def get(
       sleeper adjunct get accounts --range 100:200
       sleeper adjunct get accounts --all --limit 10
     """
-    from sleeper.adjunct.reader import StoreReader
+    from sleeper.adjunct.versions.version import StoreReader
 
     if bool(keys) + (key_range is not None) + everything != 1:
         raise typer.BadParameter("expected one of: keys, --range, --all")

@@ -13,6 +13,7 @@ from sleeper.adjunct.definition import (
     parse_engine_type,
     parse_partition,
 )
+from sleeper.adjunct.inputs import KINDS
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.properties.java_text import read_properties_text
 
@@ -40,8 +41,7 @@ _MEMBERS = (
     _BOUNDED,
 )
 
-_KINDS = ("table", "stash", "files", "kafka", "kinesis", "dynamodb")
-_ANOTHER_INPUT = re.compile(rf",\s*(?=(?:{'|'.join(_KINDS)}):)")
+_ANOTHER_INPUT = re.compile(rf",\s*(?=(?:{'|'.join(KINDS)}):)")
 _STORE_KEY = re.compile(r"stores\.([^.]+)\.([^.]+)\.(.+)")
 _PREFIX = "adstore"
 _BOOLEANS = {"true": True, "false": False}
@@ -102,17 +102,17 @@ def check_kinds(config: StoresConfig) -> None:
     """Raises InvalidRequestError for an input that a store cannot read by itself."""
     for each in config.stores:
         source = each.definition.input
-        if source.partition(":")[0] not in _KINDS:
+        if source.partition(":")[0] not in KINDS:
             raise InvalidRequestError(
                 f"{_name(each.definition.name, INPUT)}: unknown input {source!r} (expected one of: "
-                f"{', '.join(f'{kind}:' for kind in _KINDS)})"
+                f"{', '.join(f'{kind}:' for kind in KINDS)})"
             )
 
 
 def stream_name(source: str) -> str:
     """Returns SYSTEM.STREAM of an input, such as kafka.accounts; itself if it is no such text."""
     kind, _, rest = source.partition(":")
-    if kind not in _KINDS:
+    if kind not in KINDS:
         return source
     place = rest.partition("?")[0]
     return f"{kind}.{place.rpartition('/')[2] if place.startswith('//') else place}"

@@ -9,19 +9,18 @@ from pathlib import Path
 from sleeper.adjunct.definition import (
     EngineType,
     StoreDefinition,
+    StoreState,
     parse_engine_type,
     parse_partition,
 )
 from sleeper.adjunct.feeds.feed import Feed, Lag
-from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.requests import Action, send_request, wait_until_done
-from sleeper.adjunct.status_report import describe_folder, describe_reader
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import StoreState
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.feeds.opening import FeedContext, find_lag, open_feed
 from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.requests import Action, send_request, wait_until_done
+from sleeper.adjunct.versions.status import StoreStatus, describe_folder, describe_reader
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader
 from sleeper.clock import system_clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 
@@ -50,18 +49,6 @@ def measure_lag(parent: Path, name: str, context: FeedContext) -> Lag:
     with _reading(parent, name) as reader:
         state = reader.serving.state
     return find_lag(_definition_of(name, state, EngineType.MEMORY), state, context)
-
-
-def find_lag(definition: StoreDefinition, state: StoreState, context: FeedContext) -> Lag:
-    """Returns how far a version with this state is behind its input, which is opened."""
-    # A store without data at the same position: the feed says how far it is.
-    store = Store(replace(definition, type=EngineType.MEMORY), None, system_clock)
-    store.build((), lambda: state)
-    feed = open_feed(store, context)
-    try:
-        return feed.lag()
-    finally:
-        feed.close()
 
 
 def rebuild(

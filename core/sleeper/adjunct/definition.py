@@ -1,15 +1,20 @@
-"""The definition of a store: its name, input, engine, and start."""
+"""The definition of a store, and the state of a version, which is saved with the data."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated
 from urllib.parse import parse_qsl
 
 from sleeper.clock import parse_duration
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import DataError, InvalidRequestError
+from sleeper.json_codec import JsonCodec, Member
 from sleeper.runs.secrets import SECRET_FORMS, parse_secret
+from sleeper.schema.model import FieldType, StoredType
 
 DAY_SECONDS = 86_400
+FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SECRET_NAME = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 _PARTITION = re.compile(r"(\d{1,6})/(\d{1,6})")
@@ -148,3 +153,99 @@ def parse_stores(text: str) -> tuple[StoreDefinition, ...]:
             )
         found[name] = StoreDefinition(name, source)
     return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """A field of keys or values, with its type in the table's schema."""
+
+    name: str
+    type: StoredType
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The form of keys and values.
+
+    A key has the `keys` in order. A value has the fields `values`; if that is None, each value is a
+    document of its own: a mapping, text, number, or bytes.
+    """
+
+    keys: tuple[StoredField, ...]
+    values: tuple[StoredField, ...] | None
+
+    def key_types(self) -> list[FieldType]:
+        return [each.type for each in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The state of one version of a store.
+
+    `input`, `partition` and `extractor` are those of the definition. `positions` has the offset of
+    the next unread data for each partition of the input, as text that only the input understands.
+    `dataset` names the dataset of a bounded input, and `shape` what makes changes of a table
+    comparable to its rows before. `updated_ms` is the time at which the input was
+    last seen to have nothing newer. `is_bootstrapped` means that a complete copy was made, and
+    `is_incomplete` that data before the first position is missing.
+    """
+
+    input: str
+    partition: str | None
+    extractor: str | None
+    layout: Layout | None = None
+    positions: Mapping[str, str] = field(default_factory=dict)
+    dataset: str | None = None
+    shape: str | None = None
+    updated_ms: int = 0
+    is_bootstrapped: bool = False
+    is_incomplete: bool = False
+    format: Annotated[int, Member(optional=True)] = FORMAT
+
+
+_CODEC = JsonCodec(StoreState)
+
+
+def encode_state(state: StoreState) -> bytes:
+    """Returns the state as JSON."""
+    return _CODEC.format(state).encode()
+
+
+def decode_state(content: bytes, where: str) -> StoreState:
+    """Returns the state. DataError if it is damaged, or of another version of Sleeper."""
+    state = _CODEC.parse(content.decode(errors="replace"), where, DataError)
+    if state.format > FORMAT:
+        raise DataError(
+            f"{where}: format {state.format} is of a newer version of Sleeper (expected {FORMAT})"
+        )
+    return state
+
+
+def new_state(definition: StoreDefinition) -> StoreState:
+    """Returns the state of a version of the store without data."""
+    return StoreState(definition.input, definition.partition_text, definition.extractor)
+
+
+def loaded_state(
+    definition: StoreDefinition,
+    now_ms: int,
+    layout: Layout | None,
+    positions: Mapping[str, str],
+    dataset: str | None = None,
+    shape: str | None = None,
+) -> StoreState:
+    """Returns the state of a version with all data up to the positions."""
+    return replace(
+        new_state(definition),
+        layout=layout,
+        positions=dict(positions),
+        dataset=dataset,
+        shape=shape,
+        updated_ms=now_ms,
+        is_bootstrapped=True,
+    )
+
+
+def move_state(state: StoreState, now_ms: int, positions: Mapping[str, str]) -> StoreState:
+    """Returns the state of a version that has all data up to the positions."""
+    return replace(state, updated_ms=now_ms, positions=dict(positions))

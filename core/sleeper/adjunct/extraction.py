@@ -1,8 +1,9 @@
-"""Extractors, which make a key and a value of an envelope.
+"""Envelopes, which are messages of an input with their place in it, and extractors of their data.
 
-An extractor is an object of the user. Its *factory* makes it from the store's configuration. Both
-are given to a store as Python objects, or by name: a name that a wheel of the instance registers,
-or `module:object` in a process that allows imports by name.
+An extractor is an object of the user, which makes a key and a value of an envelope. Its *factory*
+makes it from the store's configuration. Both are given to a store as Python objects, or by name: a
+name that a wheel of the instance registers, or `module:object` in a process that allows imports by
+name.
 """
 
 import importlib
@@ -10,11 +11,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from sleeper.adjunct.envelope import Envelope
 from sleeper.errors import InvalidRequestError, SleeperError, UserCodeError
 from sleeper.instance import Instance
 from sleeper.user_code.calls import contain_errors, may_be_interrupt
 from sleeper.user_code.wheel import CodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message of a partition of a stream, with its key and value decoded.
+
+    `offset` is its place in the partition, and `next_offset` the position after it, which a store
+    saves. With `is_end_of_dataset`, it is the marker that ends a dataset, and `value` its name.
+    """
+
+    stream: str
+    partition: str
+    offset: str
+    next_offset: str
+    key: Any
+    value: Any
+    is_end_of_dataset: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.stream}, partition {self.partition}, offset {self.offset}"
+
 
 Extract = Callable[[Envelope], tuple[Any, Any]]
 """Returns the key and the value of an envelope."""

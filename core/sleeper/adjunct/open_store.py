@@ -8,19 +8,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from sleeper.adjunct.dataset_process import DatasetProcess
-from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.definition import StoreDefinition, StoreState
 from sleeper.adjunct.extraction import NAMED_EXTRACTORS, ExtractorSource
+from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.stream_options import StreamName
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.status_report import describe_reader, describe_store
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import StoreState
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.inputs.log import LogInput, StreamName
 from sleeper.adjunct.updater import StoreUpdater
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.status import StoreStatus, describe_reader, describe_store
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader, StoreVersion
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance

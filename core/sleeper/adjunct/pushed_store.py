@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.adjunct.config import StoreSettings
-from sleeper.adjunct.contents.documents import DocumentWriter
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.extraction import Extract
-from sleeper.adjunct.feeds.feed import begin
-from sleeper.adjunct.recovery import StartAction
-from sleeper.adjunct.status_report import describe_store
-from sleeper.adjunct.store import Store, move_state
-from sleeper.adjunct.store_build import StoreBuild
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.contents.writers import DocumentWriter
+from sleeper.adjunct.definition import move_state
+from sleeper.adjunct.extraction import Envelope, Extract
+from sleeper.adjunct.feeds.feed import StartAction, begin
+from sleeper.adjunct.versions.status import StoreStatus, describe_store
+from sleeper.adjunct.versions.store import Store, StoreBuild
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.adjunct.status_report import seconds_since
-from sleeper.adjunct.store_state import Layout, StoredField
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.definition import Layout, StoredField
+from sleeper.adjunct.versions.status import StoreStatus, seconds_since
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.json_text import json_lines, json_values

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sleeper.adjunct.definition import StoreDefinition
     from sleeper.adjunct.extraction import ExtractorSource
-    from sleeper.adjunct.store_status import StoreStatus
+    from sleeper.adjunct.versions.status import StoreStatus
 
 _STOPPED = "stopped"
 # The options of one store, by the names of the parameters.

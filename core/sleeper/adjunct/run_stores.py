@@ -9,10 +9,9 @@ from pathlib import Path
 
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.status_report import describe_store
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_status import StoreStatus
 from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.versions.status import StoreStatus, describe_store
+from sleeper.adjunct.versions.store import Store
 from sleeper.clock import system_clock
 from sleeper.errors import SleeperError, UnavailableError
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from sleeper.adjunct.definition import EngineType, StoreDefinition
-from sleeper.adjunct.folder import StoreFolder, StoreHolder
+from sleeper.adjunct.feeds.feed import find_problem
 from sleeper.adjunct.open_store import (
     FilledStore,
     OpenContext,
@@ -23,9 +23,9 @@ from sleeper.adjunct.open_store import (
     ReadStore,
     UpdateSettings,
 )
-from sleeper.adjunct.recovery import find_problem
-from sleeper.adjunct.store_status import StoreStatus
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.folder import StoreFolder, StoreHolder
+from sleeper.adjunct.versions.status import StoreStatus
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.errors import ConflictError, UnavailableError
 from sleeper.renewal import Renewal
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sleeper.adjunct.config import MANAGER_FACTORY, StoresConfig, StoreSettings, stream_name
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.extraction import ExtractorSource, open_extract, own_pair
+from sleeper.adjunct.extraction import Envelope, ExtractorSource, open_extract, own_pair
+from sleeper.adjunct.feeds.feed import StartAction
 from sleeper.adjunct.pushed_store import OLDEST, PushedStore
-from sleeper.adjunct.recovery import StartAction
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.instance import Instance

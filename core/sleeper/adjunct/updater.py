@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from sleeper.adjunct.feeds.feed import Feed
-from sleeper.adjunct.requests import (
+from sleeper.adjunct.versions.requests import (
     Action,
     Request,
     finish_request,
     read_requests,
     refuse_request,
 )
-from sleeper.adjunct.status_report import StatusReporter
-from sleeper.adjunct.store import Store
+from sleeper.adjunct.versions.status import StatusReporter
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The process that builds one version of an adjunct store.
 
-`sleeper.adjunct.dataset_process` starts `python -m sleeper.adjunct.worker_build`.
+`sleeper.adjunct.feeds.dataset_feed` starts `python -m sleeper.adjunct.worker_build`.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from functools import cache
 
-from sleeper.adjunct.dataset_process import REQUESTS, describe_failure, write_dataset
+from sleeper.adjunct.feeds.dataset_feed import REQUESTS, describe_failure, write_dataset
 from sleeper.clock import system_clock
 from sleeper.instance import Instance
 from sleeper.opening import open_instance

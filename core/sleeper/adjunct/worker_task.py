@@ -15,10 +15,9 @@ from pathlib import Path
 from sleeper import INSTANCE_VARIABLE
 from sleeper.adjunct.definition import StoreDefinition, parse_stores
 from sleeper.adjunct.feeds.opening import FeedContext
-from sleeper.adjunct.folder import StoreFolder
 from sleeper.adjunct.run_stores import run_stores
-from sleeper.adjunct.status_report import read_report, seconds_since
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.status import StoreStatus, read_report, seconds_since
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from sleeper.adjunct.definition import EngineType, Partition, StoreDefinition
+from sleeper.adjunct.definition import EngineType, Partition, StoreDefinition, StoreState
 from sleeper.adjunct.feeds.log_dataset_feed import LogDatasetFeed
 from sleeper.adjunct.feeds.log_feed import LogFeed
 from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import StoreState
+from sleeper.adjunct.versions.store import Store
 from tests.fake_log import FakeLog, FakeLogInput
 
 

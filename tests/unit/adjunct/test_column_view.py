@@ -18,12 +18,10 @@ from sleeper.adjunct.columns.lookup import ColumnLookup
 from sleeper.adjunct.columns.view import build_view, find_view, open_view
 from sleeper.adjunct.contents.keys import KeyCodec
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import Layout
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.definition import Layout, StoreDefinition
+from sleeper.adjunct.engines.engine import Writes
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader, StoreVersion
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import DecimalType, FieldType, PrimitiveType
 from tests.clock import FakeClock

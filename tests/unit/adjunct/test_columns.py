@@ -14,10 +14,10 @@ from sleeper.adjunct.columns.lookup import ColumnLookup
 from sleeper.adjunct.columns.values import ValueColumns
 from sleeper.adjunct.contents.keys import encode_key_columns
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.definition import Layout, StoredField, StoreState
+from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.engines.memory import MemoryEngine
-from sleeper.adjunct.store_state import Layout, StoredField, StoreState
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.schema.model import DecimalType, FieldType, PrimitiveType

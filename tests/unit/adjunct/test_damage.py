@@ -16,21 +16,21 @@ import pytest
 
 from sleeper.adjunct.columns.view import open_view
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.adjunct.engines import memory
+from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.requests import (
+from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.requests import (
     Action,
     refuse_request,
     send_request,
     wait_until_done,
 )
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import Layout, StoredField
-from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.schema.model import PrimitiveType
 from tests.full_disk import files_of_at_most

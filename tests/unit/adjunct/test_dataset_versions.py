@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.adjunct.contents.rows import KeyedRows
+from sleeper.adjunct.contents.writers import KeyedRows
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.enrichment import dataset_versions
 from sleeper.adjunct.enrichment.dataset_versions import open_dataset
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.clock import system_clock
 from sleeper.errors import StateMovedOnError, UnavailableError
 from tests.clock import FakeClock
@@ -133,7 +133,7 @@ def test_a_process_that_builds_for_too_long_is_reported(
     accounts: sleeper.Table, open_at: Open, tmp_path: Path
 ) -> None:
     number = put(accounts, {1: 10})
-    from sleeper.adjunct.store import Store
+    from sleeper.adjunct.versions.store import Store
 
     store = Store(DEFINITION, tmp_path, FakeClock(0))
     with pytest.raises(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from sleeper.adjunct.contents.documents import DocumentWriter, find_layout
 from sleeper.adjunct.contents.keys import KeyCodec
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.contents.writers import DocumentWriter, find_layout
+from sleeper.adjunct.extraction import Envelope
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import PrimitiveType
 

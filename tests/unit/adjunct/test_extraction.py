@@ -10,8 +10,7 @@ import pytest
 
 import sleeper
 from sleeper.adjunct import AdjunctStore
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.extraction import ExtractorSource, open_extract
+from sleeper.adjunct.extraction import Envelope, ExtractorSource, open_extract
 from sleeper.errors import DataError, InvalidRequestError, UserCodeError
 from tests.wheels import make_wheel
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.adjunct import AdjunctStore
-from sleeper.adjunct.contents.rows import KeyedRows
+from sleeper.adjunct.contents.writers import KeyedRows
 from sleeper.adjunct.inputs.file_listing import FilePlace
 from sleeper.adjunct.inputs.files import FileInput
 from sleeper.datafiles.engine.settings import EngineSettings
@@ -127,7 +127,7 @@ def test_of_equal_keys_the_last_row_counts(tmp_path: Path) -> None:
 def test_rows_beyond_the_memory_are_sorted_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sleeper.adjunct.inputs.opening._SORT_BYTES", 16 * 1024**2)
+    monkeypatch.setattr("sleeper.adjunct.inputs.dataset._SORT_BYTES", 16 * 1024**2)
     count = 50_000
     places = [(each * 7919) % count for each in range(count)]
     table = pa.table(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 
 

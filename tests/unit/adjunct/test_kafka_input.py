@@ -12,8 +12,7 @@ import pytest
 
 from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct.inputs.kafka import KafkaInput
-from sleeper.adjunct.inputs.message_format import KeyFormat, MessageFormat, ValueFormat
-from sleeper.adjunct.inputs.stream_options import parse_stream_name
+from sleeper.adjunct.inputs.log import KeyFormat, MessageFormat, ValueFormat, parse_stream_name
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -220,7 +219,7 @@ def test_a_load_that_is_killed_leaves_no_half_of_a_version(broker: Kafka, tmp_pa
     for number in range(200):
         source.send(f"k{number}", number)
     program = (
-        "import os, signal\nfrom sleeper.adjunct.store_build import StoreBuild\n"
+        "import os, signal\nfrom sleeper.adjunct.versions.version import StoreBuild\n"
         "def kill(self, state): os.kill(os.getpid(), signal.SIGKILL)\nStoreBuild.finish = kill\n"
     )
     command = [sys.executable, "-c", program + _FILL, source.url, str(tmp_path)]

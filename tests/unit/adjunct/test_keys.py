@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sleeper.adjunct.contents.keys import KEYS_END, KeyCodec
-from sleeper.adjunct.store_state import Layout, StoredField
+from sleeper.adjunct.contents.keys import KeyCodec
+from sleeper.adjunct.definition import Layout, StoredField
+from sleeper.adjunct.engines.engine import KEYS_END
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, FieldType, PrimitiveType

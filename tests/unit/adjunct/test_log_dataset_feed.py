@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sleeper.adjunct.definition import EngineType
-from sleeper.adjunct.recovery import StartAction
-from sleeper.adjunct.store import Store
+from sleeper.adjunct.feeds.feed import StartAction
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from tests.fake_log import FakeLog, unavailable
 from tests.unit.adjunct.log_stores import LogStore

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sleeper.adjunct.definition import EngineType, Partition
+from sleeper.adjunct.feeds.feed import StartAction
 from sleeper.adjunct.inputs.log import FINISHED
-from sleeper.adjunct.recovery import StartAction
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from tests.fake_log import FakeLog, FakeLogInput, unavailable
 from tests.unit.adjunct.log_stores import LogStore

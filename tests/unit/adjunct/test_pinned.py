@@ -15,9 +15,9 @@ import sleeper
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.enrichment.pinned_stores import PinnedStores
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.clock import system_clock
 from sleeper.errors import UnavailableError
 from tests.unit.adjunct.enriched_tables import (
@@ -162,7 +162,7 @@ def test_a_table_that_was_created_again_is_loaded_again(
 KILLED_IN_A_LOAD = """
     import sys, time
     import sleeper
-    from sleeper.adjunct.folder import StoreFolder
+    from sleeper.adjunct.versions.folder import StoreFolder
 
     def stop(*_args):
         print("loaded", flush=True)

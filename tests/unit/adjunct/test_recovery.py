@@ -20,7 +20,7 @@ from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.adjunct.feeds.opening import FeedContext
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.open_store import FilledStore, UpdateSettings
-from sleeper.adjunct.reader import StoreReader
+from sleeper.adjunct.versions.version import StoreReader
 from sleeper.errors import UnavailableError
 from sleeper.garbage_collection.service import collect_table
 from tests.clock import FakeClock
@@ -311,7 +311,10 @@ def test_a_newer_format_is_made_again(subject: Subject, caplog: pytest.LogCaptur
 
 
 ENGINE = "sleeper.adjunct.engines.rocksdb:RocksDbEngine"
-FOLDER, STORE = "sleeper.adjunct.folder:StoreFolder", "sleeper.adjunct.store:Store"
+FOLDER, STORE = (
+    "sleeper.adjunct.versions.folder:StoreFolder",
+    "sleeper.adjunct.versions.store:Store",
+)
 STEPS = {
     "before a version": f"{FOLDER}.new_version",
     "in mid-load": f"{ENGINE}._load!",

@@ -13,7 +13,7 @@ import pytest
 import sleeper
 from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct import open_store as open_store_module
-from sleeper.adjunct.store import Store
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from tests.unit.adjunct.store_process import StoreProcess
 

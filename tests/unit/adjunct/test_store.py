@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from sleeper.adjunct import store as store_module
 from sleeper.adjunct.contents.keys import KeyCodec
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.contents.writes import DeletedRange, Writes
-from sleeper.adjunct.definition import EngineType, StoreDefinition
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_state import Layout, StoredField, StoreState
+from sleeper.adjunct.definition import EngineType, Layout, StoreDefinition, StoredField, StoreState
+from sleeper.adjunct.engines.engine import DeletedRange, Writes
+from sleeper.adjunct.versions import store as store_module
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.schema.model import PrimitiveType
 from tests.clock import FakeClock
@@ -225,7 +224,7 @@ def test_a_version_that_was_sealed_takes_its_place_after_a_crash(
     again = disk_stores.open()
     assert content(again) == {1: "new"}
     assert again.folder is not None
-    assert again.folder.current() == "v-2"
+    assert str(again.folder.current()) == "v-2"
     assert not (disk_stores.folder / "accounts" / "v-1").exists()
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.adjunct.contents.documents import DocumentWriter
+from sleeper.adjunct.contents.writers import DocumentWriter
 from sleeper.adjunct.definition import EngineType, StoreDefinition
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.store_build import StoreBuild
+from sleeper.adjunct.versions.store import Store, StoreBuild
 from sleeper.errors import UnavailableError
 
 WRITER = DocumentWriter("words")

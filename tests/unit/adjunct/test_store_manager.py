@@ -11,7 +11,7 @@ import pytest
 from sleeper.adjunct import pushed_store as pushed_store_module
 from sleeper.adjunct.config import parse_config
 from sleeper.adjunct.definition import DAY_SECONDS
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.pushed_store import PushedStore
 from sleeper.adjunct.store_manager import (
     AdjunctDataStoreManager,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import sleeper
 from sleeper.adjunct import AdjunctStore, adjunct_store
-from sleeper.adjunct import store as store_module
 from sleeper.adjunct.open_store import FilledStore
+from sleeper.adjunct.versions import store as store_module
 from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.store_state import Layout, StoredField
+from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 

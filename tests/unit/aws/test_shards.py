@@ -15,7 +15,7 @@ from sleeper.adjunct.aws.shards import (
     next_offset,
     previous_offset,
 )
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.inputs.log import FINISHED
 from sleeper.errors import DataError, StateMovedOnError
 

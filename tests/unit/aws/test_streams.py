@@ -10,8 +10,7 @@ from boto3.dynamodb.types import Binary
 
 from sleeper.adjunct.aws.dynamodb_stream import to_plain
 from sleeper.adjunct.aws.streams import open_stream
-from sleeper.adjunct.inputs.log import FINISHED
-from sleeper.adjunct.inputs.stream_options import parse_stream_name
+from sleeper.adjunct.inputs.log import FINISHED, parse_stream_name
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from tests.contracts.aws_log_sources import KinesisSource, TableSource, moto_clients
 

@@ -15,7 +15,7 @@ import pytest
 
 import sleeper
 from sleeper.adjunct.definition import EngineType
-from sleeper.adjunct.folder import StoreFolder
+from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.clock import system_clock
 from sleeper.datafiles.write import engine_file, merged
 from sleeper.errors import UnavailableError

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.adjunct.definition import parse_stores
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.status_report import write_report
-from sleeper.adjunct.store_status import StoreStatus
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.status import StoreStatus, write_report
 from sleeper.adjunct.worker_task import STALE_SECONDS, is_healthy, measure_stores
 from sleeper.clock import system_clock
 from sleeper.reports.metric import Metric

@@ -17,10 +17,8 @@ from sleeper.adjunct.aws.shards import (
     TrimmedError,
     next_offset,
 )
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.message_format import decode_message
-from sleeper.adjunct.inputs.stream_options import StreamName
+from sleeper.adjunct.extraction import Envelope
+from sleeper.adjunct.inputs.log import LogInput, StreamName, decode_message
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError

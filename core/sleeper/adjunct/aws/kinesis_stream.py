@@ -15,10 +15,15 @@ from sleeper.adjunct.aws.shards import (
     TrimmedError,
     next_offset,
 )
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.message_format import decode_message, parse_marker
-from sleeper.adjunct.inputs.stream_options import DATASET, FORMAT_OPTIONS, StreamName
+from sleeper.adjunct.extraction import Envelope
+from sleeper.adjunct.inputs.log import (
+    DATASET,
+    FORMAT_OPTIONS,
+    LogInput,
+    StreamName,
+    decode_message,
+    parse_marker,
+)
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import NotFoundError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sleeper.adjunct.envelope import Envelope
+from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.inputs.log import FINISHED, LogBatch
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, StateMovedOnError

@@ -1,7 +1,6 @@
 """Opens streams of AWS."""
 
-from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.stream_options import StreamName
+from sleeper.adjunct.inputs.log import LogInput, StreamName
 
 
 def open_stream(kind: str, name: StreamName) -> LogInput:

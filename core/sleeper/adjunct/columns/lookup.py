@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from sleeper.adjunct.columns.values import ValueColumns
 from sleeper.adjunct.columns.view import ColumnView, find_view, open_view
 from sleeper.adjunct.contents.keys import encode_key_columns
-from sleeper.adjunct.store_state import Layout
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.definition import Layout
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.datafiles.arrow import arrow_type, as_plain
 from sleeper.errors import InvalidRequestError, UnavailableError
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sleeper.adjunct.contents.values import BYTES_TAG, NUMBER_TAGS, TEXT_TAG, ValueCodec
-from sleeper.adjunct.store_state import Layout, StoredField
+from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType

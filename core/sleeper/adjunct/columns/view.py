@@ -26,8 +26,8 @@ from sleeper.adjunct.columns.key_index import (
 )
 from sleeper.adjunct.columns.values import ValueColumns
 from sleeper.adjunct.contents.keys import decode_number_keys, encode_key_columns
-from sleeper.adjunct.store_state import Layout, encode_state
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.definition import Layout, encode_state
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.datafiles.key_values import as_key_column
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import PrimitiveType

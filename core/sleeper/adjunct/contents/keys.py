@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.adjunct.store_state import Layout
+from sleeper.adjunct.definition import Layout
+from sleeper.adjunct.engines.engine import KEYS_START
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.key_values import as_key_column
 from sleeper.datafiles.sidecars.key_order import SHORT_NUMBERS
@@ -28,10 +29,6 @@ from sleeper.schema.model import (
     key_number_range,
 )
 
-_FIRST = b"\x01"
-KEYS_END = b"\x02"
-"""The bytes above all keys."""
-
 _ZERO = b"\0"
 _ESCAPED = b"\0\xff"
 _END = b"\0\0"
@@ -40,7 +37,7 @@ _WHOLE_LONG = struct.Struct(">BQ")
 _INT = struct.Struct(">I")
 _LONG_SIGN = 2**63
 _INT_SIGN = 2**31
-_ONE = pa.scalar(_FIRST, pa.binary())
+_ONE = pa.scalar(KEYS_START, pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
 
 
@@ -61,7 +58,7 @@ class KeyCodec:
                 pack = _WHOLE_LONG.pack
                 return [pack(1, key + _LONG_SIGN) for key in keys]
             if self.types == [PrimitiveType.STRING]:
-                return list(map(_FIRST.__add__, map(str.encode, keys)))
+                return list(map(KEYS_START.__add__, map(str.encode, keys)))
         except (struct.error, TypeError, UnicodeEncodeError):
             pass  # `encode` tells which key is wrong
         return list(map(self.encode, keys))
@@ -73,7 +70,7 @@ class KeyCodec:
 
     def decode(self, content: bytes) -> Any:
         """Returns the key of bytes."""
-        values, at = [], len(_FIRST)
+        values, at = [], len(KEYS_START)
         for place, field in enumerate(self._fields):
             value, at = _decode(content, at, field.type, place == len(self.types) - 1)
             values.append(value if field.type in PLAIN_KEY_TYPES else _shown(field, value))
@@ -98,7 +95,7 @@ class KeyCodec:
         return self._join(values)
 
     def _join(self, values: tuple[Any, ...]) -> bytes:
-        parts = [_FIRST]
+        parts = [KEYS_START]
         last = len(self._fields) - 1
         for place, (field, value) in enumerate(zip(self._fields, values, strict=False)):
             try:
@@ -123,7 +120,7 @@ class KeyCodec:
         def encode_text(key: Any) -> bytes:
             if type(key) is str:
                 try:
-                    return _FIRST + key.encode()
+                    return KEYS_START + key.encode()
                 except UnicodeEncodeError:
                     pass
             return slow(key)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.adjunct.store_state import Layout, StoredField
+from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.datafiles.arrow import as_plain
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 

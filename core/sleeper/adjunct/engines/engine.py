@@ -1,16 +1,40 @@
-"""The port of engines."""
+"""The port of engines, and the changes that they apply: keys and values as bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
-
-from sleeper.adjunct.contents.writes import Writes
 
 CHUNK_ROWS = 1_000
 """The number of rows after which a load calls its `pause`, so that other threads can run."""
 
 STATE_KEY = b""
 """The key of a version's state among its data. Keys of data are never empty."""
+
+KEYS_START, KEYS_END = b"\x01", b"\x02"
+"""The bytes from which on all keys are, and those above all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRange:
+    """The keys from `low` to before `high`, None for all from `low` on."""
+
+    low: bytes
+    high: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Changes of a store: first the deleted ranges, then the keys in order, the last of equal ones
+    wins. A value of None deletes its key.
+    """
+
+    keys: Sequence[bytes] = ()
+    values: Sequence[bytes | None] = ()
+    deleted_ranges: Sequence[DeletedRange] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.deleted_ranges)
 
 
 class Engine(Protocol):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.engines.engine import CHUNK_ROWS
+from sleeper.adjunct.engines.engine import CHUNK_ROWS, Writes
 
 
 class MemoryEngine:

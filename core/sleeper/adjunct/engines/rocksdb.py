@@ -15,9 +15,7 @@ from pathlib import Path
 import rocksdict
 from rocksdict import AccessType, Rdict, WriteBatch
 
-from sleeper.adjunct.contents.keys import KEYS_END
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.engines.engine import CHUNK_ROWS, STATE_KEY
+from sleeper.adjunct.engines.engine import CHUNK_ROWS, KEYS_END, STATE_KEY, Writes
 from sleeper.errors import DataError, SleeperError, UnavailableError, is_transient
 from sleeper.storage.disk import make_folder
 from sleeper.temporary import temporary_folder

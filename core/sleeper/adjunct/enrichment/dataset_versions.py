@@ -14,14 +14,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.folder import StoreFolder
+from sleeper.adjunct.definition import StoreDefinition, StoreState, move_state
+from sleeper.adjunct.feeds.feed import load_dataset
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.adjunct.reader import open_version
-from sleeper.adjunct.store import Store, move_state
-from sleeper.adjunct.store_state import StoreState
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreVersion, open_version
 from sleeper.clock import Clock
 from sleeper.errors import (
     ConflictError,
@@ -104,18 +103,7 @@ def _build(store: Store, source: DatasetInput, dataset: str) -> None:
 def _load(store: Store, source: DatasetInput, dataset: str) -> int:
     with source.open(dataset) as opened:
         shape = source.shape(int(dataset)).digest if isinstance(source, TableInput) else None
-
-        def finish() -> StoreState:
-            state = replace(
-                store.new_state(),
-                layout=opened.layout(),
-                dataset=dataset,
-                shape=shape,
-                is_bootstrapped=True,
-            )
-            return move_state(state, store.clock(), opened.positions)
-
-        return store.build(opened.writes, finish, opened.is_sorted)
+        return load_dataset(store, opened, dataset, shape)
 
 
 def _build_of_changes(store: Store, source: TableInput, number: int) -> int | None:

@@ -18,7 +18,7 @@ from sleeper.schema.model import Schema
 if TYPE_CHECKING:
     from sleeper.adjunct.enrichment.lookups import StoreEnrichment
     from sleeper.adjunct.enrichment.pinned_stores import PinnedStores
-    from sleeper.adjunct.version import StoreVersion
+    from sleeper.adjunct.versions.version import StoreVersion
 
 # The input decides whether its changes are still known, so a quiet one needs no new load.
 _AGE_SECONDS_MAX = 30 * DAY_SECONDS

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.adjunct.columns.lookup import ColumnLookup
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.datafiles.arrow import arrow_type, default_column, python_value
 from sleeper.errors import UnavailableError
 from sleeper.processing.enrichment import Lookup, check_layout, enriched_names

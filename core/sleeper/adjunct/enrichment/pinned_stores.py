@@ -13,14 +13,12 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from sleeper.adjunct.control import find_lag
 from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.engines.disk import check_disk_engine
-from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.reader import StoreReader
-from sleeper.adjunct.store import Store
-from sleeper.adjunct.version import StoreVersion
+from sleeper.adjunct.engines import check_disk_engine
+from sleeper.adjunct.feeds.opening import FeedContext, find_lag, open_feed
+from sleeper.adjunct.versions.folder import StoreFolder
+from sleeper.adjunct.versions.store import Store
+from sleeper.adjunct.versions.version import StoreReader, StoreVersion
 from sleeper.clock import Clock
 from sleeper.errors import (
     ConflictError,

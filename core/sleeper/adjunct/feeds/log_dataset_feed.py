@@ -4,27 +4,26 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.extraction import Extract, own_pair
-from sleeper.adjunct.feeds.alignment import Alignment
-from sleeper.adjunct.feeds.feed import Lag, begin
-from sleeper.adjunct.feeds.log_build import LogBuild
+from sleeper.adjunct.definition import move_state
+from sleeper.adjunct.extraction import Envelope, Extract, own_pair
+from sleeper.adjunct.feeds.feed import Feed, Lag, StartAction, begin
 from sleeper.adjunct.feeds.log_feed import measure_lag
 from sleeper.adjunct.feeds.log_reader import (
+    Alignment,
     CatchUp,
+    LogBuild,
     LogReader,
     cut_after_markers,
 )
 from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.recovery import StartAction
-from sleeper.adjunct.store import Store, move_state
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 
 logger = logging.getLogger(__name__)
 
 
-class LogDatasetFeed:
-    """Builds a version of the messages up to the marker of every partition. See `Feed`.
+class LogDatasetFeed(Feed):
+    """Builds a version of the messages up to the marker of every partition.
 
     A partition is not read after its marker until all others have reached theirs. Two datasets
     in succession have different names, so a marker that is delivered again is recognized. Only
@@ -32,7 +31,7 @@ class LogDatasetFeed:
     """
 
     def __init__(self, store: Store, source: LogInput, extract: Extract = own_pair) -> None:
-        self._store = store
+        super().__init__(store)
         self._source = source
         self._reader = LogReader(store.definition, source, extract)
         self._build: LogBuild | None = None
@@ -40,23 +39,22 @@ class LogDatasetFeed:
         self._marked: dict[str, Envelope] = {}
         self._start: Mapping[str, str] = {}
         self._last: str | None = None
-        self._must_restart = False
 
     def start(self) -> StartAction:
-        """See the protocol. A version serves until the next one is complete, whatever its age."""
+        """A version serves until the next one is complete, whatever its age."""
         action = begin(self._store, None)
         state = self._store.state
         if action is StartAction.LOAD:
-            self._must_restart = True
+            self._must_load = True
         elif state is not None:
             self._start, self._last = state.positions, state.dataset
         else:
             self._start = self._store.saved_positions()
-            self._must_restart = not self._start
+            self._must_load = not self._start
         return action
 
     def update(self) -> int:
-        """See the protocol. Reads up to the messages that the log has at the call."""
+        """Reads up to the messages that the log has at the call."""
         try:
             return self._read()
         except StateMovedOnError as error:
@@ -65,12 +63,8 @@ class LogDatasetFeed:
             self._restart()
             return self._read()
 
-    def rebuild(self) -> None:
-        """See the protocol. The newest complete dataset of the log is built again."""
-        self._must_restart = True
-
     def seal(self) -> None:
-        """See the protocol. The dataset ends with the messages that were read."""
+        """The dataset ends with the messages that were read."""
         build = self._build
         if build is None or not build.rows:
             raise InvalidRequestError(
@@ -82,21 +76,20 @@ class LogDatasetFeed:
         self._finish(build, f"sealed at {time}", read_ms)
 
     def lag(self) -> Lag:
-        """See the protocol. The messages of the next dataset are not behind if they were read."""
+        """The messages of the next dataset are not behind if they were read."""
         state = self._store.state
         return measure_lag(
             self._reader, self._positions() or ({} if state is None else state.positions)
         )
 
     def close(self) -> None:
-        """See the protocol."""
         self._discard_build()
         self._source.close()
 
     def _read(self) -> int:
-        if self._must_restart:
+        if self._must_load:
             self._restart()
-            self._must_restart = False
+            self._must_load = False
         read_ms, rows = self._store.clock(), 0
         catch_up = self._catch_up()
         if self._alignment is not None:
@@ -192,8 +185,7 @@ class LogDatasetFeed:
     def _touch(self, read_ms: int, build: LogBuild) -> None:
         """Records from time to time that the log has no newer dataset."""
         state = self._store.state
-        max_ms = self._store.definition.max_age_seconds * 100
-        if state is None or read_ms - state.updated_ms <= max_ms:
+        if state is None or not self._is_old(read_ms):
             return
         positions = state.positions
         if all(positions.get(each) == at for each, at in build.positions.items()):

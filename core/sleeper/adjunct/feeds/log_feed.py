@@ -5,39 +5,30 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sleeper.adjunct.definition import StoreState, move_state
 from sleeper.adjunct.extraction import Extract, own_pair
-from sleeper.adjunct.feeds.feed import Lag, begin
-from sleeper.adjunct.feeds.log_build import LogBuild
-from sleeper.adjunct.feeds.log_reader import LogReader
+from sleeper.adjunct.feeds.feed import Lag, LoadingFeed, StartAction, begin
+from sleeper.adjunct.feeds.log_reader import LogBuild, LogReader
 from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.recovery import StartAction
-from sleeper.adjunct.store import Store, move_state
-from sleeper.adjunct.store_state import StoreState
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.retries import Backoff, retry
 
 logger = logging.getLogger(__name__)
 
-# Messages may be trimmed while they are read.
-_RESTARTS = Backoff(retries=4)
-_SAVE_SECONDS = 30.0
 _FROM_OLDEST = "from the oldest message"
 """The shape of a store that began empty with the oldest message, and has not all messages yet."""
 
 
-class LogFeed:
-    """Loads all messages of a log, and then applies each batch after them. See `Feed`."""
+class LogFeed(LoadingFeed):
+    """Loads all messages of a log, and then applies each batch after them."""
 
     def __init__(self, store: Store, source: LogInput, extract: Extract = own_pair) -> None:
-        self._store = store
+        super().__init__(store)
         self._source = source
         self._reader = LogReader(store.definition, source, extract)
         self._build: LogBuild | None = None
-        self._must_load = False
-        self._saved_at = 0.0
 
     def start(self) -> StartAction:
-        """See the protocol. A load is done by `update`."""
         state = self._store.state
         problem = None if state is None else self._reader.find_problem(state.positions)
         action = begin(self._store, problem)
@@ -47,35 +38,21 @@ class LogFeed:
             self._begin_empty()
         return action
 
-    def update(self) -> int:
-        """See the protocol. Reads up to the messages that the log has at the call."""
-        if self._must_load:
-            return self._load()
-        try:
-            return self._follow()
-        except StateMovedOnError as error:
-            self._reload(str(error))
-            return self._load()
-
     def rebuild(self) -> None:
-        """See the protocol."""
         self._discard_build()
         self._must_load = True
 
     def seal(self) -> None:
-        """See the protocol."""
         raise InvalidRequestError(
             f"store {self._store.definition.name!r} follows {self._source.name}, which has no end "
             "(expected an input with the option dataset=bounded)"
         )
 
     def lag(self) -> Lag:
-        """See the protocol."""
         state = self._store.state
         return measure_lag(self._reader, {} if state is None else state.positions)
 
     def close(self) -> None:
-        """See the protocol."""
         self._discard_build()
         self._source.close()
 
@@ -92,16 +69,7 @@ class LogFeed:
         state = replace(self._store.new_state(), is_incomplete=True, shape=shape)
         self._store.create_empty(move_state(state, self._store.clock(), saved))
 
-    def _reload(self, reason: str) -> None:
-        logger.warning("store %s is loaded again: %s", self._store.definition.name, reason)
-        self._must_load = True
-
-    def _load(self) -> int:
-        rows = retry(self._load_all, on=StateMovedOnError, backoff=_RESTARTS)
-        self._must_load = False
-        return rows
-
-    def _load_all(self) -> int:
+    def _load_newest(self) -> int:
         start, read_ms = time.monotonic(), self._store.clock()
         build = self._build
         if build is None or not build.is_open:
@@ -150,16 +118,13 @@ class LogFeed:
     def _caught_up(self, before: StoreState, read_ms: int) -> None:
         """Records that the store has all messages of a time, unless nothing changed recently."""
         state = self._store.serving.state
-        is_old = read_ms - state.updated_ms > self._store.definition.max_age_seconds * 100
         is_complete = state.shape == _FROM_OLDEST
-        if state is not before or is_old or is_complete:
+        if state is not before or self._is_old(read_ms) or is_complete:
             if is_complete:
                 state = replace(state, shape=None, is_incomplete=False, is_bootstrapped=True)
             positions = self._source.complete(state.positions, read_ms)
             self._store.save_state(move_state(state, read_ms, positions))
-        if time.monotonic() >= self._saved_at + _SAVE_SECONDS:
-            self._saved_at = time.monotonic()
-            self._store.save_positions()
+        self._save_positions()
 
     def _discard_build(self) -> None:
         build, self._build = self._build, None

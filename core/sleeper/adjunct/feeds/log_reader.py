@@ -2,16 +2,15 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sleeper.adjunct.contents.documents import DocumentWriter
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.extraction import Extract, own_pair
-from sleeper.adjunct.inputs.log import LogBatch, LogInput, is_reached
-from sleeper.adjunct.store_state import Layout
+from sleeper.adjunct.contents.writers import DocumentWriter
+from sleeper.adjunct.definition import Layout, StoreDefinition, loaded_state
+from sleeper.adjunct.engines.engine import Writes
+from sleeper.adjunct.extraction import Envelope, Extract, own_pair
+from sleeper.adjunct.inputs.log import FINISHED, LogBatch, LogInput, is_reached
+from sleeper.adjunct.versions.store import Store, StoreBuild
 from sleeper.errors import SleeperError, StateMovedOnError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -147,3 +146,112 @@ def _keep(batch: LogBatch, kept: Sequence[Envelope], dropped: set[str]) -> LogBa
     positions = {each: p for each, p in batch.positions.items() if each not in dropped}
     positions |= {each.partition: each.next_offset for each in kept if each.partition in dropped}
     return LogBatch(kept, positions, batch.ended - dropped)
+
+
+class LogBuild:
+    """A version of the messages from `positions` on, which it moves. It outlives an update.
+
+    So it goes on where it was after the log did not respond. After any error of its own it is
+    discarded, and has to begin again.
+    """
+
+    def __init__(self, store: Store, reader: LogReader, positions: Mapping[str, str]) -> None:
+        self._store = store
+        self._reader = reader
+        self._writer = reader.writer(None)
+        self._build: StoreBuild | None = None
+        self.positions = dict(positions)
+        self.rows = 0
+        self.is_open = True
+
+    def add_snapshot(self) -> None:
+        """Adds the data that the log changes."""
+        try:
+            for writes in self._reader.convert_all(self._reader.source.snapshot(), self._writer):
+                self._write(writes)
+        except BaseException:
+            self.discard()
+            raise
+
+    def add(self, batch: LogBatch) -> LogBatch:
+        """Adds the messages up to one that cannot be converted; returns what was added."""
+        writes, taken = self._reader.convert(batch, self._writer)
+        self._write(writes)
+        self.positions |= taken.positions
+        return taken
+
+    def finish(self, read_ms: int, dataset: str | None = None) -> int:
+        """Switches to the version. Returns the number of keys that were written."""
+        positions = self._reader.source.complete(self.positions, read_ms)
+        layout = self._writer.layout()
+        state = loaded_state(self._store.definition, read_ms, layout, positions, dataset)
+        try:
+            self._open().finish(state)
+        finally:
+            self.discard()
+        self._store.save_positions()
+        return self.rows
+
+    def discard(self) -> None:
+        """Deletes the version, unless it was finished. Idempotent."""
+        self.is_open = False
+        if self._build is not None:
+            self._build.discard()
+
+    def _open(self) -> StoreBuild:
+        if self._build is None:
+            self._build = self._store.new_build()
+        return self._build
+
+    def _write(self, writes: Writes) -> None:
+        try:
+            self.rows += self._open().write(writes)
+        except BaseException:
+            self.discard()
+            raise
+
+
+class Alignment:
+    """Reads the markers of a log from some positions on, without the messages between them.
+
+    If `is_whole`, a dataset begins at the positions. Otherwise the messages up to the first marker
+    that all partitions have may lack some.
+    """
+
+    def __init__(
+        self, positions: Mapping[str, str], is_whole: bool, markers: Iterable[Envelope] = ()
+    ) -> None:
+        self.positions = dict(positions)
+        self._first = dict(positions) if is_whole else None
+        self._found: dict[str, dict[str, str]] = {}
+        for marker in markers:
+            self._note(marker)
+
+    def add(self, batch: LogBatch) -> None:
+        """Takes the markers of a batch."""
+        self.positions |= batch.positions
+        for envelope in batch.envelopes:
+            if envelope.is_end_of_dataset:
+                self._note(envelope)
+
+    def find_start(self, partitions: Iterable[str]) -> tuple[str | None, dict[str, str]] | None:
+        """Returns the name of the dataset before the newest complete one, and where that ended.
+
+        If no dataset is complete, it is the one before the next, and None if there is none. Its
+        name is None at the beginning of a log. Partitions that were closed before have no marker.
+        """
+        found = [self._found.get(each, {}) for each in partitions]
+        common = [each for each in (found[0] if found else ()) if all(each in f for f in found)]
+        if len(common) < 2 and self._first is not None:
+            return None, self._first
+        if not common:
+            return None
+        name = common[-2] if len(common) > 1 else common[0]
+        after = {p: names[name] for p, names in self._found.items() if name in names}
+        done = {p: at for p, at in self.positions.items() if at == FINISHED}
+        return name, done | after
+
+    def _note(self, marker: Envelope) -> None:
+        # The last one of a repeated marker counts.
+        names = self._found.setdefault(marker.partition, {})
+        names[str(marker.value)] = marker.next_offset

@@ -1,16 +1,17 @@
 """Files as input: Parquet, CSV or JSON lines in a folder or bucket."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-from sleeper.adjunct.contents.rows import MakeRowWriter
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.inputs.dataset import Dataset
+from sleeper.adjunct.contents.writers import MakeRowWriter
+from sleeper.adjunct.definition import Layout
+from sleeper.adjunct.engines.engine import Writes
+from sleeper.adjunct.inputs.dataset import Dataset, sort_rows, sort_settings
 from sleeper.adjunct.inputs.file_listing import FileListing, FilePlace
-from sleeper.adjunct.inputs.key_order import sort_rows
-from sleeper.adjunct.store_state import Layout
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
 from sleeper.datafiles.sources.inference import infer_schema
@@ -19,6 +20,9 @@ from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket_folder import SourceFile
+
+_KEY_OPTION = "?key="
+_OPTION = re.compile(r"\?(\w+)=[^/]*$")
 
 
 class FileInput:
@@ -95,6 +99,21 @@ class FileInput:
 
     def _changed(self) -> StateMovedOnError:
         return StateMovedOnError(f"the files of {self._place.text} changed while they were read")
+
+
+def open_files(request: InputRequest) -> FileInput:
+    """Opens the files of `files:PATH` or `files:PATH?key=FIELD,FIELD`."""
+    place, separator, keys = request.rest.partition(_KEY_OPTION)
+    names = [each.strip() for each in keys.split(",")] if separator else []
+    option = _OPTION.search(place)
+    if option is not None:
+        # Otherwise the question mark would stand for any character of a file name.
+        raise request.error(f"has the unknown option {option[1]!r} (expected key)")
+    if not place or not all(names):
+        raise request.error(
+            "has an empty path or key (expected files:PATH or files:PATH?key=FIELD,FIELD)"
+        )
+    return FileInput(place, names, request.make_writer, sort_settings(request.spill))
 
 
 def read_rows(file: SourceFile, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -8,10 +8,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sleeper.adjunct.envelope import Envelope
-from sleeper.adjunct.inputs.log import LogBatch
-from sleeper.adjunct.inputs.message_format import MARKER, MessageFormat, decode_message
-from sleeper.adjunct.inputs.stream_options import DATASET, FORMAT_OPTIONS, StreamName
+from sleeper.adjunct.extraction import Envelope
+from sleeper.adjunct.inputs.log import (
+    DATASET,
+    FORMAT_OPTIONS,
+    MARKER,
+    LogBatch,
+    MessageFormat,
+    StreamName,
+    decode_message,
+)
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -29,6 +36,7 @@ from sleeper.kafka_connection import (
     make_client,
     split_target,
 )
+from sleeper.runs.secrets import read_secret_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -278,6 +286,15 @@ class KafkaInput:
     def _note_error(self, error: "KafkaError") -> None:
         # That all brokers are down follows the reason of each.
         self._problem = self._problem or error.str()
+
+
+def open_kafka(request: InputRequest) -> KafkaInput:
+    """Opens the topic of `kafka://BROKER:PORT/TOPIC`."""
+    name = request.stream_name()
+    check_kafka(name)
+    reference = name.options.get(PASSWORD)
+    password = None if reference is None else read_secret_of(request.instance, reference)
+    return KafkaInput(name, password)
 
 
 def _as_number(position: str | None) -> int | None:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from sleeper.adjunct.contents.rows import MakeRowWriter
-from sleeper.adjunct.inputs.dataset import Dataset
-from sleeper.adjunct.inputs.key_order import sort_rows
+from sleeper.adjunct.contents.writers import MakeRowWriter
+from sleeper.adjunct.inputs.dataset import Dataset, sort_rows, sort_settings
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
@@ -71,6 +71,14 @@ class StashInput:
     def _find_schema(self, stash: Stash) -> Schema:
         tables = {each.table: each.table_schema for each in stash.describe_tables()}
         return tables[self._table]
+
+
+def open_stash(request: InputRequest) -> StashInput:
+    """Opens the table of `stash:DESTINATION#TABLE`."""
+    destination, _, table = request.rest.rpartition("#")
+    if not destination or not table:
+        raise request.error("names no table (expected stash:DESTINATION#TABLE)")
+    return StashInput(destination, table, request.make_writer, sort_settings(request.spill))
 
 
 def _table_rows(rows: StashRows, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -13,10 +13,11 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from sleeper.adjunct.contents.rows import MakeRowWriter, RowWriter
-from sleeper.adjunct.contents.writes import Writes
+from sleeper.adjunct.contents.writers import MakeRowWriter, RowWriter
+from sleeper.adjunct.definition import Layout
+from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.inputs.dataset import Dataset, LayoutSource
-from sleeper.adjunct.store_state import Layout
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.region import Region, whole_region
@@ -269,6 +270,12 @@ class TableInput:
                 continue
             for rows in self._read(number - 1, (region,)):
                 yield from writer.delete(rows)
+
+
+def open_table(request: InputRequest) -> TableInput:
+    """Opens the table of `table:NAME`."""
+    owner = f"adjunct store {request.definition.name}"
+    return TableInput(request.instance(), request.rest, request.make_writer, owner)
 
 
 def _peek(changes: Iterator[Change]) -> tuple[Change, Iterator[Change]]:

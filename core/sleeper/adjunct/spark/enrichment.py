@@ -17,11 +17,10 @@ from pyspark.sql.types import StructType
 
 from sleeper.adjunct.columns.lookup import KeyColumns
 from sleeper.adjunct.columns.values import ValueColumns
-from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.definition import Layout, StoreDefinition
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StorePlace
-from sleeper.adjunct.store_state import Layout
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
 

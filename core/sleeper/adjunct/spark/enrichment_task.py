@@ -18,10 +18,10 @@ from pyspark import TaskContext
 from sleeper.adjunct.columns.lookup import ColumnLookup
 from sleeper.adjunct.definition import Partition, StoreDefinition
 from sleeper.adjunct.enrichment.dataset_versions import open_dataset
+from sleeper.adjunct.inputs import open_dataset_input
 from sleeper.adjunct.inputs.dataset import DatasetInput
-from sleeper.adjunct.inputs.opening import open_dataset_input
 from sleeper.clock import system_clock
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import UnavailableError
 from sleeper.retries import retry_as_job
 from sleeper.spark.options import cached_instance
 from sleeper.storage.disk import locking_file
@@ -51,15 +51,9 @@ class StorePlace:
     def open_input(self) -> DatasetInput:
         """Returns the input. InvalidRequestError if it has no datasets."""
         folder = temporary_folder("adjunct") if self.path is None else Path(self.path)
-        source = open_dataset_input(
+        return open_dataset_input(
             self.definition, lambda: cached_instance(self.where or ""), folder / _SPILL
         )
-        if source is None:
-            raise InvalidRequestError(
-                f"input {self.definition.input!r} has no datasets (expected table:NAME, "
-                "stash:DESTINATION#TABLE or files:PATH)"
-            )
-        return source
 
     def newest(self) -> str:
         """Returns the newest dataset of the input. UnavailableError if none is complete."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sleeper.adjunct.folder import REQUEST_FILE, StoreFolder
+from sleeper.adjunct.versions.folder import REQUEST_FILE, StoreFolder
 from sleeper.errors import (
     InvalidRequestError,
     NotFoundError,

@@ -1,21 +1,25 @@
-"""One version of a store: the data of an engine, with its state and codecs."""
+"""Versions of a store: the data of an engine with its state and codecs, and who reads it."""
 
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sleeper.adjunct.contents.keys import KEYS_END, KeyCodec
+from sleeper.adjunct.contents.keys import KeyCodec
 from sleeper.adjunct.contents.values import ValueCodec
-from sleeper.adjunct.engines.engine import Engine
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.store_state import Layout, StoreState, decode_state
-from sleeper.errors import DataError, SleeperError
+from sleeper.adjunct.definition import Layout, StoreState, decode_state
+from sleeper.adjunct.engines import open_disk_engine
+from sleeper.adjunct.engines.engine import KEYS_END, KEYS_START, Engine
+from sleeper.adjunct.versions.folder import StoreFolder, VersionName
+from sleeper.errors import DataError, SleeperError, UnavailableError
+from sleeper.storage.disk import FileLock
 
 logger = logging.getLogger(__name__)
 
-_KEYS_START = b"\x01"
+# A version may be replaced and deleted between its name and its lock.
+_TRIES = 5
 
 
 class StoreVersion:
@@ -55,10 +59,10 @@ class StoreVersion:
             return None
         content = self.keys.encode(key)
         try:
-            found = self.engine.get(content)
+            value = self.engine.get(content)
         except Exception as error:
             raise self._error(error) from error
-        return None if found is None else self.values.decode(found)
+        return None if value is None else self.values.decode(value)
 
     def get_many(self, keys: list[Any]) -> list[Any]:
         """Returns the values of keys, in their order."""
@@ -77,7 +81,7 @@ class StoreVersion:
         """Yields the keys from `low` to before `high`, None for no bound, with their values."""
         if self.state.layout is None:
             return
-        start = _KEYS_START if low is None else self.keys.encode_bound(low)
+        start = KEYS_START if low is None else self.keys.encode_bound(low)
         end = KEYS_END if high is None else self.keys.encode_bound(high)
         if start >= end:
             return
@@ -86,7 +90,7 @@ class StoreVersion:
 
     def all_contents(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields the bytes of all keys and of their values, in key order."""
-        return self._scan(_KEYS_START, KEYS_END)
+        return self._scan(KEYS_START, KEYS_END)
 
     def _scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
@@ -116,7 +120,86 @@ class StoreVersion:
         )
 
 
-def read_state(engine: Engine, folder: StoreFolder, version: str) -> StoreState:
+class StoreReader:
+    """Reads the version that serves, and what the process writes that fills the store.
+
+    `current` is None as long as there is no complete version.
+    """
+
+    def __init__(self, parent: Path, name: str) -> None:
+        self.folder = StoreFolder(parent, name)
+        if not self.folder.path.is_dir():
+            raise self.folder.missing_error()
+        self.current: StoreVersion | None = None
+        self._name: VersionName | None = None
+        self.refresh()
+
+    @property
+    def state(self) -> StoreState | None:
+        """The state of the version that serves."""
+        return None if self.current is None else self.current.state
+
+    @property
+    def serving(self) -> StoreVersion:
+        """The version that serves. UnavailableError if none is complete."""
+        if self.current is None:
+            raise UnavailableError(
+                f"store at {self.folder.path} has no complete version (expected a process that "
+                "fills it, with type rocksdb)"
+            )
+        return self.current
+
+    def refresh(self) -> None:
+        """Takes over a new version, or what was written to the current one."""
+        for _ in range(_TRIES):
+            name = self.folder.current()
+            if name is None:
+                self.current = self._name = None
+                return
+            if name == self._name and self.current is not None and self._catch_up(self.current):
+                return
+            version = open_version(self.folder, name)
+            if version is not None:
+                self.current, self._name = version, name
+                return
+        raise UnavailableError(f"store at {self.folder.path}: version {name} cannot be locked")
+
+    def close(self) -> None:
+        """Closes the version when its last reader has."""
+        self.current = None
+
+    def _catch_up(self, version: StoreVersion) -> bool:
+        """Returns whether the version has all changes; otherwise it has to be opened again."""
+        if not version.engine.catch_up():
+            return False
+        assert self._name is not None
+        version.set_state(read_state(version.engine, self.folder, self._name))
+        return True
+
+
+def open_version(folder: StoreFolder, name: VersionName) -> StoreVersion | None:
+    """Opens a version to read it as it is now. None if it was deleted."""
+    lock = folder.lock_to_read(name)
+    if lock is None:
+        return None
+    try:
+        engine = open_disk_engine(folder.name, folder.data(name), reads_only=True)
+        state = read_state(engine, folder, name)
+    except BaseException:
+        lock.release()
+        raise
+    return make_version(folder, name, engine, state, lock)
+
+
+def make_version(
+    folder: StoreFolder, name: VersionName, engine: Engine, state: StoreState, lock: FileLock | None
+) -> StoreVersion:
+    """Returns a version on disk, which its lock protects from deletion until it is closed."""
+    on_close = partial(folder.release, name, lock)
+    return StoreVersion(folder.name, engine, state, on_close, folder.version(name))
+
+
+def read_state(engine: Engine, folder: StoreFolder, version: VersionName) -> StoreState:
     """Returns the state of a version on disk. DataError if it has none that can be read."""
     content = engine.state()
     if content is None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from sleeper.adjunct.definition import StoreDefinition, check_store_name
 from sleeper.errors import (
@@ -43,7 +44,6 @@ from sleeper.storage.disk import (
 _LOCK = "lock"
 _CURRENT = "current"
 _POSITIONS = "positions.json"
-_VERSION = re.compile(r"v-(\d+)")
 _DATA = "data"
 _LOCK_ATTEMPTS = 5
 _LOCK_SECONDS = 0.02
@@ -53,9 +53,25 @@ _READERS = "readers"
 STATUS = "status.json"
 REQUEST_FILE = re.compile(r"(request|refused)-([0-9a-f]+)")
 _SPILL = "spill"
-_KNOWN = (_LOCK, _CURRENT, _POSITIONS, _SPILL, STATUS)
+_FILES = (_LOCK, _CURRENT, _POSITIONS, _SPILL, STATUS)
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VersionName:
+    """The name of a version, which is that of its folder. A later version has a larger number."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"v-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Returns the name; None if the text is no version's."""
+        prefix, _, digits = text.partition("-")
+        return cls(int(digits)) if prefix == "v" and digits.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +142,12 @@ class StoreFolder:
     def missing_error(self) -> NotFoundError:
         """Returns the error of a store that does not exist."""
         parent = self.path.parent
-        known = store_names(parent) if parent.is_dir() else ()
-        hint = did_you_mean(self.name, known)
+        hint = did_you_mean(self.name, store_names(parent) if parent.is_dir() else ())
         return NotFoundError(f"there is no store {self.name!r} at {parent}{hint}")
 
     def holder(self) -> str | None:
         """Returns which process fills the store, such as `process 4711`; None if none does."""
-        if not self.is_locked():
-            return None
-        return self._name_holder()
+        return self._name_holder() if self.is_locked() else None
 
     def _name_holder(self) -> str:
         holder = self.read_holder()
@@ -149,82 +162,77 @@ class StoreFolder:
             lock.release()
         return lock is None
 
-    def current(self) -> str | None:
-        """Returns the name of the version that serves, None if there is none."""
-        name = self._read_current()
-        if name is None:
+    def current(self) -> VersionName | None:
+        """Returns the version that serves, None if there is none."""
+        text = self._read_current()
+        if text is None:
             return None
-        if not _VERSION.fullmatch(name):
-            raise DataError(f"store at {self.path}: {_CURRENT} names {name!r:.100}, no version")
-        return name if (self.path / name).is_dir() else None
+        name = VersionName.parse(text)
+        if name is None:
+            raise DataError(f"store at {self.path}: {_CURRENT} names {text!r:.100}, no version")
+        return name if self.version(name).is_dir() else None
 
-    def data(self, version: str) -> Path:
+    def data(self, version: VersionName) -> Path:
         """Returns the folder of the version's engine."""
-        return self.path / version / _DATA
+        return self.version(version) / _DATA
 
-    def version(self, name: str) -> Path:
+    def version(self, name: VersionName) -> Path:
         """Returns the folder of a version."""
-        return self.path / name
+        return self.path / str(name)
 
-    def new_version(self) -> str:
+    def new_version(self) -> VersionName:
         """Creates the folder of a version, and returns its name, which no version had before."""
         # The current version may be deleted already, but its name is not free.
-        last = _VERSION.fullmatch(self._read_current() or "")
-        numbers = [*self._numbers(), int(last[1]) if last else 0]
-        name = f"v-{max(numbers) + 1}"
-        make_folder(self.path / name)
+        last = VersionName.parse(self._read_current() or "") or VersionName(0)
+        name = VersionName(max([*self._versions(), last]).number + 1)
+        make_folder(self.version(name))
         return name
 
-    def seal(self, version: str, dataset: str | None) -> None:
+    def seal(self, version: VersionName, dataset: str | None) -> None:
         """Marks the version as complete, durably. Its data must be durable already."""
         try:
-            sync_folder(self.path / version / _DATA)
+            sync_folder(self.data(version))
         except OSError as error:
-            raise self._write_error(version, error) from error
+            raise self._write_error(str(version), error) from error
         self._replace(f"{version}/{_SEALED}", dataset or "")
 
-    def switch(self, version: str) -> None:
+    def switch(self, version: VersionName) -> None:
         """Makes the version the one that serves, durably."""
-        self._replace(_CURRENT, version)
+        self._replace(_CURRENT, str(version))
 
-    def write_updated(self, version: str, time_ms: int) -> None:
-        """Records when a version that nobody changes any more was found to be the newest."""
+    def write_updated(self, version: VersionName, time_ms: int) -> None:
+        """Records when a version that nobody changes any more was seen to be the newest."""
         self._replace(f"{version}/{_UPDATED}", str(time_ms))
 
-    def read_updated(self, version: str) -> int:
+    def read_updated(self, version: VersionName) -> int:
         """Returns that time, 0 if there is none."""
         try:
-            return int((self.path / version / _UPDATED).read_text())
+            return int((self.version(version) / _UPDATED).read_text())
         except (OSError, ValueError):
             return 0
 
-    def find_sealed(self) -> str | None:
+    def find_sealed(self) -> VersionName | None:
         """Returns the newest version that is complete.
 
         It is newer than the current one if a process died between its seal and the switch.
         """
-        sealed = [n for n in self._numbers() if (self.path / f"v-{n}" / _SEALED).exists()]
-        return f"v-{max(sealed)}" if sealed else None
+        return max(filter(self._is_sealed, self._versions()), default=None)
 
     def is_building(self) -> bool:
         """Returns whether there is a version that is not complete."""
-        return any(not (self.path / f"v-{n}" / _SEALED).exists() for n in self._numbers())
+        return not all(map(self._is_sealed, self._versions()))
 
-    def find_dataset(self, dataset: str) -> str | None:
+    def find_dataset(self, dataset: str) -> VersionName | None:
         """Returns the newest complete version that was built of a dataset, None if none was."""
-        for number in reversed(self._numbers()):
-            try:
-                found = (self.path / f"v-{number}" / _SEALED).read_text()
-            except FileNotFoundError:
-                continue
-            if found == dataset:
-                return f"v-{number}"
+        for name in reversed(self._versions()):
+            with contextlib.suppress(FileNotFoundError):
+                if (self.version(name) / _SEALED).read_text() == dataset:
+                    return name
         return None
 
-    def delete_others(self, kept: str | None) -> None:
+    def delete_others(self, kept: VersionName | None) -> None:
         """Deletes all versions but one, except for those that another process reads."""
-        for number in self._numbers():
-            name = f"v-{number}"
+        for name in self._versions():
             if name != kept:
                 self.delete(name)
 
@@ -234,16 +242,14 @@ class StoreFolder:
         A version that another process builds is newer.
         """
         current = self.current()
-        if current is None:
-            return
-        for number in self._numbers():
-            if number < int(current[2:]):
+        for name in self._versions():
+            if current is not None and name < current:
                 with contextlib.suppress(NotFoundError):  # another process deletes it
-                    self.delete(f"v-{number}")
+                    self.delete(name)
 
-    def delete(self, version: str) -> bool:
+    def delete(self, version: VersionName) -> bool:
         """Deletes the version. False if another process reads it, or the disk fails."""
-        path = self.path / version
+        path = self.version(version)
         if path.exists():
             readers = lock_file(path / _READERS)
             if readers is None:
@@ -259,9 +265,9 @@ class StoreFolder:
                 readers.release()
         return True
 
-    def lock_to_read(self, version: str) -> FileLock | None:
+    def lock_to_read(self, version: VersionName) -> FileLock | None:
         """Protects the version from deletion. None if it was deleted meanwhile."""
-        path = self.path / version
+        path = self.version(version)
         try:
             lock = lock_file(path / _READERS, is_shared=True)
         except NotFoundError:
@@ -271,7 +277,7 @@ class StoreFolder:
             return None
         return lock
 
-    def release(self, version: str, lock: FileLock | None) -> None:
+    def release(self, version: VersionName, lock: FileLock | None) -> None:
         """Ends the protection of `lock_to_read`, and deletes the version if it was replaced."""
         if lock is not None:
             lock.release()
@@ -305,15 +311,18 @@ class StoreFolder:
         except OSError as error:
             raise DataError(f"store at {self.path}: {_CURRENT} cannot be read: {error}") from error
 
-    def _numbers(self) -> list[int]:
-        found = [_VERSION.fullmatch(each.name) for each in self.path.iterdir()]
-        return sorted(int(each[1]) for each in found if each is not None)
+    def _versions(self) -> list[VersionName]:
+        names = [VersionName.parse(each.name) for each in self.path.iterdir()]
+        return sorted(name for name in names if name is not None)
+
+    def _is_sealed(self, version: VersionName) -> bool:
+        return (self.version(version) / _SEALED).exists()
 
     def _check_content(self) -> None:
         for each in self.path.iterdir():
             name = each.name.removesuffix(".new")
-            is_numbered = _VERSION.fullmatch(name) or REQUEST_FILE.fullmatch(name)
-            if not is_numbered and name not in _KNOWN:
+            is_numbered = VersionName.parse(name) or REQUEST_FILE.fullmatch(name)
+            if not is_numbered and name not in _FILES:
                 raise InvalidRequestError(
                     f"{self.path} is not the folder of a store: it has {each.name!r} (expected a "
                     "new or empty folder)"
@@ -334,11 +343,9 @@ def store_names(parent: Path) -> list[str]:
     """Returns the names of the stores of a folder. NotFoundError if there is no such folder."""
     if not parent.is_dir():
         raise NotFoundError(f"there is no folder {parent} (expected a folder with stores)")
-    found = []
+    names = []
     for each in sorted(parent.iterdir()):
-        try:
+        with contextlib.suppress(InvalidRequestError):  # no store has this name
             if StoreFolder(parent, each.name).exists():
-                found.append(each.name)
-        except InvalidRequestError:
-            continue  # no store has this name
-    return found
+                names.append(each.name)
+    return names

@@ -2,21 +2,24 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
-from sleeper.adjunct.contents.writes import Writes
-from sleeper.adjunct.definition import EngineType, StoreDefinition
-from sleeper.adjunct.engines.disk import open_disk_engine
-from sleeper.adjunct.engines.engine import Engine
+from sleeper.adjunct.definition import (
+    EngineType,
+    StoreDefinition,
+    StoreState,
+    encode_state,
+    new_state,
+)
+from sleeper.adjunct.engines import open_disk_engine
+from sleeper.adjunct.engines.engine import Engine, Writes
 from sleeper.adjunct.engines.memory import MemoryEngine
-from sleeper.adjunct.folder import StoreFolder
-from sleeper.adjunct.store_build import StoreBuild
-from sleeper.adjunct.store_state import StoreState, encode_state
-from sleeper.adjunct.version import StoreVersion, read_state
+from sleeper.adjunct.versions.folder import StoreFolder, VersionName
+from sleeper.adjunct.versions.version import StoreVersion, make_version, read_state
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.storage.disk import FileLock
@@ -34,7 +37,7 @@ class Store:
     """A store that this process fills. One thread writes at a time.
 
     `current` is the version that serves, None if none is complete. `problem` says why a version
-    that was found cannot be used, None if there was none or it can be. `rows_building` is the
+    on disk cannot be used, None if there was none or it can be. `rows_building` is the
     number of keys of the version being built, None if none is; `on_progress` is called as it grows.
     """
 
@@ -57,7 +60,7 @@ class Store:
             )
         if self.folder is not None and definition.type is EngineType.ROCKSDB:
             try:
-                self._open_found(self.folder)
+                self._open_current(self.folder)
             except BaseException:
                 self.close()
                 raise
@@ -109,17 +112,24 @@ class Store:
         strictly ascending order. After an error, the version that served before still does.
         """
         with self.new_build() as build:
-            if is_sorted:
-                pause = None if self.current is None else _pause
-                rows = build.engine.load(self._count(writes), b"", pause)
-            else:
-                rows = sum(map(build.write, writes))
+            rows = build.load(writes) if is_sorted else sum(map(build.write, writes))
             build.finish(finish())
         return rows
 
-    def new_build(self, copied: StoreVersion | None = None) -> StoreBuild:
+    def new_build(self, copied: StoreVersion | None = None) -> "StoreBuild":
         """Begins a version that is written step by step, of no data or those of a version."""
-        return self._make_build(copied)
+        folder = self.folder if self.definition.type is EngineType.ROCKSDB else None
+        name = None if folder is None else folder.new_version()
+        self.rows_building = 0
+        # The state stays as it was: only the last batch has the new one.
+        content = b"" if copied is None else encode_state(copied.state)
+        try:
+            data = None if folder is None or name is None else folder.data(name)
+            engine = self._open_engine(data) if copied is None else copied.engine.fork(data)
+        except BaseException:
+            self.discard_build(name, None)
+            raise
+        return StoreBuild(self, name, engine, content)
 
     def apply(self, writes: Iterable[Writes], finish: Callable[[], StoreState]) -> int:
         """Applies changes to the version that serves, all at once. Returns their number.
@@ -169,7 +179,7 @@ class Store:
         version = self.current
         if version is None or version.folder is None:
             return
-        name = version.folder.name
+        name = self._name(version.folder)
         engine = self._open_engine(self._folder().data(name), is_fixed=True)
         self._replace(self._as_version(name, engine, version.state))
 
@@ -177,10 +187,10 @@ class Store:
         """Records that the input has nothing newer than the version, which is fixed."""
         version = self.serving
         if version.folder is not None:
-            self._folder().write_updated(version.folder.name, now_ms)
+            self._folder().write_updated(self._name(version.folder), now_ms)
         version.set_state(replace(version.state, updated_ms=now_ms))
 
-    def build_apart(self, write: Callable[[StoreFolder, str], int]) -> int:
+    def build_apart(self, write: Callable[[StoreFolder, VersionName], int]) -> int:
         """Switches to a version that another process writes. Returns its number of keys.
 
         `write` gets the folder of the store and the name of the version. Nobody changes the version
@@ -196,9 +206,9 @@ class Store:
             state = read_state(engine, folder, name)
             folder.seal(name, state.dataset)
         except BaseException:
-            self._discard(name, engine)
+            self.discard_build(name, engine)
             raise
-        self._switch(name, engine, state)
+        self.switch(name, engine, state)
         return rows
 
     def note_progress(self, rows: int) -> None:
@@ -226,60 +236,29 @@ class Store:
     def _apply_to_copy(
         self, version: StoreVersion, writes: Iterator[Writes], finish: Callable[[], StoreState]
     ) -> int:
-        rows = 0
-        with self._make_build(version) as build:
-            for each in writes:
-                rows += build.write(each)
+        with self.new_build(version) as build:
+            rows = sum(map(build.write, writes))
             build.finish(finish())
         return rows
 
-    def _make_build(self, copied: StoreVersion | None) -> StoreBuild:
-        """Begins a version without data, or with those of a version."""
-        folder = self._folder() if self._is_on_disk else None
-        name = None if folder is None else folder.new_version()
-        self.rows_building = 0
-        # The state stays as it was: only the last batch has the new one.
-        content = b"" if copied is None else encode_state(copied.state)
-        try:
-            data = None if folder is None or name is None else folder.data(name)
-            engine = self._open_engine(data) if copied is None else copied.engine.fork(data)
-        except BaseException:
-            self._discard(name, None)
-            raise
-        return StoreBuild(
-            engine,
-            content,
-            lambda state: self._finish(name, engine, state),
-            lambda: self._discard(name, engine),
-            self._note_written,
-        )
-
-    def _count(self, writes: Iterable[Writes]) -> Iterator[Writes]:
-        for each in writes:
-            yield each
-            self.note_progress(len(each))
-
-    def _note_written(self, rows: int) -> None:
-        self.note_progress(rows)
-        if self.current is not None:
-            _pause()
-
-    def _discard(self, name: str | None, engine: Engine | None) -> None:
+    def discard_build(self, name: VersionName | None, engine: Engine | None) -> None:
+        """Deletes a version that was not finished."""
         self.rows_building = None
         if engine is not None:
             engine.close()
         if name is not None:
             self._folder().delete(name)
 
-    def _finish(self, name: str | None, engine: Engine, state: StoreState) -> None:
-        """Seals the version and switches to it."""
+    def finish_build(self, name: VersionName | None, engine: Engine, state: StoreState) -> None:
+        """Seals a version and switches to it."""
         engine.apply((), encode_state(state))
         engine.sync()
         if name is not None:
             self._folder().seal(name, state.dataset)
-        self._switch(name, engine, state)
+        self.switch(name, engine, state)
 
-    def _switch(self, name: str | None, engine: Engine, state: StoreState) -> None:
+    def switch(self, name: VersionName | None, engine: Engine, state: StoreState) -> None:
+        """Makes a complete version the one that serves."""
         self.rows_building = None
         version = self._as_version(name, engine, state)
         if name is not None:
@@ -299,7 +278,7 @@ class Store:
             time.sleep(_LOOKUP_SECONDS)
             del former
 
-    def _open_found(self, folder: StoreFolder) -> None:
+    def _open_current(self, folder: StoreFolder) -> None:
         """Opens the version of the folder, if it can be used."""
         name = None
         try:
@@ -310,7 +289,7 @@ class Store:
             self.problem = str(error)
         folder.delete_others(name if self.current is not None else None)
 
-    def _open_version(self, folder: StoreFolder, name: str) -> StoreVersion:
+    def _open_version(self, folder: StoreFolder, name: VersionName) -> StoreVersion:
         engine = self._open_engine(folder.data(name))
         try:
             return self._as_version(name, engine, read_state(engine, folder, name))
@@ -319,11 +298,11 @@ class Store:
             engine.close()
             raise
 
-    def _find_version(self, folder: StoreFolder) -> str | None:
+    def _find_version(self, folder: StoreFolder) -> VersionName | None:
         current, sealed = folder.current(), folder.find_sealed()
         if sealed is None or sealed == current:
             return sealed
-        if current is None or int(sealed[2:]) > int(current[2:]):
+        if current is None or sealed > current:
             folder.switch(sealed)
             return sealed
         raise DataError(f"store at {folder.path}: version {current} is not complete")
@@ -333,31 +312,74 @@ class Store:
             return MemoryEngine()
         return open_disk_engine(self.definition.name, data, is_fixed=is_fixed)
 
-    def _as_version(self, name: str | None, engine: Engine, state: StoreState) -> StoreVersion:
+    def _as_version(
+        self, name: VersionName | None, engine: Engine, state: StoreState
+    ) -> StoreVersion:
         if name is None:
             return StoreVersion(self.definition.name, engine, state)
         folder = self._folder()
-        lock = folder.lock_to_read(name)
-        on_close = partial(folder.release, name, lock)
-        return StoreVersion(self.definition.name, engine, state, on_close, folder.version(name))
+        return make_version(folder, name, engine, state, folder.lock_to_read(name))
 
-    @property
-    def _is_on_disk(self) -> bool:
-        return self.definition.type is EngineType.ROCKSDB
+    @staticmethod
+    def _name(folder: Path) -> VersionName:
+        name = VersionName.parse(folder.name)
+        assert name is not None
+        return name
 
     def _folder(self) -> StoreFolder:
         assert self.folder is not None
         return self.folder
 
 
-def new_state(definition: StoreDefinition) -> StoreState:
-    """Returns the state of a version of the store without data."""
-    return StoreState(definition.input, definition.partition_text, definition.extractor)
+class StoreBuild:
+    """A version that is being built. It is invisible until `finish`, and discarded without it.
 
+    `name` is None in memory. A context manager.
+    """
 
-def move_state(state: StoreState, now_ms: int, positions: Mapping[str, str]) -> StoreState:
-    """Returns the state of a version that has all data up to the positions."""
-    return replace(state, updated_ms=now_ms, positions=dict(positions))
+    def __init__(
+        self, store: Store, name: VersionName | None, engine: Engine, state: bytes
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._engine = engine
+        self._state = state
+        self._is_open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.discard()
+
+    def load(self, writes: Iterable[Writes]) -> int:
+        """Fills a version without data with sorted keys, and returns their number."""
+        pause = None if self._store.current is None else _pause
+        return self._engine.load(self._count(writes), b"", pause)
+
+    def write(self, writes: Writes) -> int:
+        """Adds writes, and returns their number."""
+        self._engine.apply((writes,), self._state)
+        self._store.note_progress(len(writes))
+        if self._store.current is not None:
+            _pause()
+        return len(writes)
+
+    def finish(self, state: StoreState) -> None:
+        """Seals the version with its state, and switches to it."""
+        self._store.finish_build(self._name, self._engine, state)
+        self._is_open = False
+
+    def discard(self) -> None:
+        """Deletes the version, unless it was finished. Idempotent."""
+        if self._is_open:
+            self._is_open = False
+            self._store.discard_build(self._name, self._engine)
+
+    def _count(self, writes: Iterable[Writes]) -> Iterator[Writes]:
+        for each in writes:
+            yield each
+            self._store.note_progress(len(each))
 
 
 def _size(writes: Writes) -> int:

@@ -1,0 +1,1 @@
+"""Versions of stores, on disk and in memory."""
