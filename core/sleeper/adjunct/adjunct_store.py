@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from sleeper import opening
-from sleeper.adjunct.aws.streams import open_stream
 from sleeper.adjunct.definition import (
     StoreDefinition,
     parse_age_seconds,
@@ -194,8 +193,8 @@ def _context(
     if isinstance(instance, Instance):
         ports = instance._ports
         process = DatasetProcess(_BUILD, ports.where)
-        context = FeedContext(lambda: ports, extractors, open_stream, process)
+        context = FeedContext(lambda: ports, extractors, process)
         return lambda: nullcontext(context)
     process = DatasetProcess(_BUILD, None if instance is None else os.fspath(instance))
     open_instance = partial(opening.open_instance, instance)
-    return partial(own_instance, open_instance, open_stream, extractors, process)
+    return partial(own_instance, open_instance, extractors, process)

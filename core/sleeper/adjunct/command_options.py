@@ -77,7 +77,6 @@ def feed_context(
     context: typer.Context, extractors: "ExtractorSource | None" = None
 ) -> Iterator["FeedContext"]:
     """Yields what inputs need. The instance is opened on first use."""
-    from sleeper.adjunct.aws.streams import open_stream
     from sleeper.adjunct.extraction import NAMED_EXTRACTORS
     from sleeper.adjunct.feeds.opening import FeedContext
     from sleeper.opening import open_instance
@@ -90,7 +89,7 @@ def feed_context(
         return opened[0]
 
     try:
-        yield FeedContext(open_once, extractors or NAMED_EXTRACTORS, open_stream)
+        yield FeedContext(open_once, extractors or NAMED_EXTRACTORS)
     finally:
         for each in opened:
             each.close()

@@ -12,7 +12,6 @@ from sleeper.adjunct.definition import StoreDefinition, StoreState
 from sleeper.adjunct.extraction import NAMED_EXTRACTORS, ExtractorSource
 from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.inputs.log import LogInput, StreamName
 from sleeper.adjunct.updater import StoreUpdater
 from sleeper.adjunct.versions.status import StoreStatus, describe_reader, describe_store
 from sleeper.adjunct.versions.store import Store
@@ -147,7 +146,6 @@ class ReadStore:
 @contextmanager
 def own_instance(
     open_instance: Callable[[], Instance],
-    open_stream: Callable[[str, StreamName], LogInput],
     extractors: ExtractorSource = NAMED_EXTRACTORS,
     process: DatasetProcess | None = None,
 ) -> Iterator[FeedContext]:
@@ -160,4 +158,4 @@ def own_instance(
             opened.callback(instance.close)
             return instance
 
-        yield FeedContext(get, extractors, open_stream, process)
+        yield FeedContext(get, extractors, process)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -9,8 +10,10 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from sleeper.adjunct.aws.dynamodb_stream import to_plain
-from sleeper.adjunct.aws.streams import open_stream
+from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.inputs import open_input
 from sleeper.adjunct.inputs.log import FINISHED, parse_stream_name
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from tests.contracts.aws_log_sources import KinesisSource, TableSource, moto_clients
 
@@ -35,7 +38,8 @@ def read_all(log: Any, positions: dict[str, str]) -> list[Any]:
 
 
 def open_named(kind: str, text: str) -> Any:
-    return open_stream(kind, parse_stream_name("words", kind, text))
+    definition = StoreDefinition("words", f"{kind}:{text}")
+    return open_input(InputRequest(definition, pytest.fail, Path()))
 
 
 def test_records_after_a_split_follow_those_before_it() -> None:

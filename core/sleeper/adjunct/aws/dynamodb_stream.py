@@ -19,6 +19,7 @@ from sleeper.adjunct.aws.shards import (
 )
 from sleeper.adjunct.extraction import Envelope
 from sleeper.adjunct.inputs.log import LogInput, StreamName, decode_message
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
@@ -31,6 +32,11 @@ _VIEWS = ("NEW_IMAGE", "NEW_AND_OLD_IMAGES")
 _RECORDS = 1_000
 _LONG_MAX = 2**63
 _deserialize = TypeDeserializer().deserialize
+
+
+def open_input(request: InputRequest) -> LogInput:
+    """Opens the stream of `dynamodb:TABLE`."""
+    return open_dynamodb(request.stream_name())
 
 
 def open_dynamodb(name: StreamName) -> LogInput:

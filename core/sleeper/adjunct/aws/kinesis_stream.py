@@ -24,6 +24,7 @@ from sleeper.adjunct.inputs.log import (
     decode_message,
     parse_marker,
 )
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import NotFoundError
@@ -36,6 +37,11 @@ _MARGIN_MS = 60_000
 _RECORDS = 2_000
 _PAGES = 20
 _PAGE_SECONDS = 0.25
+
+
+def open_input(request: InputRequest) -> LogInput:
+    """Opens the stream of `kinesis:STREAM[?OPTIONS]`."""
+    return open_kinesis(request.stream_name())
 
 
 def open_kinesis(name: StreamName) -> LogInput:

@@ -16,7 +16,7 @@ from sleeper.adjunct.feeds.table_feed import TableFeed
 from sleeper.adjunct.inputs import KINDS, open_input
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.log import LogInput
-from sleeper.adjunct.inputs.opening import InputRequest, OpenStream, refuse_stream
+from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import system_clock
@@ -34,7 +34,6 @@ class FeedContext:
 
     instance: Callable[[], Instance]
     extractors: ExtractorSource = NAMED_EXTRACTORS
-    open_stream: OpenStream = refuse_stream
     process: DatasetProcess | None = None
 
 
@@ -50,7 +49,7 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
         return None if store.state is None else store.state.layout
 
     row_writer = extract and partial(ExtractedRows, definition, extract, find_layout)
-    request = InputRequest(definition, context.instance, spill, row_writer, context.open_stream)
+    request = InputRequest(definition, context.instance, spill, row_writer)
     source = open_input(request)
     if isinstance(source, TableInput) and not source.is_snapshot_table:
         return TableFeed(store, source)

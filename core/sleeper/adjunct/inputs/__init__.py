@@ -1,11 +1,11 @@
 """Inputs, from which stores are filled, by kind: the text before the first colon.
 
-A new kind is a module, whose function opens the input, and a line in `KINDS`. The module is
-imported on first use, because it may need a package that only its extra installs.
+A new kind is a module with `open_input`, and a line in `KINDS`. The module is imported on first
+use, because it may need a package that only its extra installs.
 """
 
 import importlib
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.inputs.opening import InputRequest, OpenInstance
@@ -19,21 +19,28 @@ if TYPE_CHECKING:
 
 
 class InputKind(NamedTuple):
-    """A kind of input: the form of its text, and the module and function that open it."""
+    """A kind of input: the form of its text, and the module that opens it."""
 
     form: str
-    opener: str
+    module: str
     has_datasets: bool = False
 
 
 KINDS = {
-    "table": InputKind("table:NAME", "table:open_table", has_datasets=True),
-    "stash": InputKind("stash:DESTINATION#TABLE", "stash:open_stash", has_datasets=True),
-    "files": InputKind("files:PATH", "files:open_files", has_datasets=True),
-    "kafka": InputKind("kafka://HOST:PORT/TOPIC", "kafka:open_kafka"),
-    "kinesis": InputKind("kinesis:STREAM", "opening:open_aws_stream"),
-    "dynamodb": InputKind("dynamodb:TABLE", "opening:open_aws_stream"),
+    "table": InputKind("table:NAME", "inputs.table", has_datasets=True),
+    "stash": InputKind("stash:DESTINATION#TABLE", "inputs.stash", has_datasets=True),
+    "files": InputKind("files:PATH", "inputs.files", has_datasets=True),
+    "kafka": InputKind("kafka://HOST:PORT/TOPIC", "inputs.kafka"),
+    "kinesis": InputKind("kinesis:STREAM", "aws.kinesis_stream"),
+    "dynamodb": InputKind("dynamodb:TABLE", "aws.dynamodb_stream"),
 }
+
+
+class _InputModule(Protocol):
+    """The functions of an input's module."""
+
+    def open_input(self, request: InputRequest) -> "DatasetInput | LogInput":
+        """Opens the input. InvalidRequestError if its text is invalid."""
 
 
 def describe_kinds(has_datasets: bool = False) -> str:
@@ -50,9 +57,8 @@ def open_input(request: InputRequest) -> "DatasetInput | LogInput":
             f"store {request.definition.name!r}: unknown input {request.definition.input!r} "
             f"(expected {describe_kinds()})"
         )
-    module, _, function = kind.opener.partition(":")
-    opener = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-    return cast("DatasetInput | LogInput", opener(request))
+    module = cast(_InputModule, importlib.import_module(f"sleeper.adjunct.{kind.module}"))
+    return module.open_input(request)
 
 
 def open_dataset_input(

@@ -101,7 +101,7 @@ class FileInput:
         return StateMovedOnError(f"the files of {self._place.text} changed while they were read")
 
 
-def open_files(request: InputRequest) -> FileInput:
+def open_input(request: InputRequest) -> FileInput:
     """Opens the files of `files:PATH` or `files:PATH?key=FIELD,FIELD`."""
     place, separator, keys = request.rest.partition(_KEY_OPTION)
     names = [each.strip() for each in keys.split(",")] if separator else []

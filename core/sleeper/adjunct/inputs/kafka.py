@@ -288,7 +288,7 @@ class KafkaInput:
         self._problem = self._problem or error.str()
 
 
-def open_kafka(request: InputRequest) -> KafkaInput:
+def open_input(request: InputRequest) -> KafkaInput:
     """Opens the topic of `kafka://BROKER:PORT/TOPIC`."""
     name = request.stream_name()
     check_kafka(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.inputs.log import LogInput, StreamName, parse_stream_name
+from sleeper.adjunct.inputs.log import StreamName, parse_stream_name
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from sleeper.adjunct.contents.writers import MakeRowWriter
 
 OpenInstance = Callable[[], Instance]
-OpenStream = Callable[[str, StreamName], LogInput]
-"""Opens a stream of AWS, of the kind `kinesis` or `dynamodb`."""
-
-
-def refuse_stream(_kind: str, name: StreamName) -> LogInput:
-    """Refuses a stream of AWS."""
-    raise InvalidRequestError(f"{name.where} cannot be opened here (expected another input)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +28,6 @@ class InputRequest:
     instance: OpenInstance
     spill: Path
     row_writer: "MakeRowWriter | None" = None
-    open_stream: OpenStream = refuse_stream
 
     @property
     def kind(self) -> str:
@@ -60,8 +52,3 @@ class InputRequest:
         """Returns the error of a text that is invalid."""
         name, source = self.definition.name, self.definition.input
         return InvalidRequestError(f"store {name!r}: input {source!r} {problem}")
-
-
-def open_aws_stream(request: InputRequest) -> LogInput:
-    """Opens the stream of `kinesis:STREAM` or `dynamodb:TABLE`."""
-    return request.open_stream(request.kind, request.stream_name())

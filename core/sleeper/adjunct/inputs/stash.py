@@ -73,7 +73,7 @@ class StashInput:
         return tables[self._table]
 
 
-def open_stash(request: InputRequest) -> StashInput:
+def open_input(request: InputRequest) -> StashInput:
     """Opens the table of `stash:DESTINATION#TABLE`."""
     destination, _, table = request.rest.rpartition("#")
     if not destination or not table:

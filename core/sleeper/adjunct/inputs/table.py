@@ -272,7 +272,7 @@ class TableInput:
                 yield from writer.delete(rows)
 
 
-def open_table(request: InputRequest) -> TableInput:
+def open_input(request: InputRequest) -> TableInput:
     """Opens the table of `table:NAME`."""
     owner = f"adjunct store {request.definition.name}"
     return TableInput(request.instance(), request.rest, request.make_writer, owner)
