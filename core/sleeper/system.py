@@ -106,7 +106,7 @@ class System:
     of Spark, and `spark_jobs` the functions that a driver of Spark runs, by its argument.
     `local_port` and `aws_port` open what the system keeps beside the tables
     (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
-    backup.
+    backup. `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
     """
 
     name: str
@@ -123,3 +123,4 @@ class System:
     queues: tuple[Queue, ...] = ()
     operations: tuple[Operation, ...] = ()
     companions: tuple[Companion, ...] = ()
+    problems: str | None = None

@@ -37,7 +37,9 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class ReportedAdapter:
+    """An adapter with its last run, its next due time, and the one that it has missed."""
+
     adapter: Adapter
     job: _Job | None
     next_due_ms: int | None
@@ -80,12 +82,21 @@ _DEFINITION = ("name", "source", "sink", "schedule")
 
 def list_adapters(instance: Instance) -> Listing:
     """Lists all adapters by name, each with its last run."""
+    listed = gather_adapters(instance)
+    summary = pluralize(len(listed), "adapter")
+    if late := sum(each.missed_ms is not None for each in listed):
+        summary += f", {late} late"
+    return Listing.describe("adapters", summary, _ADAPTER_COLUMNS, listed)
+
+
+def gather_adapters(instance: Instance) -> list[ReportedAdapter]:
+    """Returns all adapters by name, each with its last run and the start that it has missed."""
     store, now_ms = AdapterStore(instance.storage.root), instance.clock()
     adapters = store.list()
     jobs = instance.jobs.tracker.recent(ADAPTER_RUN, limit=_RECENT_JOBS) if adapters else ()
     lasts = [_find_last(instance, adapter, jobs) for adapter in adapters]
-    listed = [
-        _Listed(
+    return [
+        ReportedAdapter(
             adapter,
             None if last is None else _look_at(instance, last),
             next_due_ms(adapter.schedule, now_ms) if adapter.schedule else None,
@@ -93,10 +104,6 @@ def list_adapters(instance: Instance) -> Listing:
         )
         for adapter, last in zip(adapters, lasts, strict=True)
     ]
-    summary = pluralize(len(adapters), "adapter")
-    if late := sum(each.missed_ms is not None for each in listed):
-        summary += f", {late} late"
-    return Listing.describe("adapters", summary, _ADAPTER_COLUMNS, listed)
 
 
 def show_adapter(instance: Instance, name: str, limit: int) -> tuple[Listing, Listing]:

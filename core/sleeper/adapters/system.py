@@ -31,4 +31,5 @@ SYSTEM = System(
             ),
         ),
     ),
+    problems="sleeper.adapters.problems:find_problems",
 )

@@ -17,4 +17,5 @@ SYSTEM = System(
         "enrich": "sleeper.adjunct.spark.enrichment:enrich",
         "StoreSource": "sleeper.adjunct.spark.enrichment:StoreSource",
     },
+    problems="sleeper.adjunct.problems:find_problems",
 )

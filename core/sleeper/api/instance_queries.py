@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sleeper.admin.properties import change_instance_properties, report_instance_properties
 from sleeper.api.argument_types import check_argument_types
-from sleeper.api.report_rows import Report, gather_report
+from sleeper.api.report_rows import Report, describe_rows, gather_report
 from sleeper.api.results import Rowset
 from sleeper.api.table_versions import AsOf
 from sleeper.instance import Instance as Ports
@@ -12,6 +12,7 @@ from sleeper.query.sql.explain import SqlExplanation
 from sleeper.query.sql.parameters import Parameters
 from sleeper.query.sql.service import explain_statement, open_sql
 from sleeper.query.sql.tables import parse_as_of
+from sleeper.reports.status import report_status
 
 
 @check_argument_types
@@ -70,6 +71,15 @@ class InstanceQueries:
         table.
         """
         return gather_report(self._ports, kind, table, limit)
+
+    def status(self) -> Report:
+        """Returns what is overdue, failing, lagging or dead: a mapping for each problem.
+
+        It has `state`, `kind`, `name`, `since` and `reason`, the worst first. Empty if there is no
+        problem. It covers tables, jobs, queues, adapters, stashes, export queues and adjunct
+        stores.
+        """
+        return describe_rows(report_status(self._ports))
 
     def properties(self, only_set: bool = False) -> dict[str, str]:
         """Returns the effective values of all properties as text, by name.

@@ -4,7 +4,7 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance as Ports
-from sleeper.reports.output import ReportKind, json_rows
+from sleeper.reports.output import Listing, ReportKind, json_rows
 from sleeper.reports.service import report
 
 Report = list[dict[str, Any]]
@@ -25,4 +25,9 @@ def gather_report(instance: Ports, kind: str, table_name: str | None, limit: int
     if limit is not None and limit < 0:
         raise InvalidRequestError(f"invalid limit: {limit} (expected 0 or more)")
     listings = report(instance, chosen, table_name, limit)
-    return [{"report": each.name, **row} for each in listings for row in json_rows(each)]
+    return [row for each in listings for row in describe_rows(each)]
+
+
+def describe_rows(listing: Listing) -> Report:
+    """Returns the rows of a listing."""
+    return [{"report": listing.name, **row} for row in json_rows(listing)]

@@ -47,6 +47,9 @@ _GENERAL = {
     "sql": _Source("query", "sql", "Run an SQL query and print its rows."),
     "run": _Source("run", "run", "Run the background work of a local instance."),
     "report": _Source("report", "report", "Report on tables, files, jobs, tasks and queues."),
+    "status": _Source(
+        "report", "status", "Show everything that is overdue, failing, lagging or dead."
+    ),
     "bulk-import": _Source("bulk", "bulk_import", "Add many or large files to a table with Spark."),
     "bulk-export": _Source(
         "bulk", "bulk_export", "Export a table as Parquet files and print their folder."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import LIMIT_MAX, OutputKind, complete_table
+from sleeper.cli.arguments import LIMIT_MAX, OutputKind, OutputOption, complete_table
 from sleeper.cli.output import RowFormat, instance_command, note, open_row_sink, print_listings
 from sleeper.reports.output import ReportKind, pluralize
 
@@ -124,3 +124,23 @@ def _write_page(
     if file is not None:
         note(f"wrote {file}")
         _note_omission(instance, kind, table, tables)
+
+
+@instance_command
+def status(instance: "Instance", output: OutputOption = OutputKind.TEXT) -> None:
+    """Show everything that is overdue, failing, lagging or dead.
+
+    Covers tables, jobs, queues, schedules and all systems. The exit status is 1 if there is
+    something.
+
+    \b
+    Examples:
+      sleeper status
+      sleeper status --output json | jq -r .reason
+    """
+    from sleeper.reports.status import report_status
+
+    listing = report_status(instance)
+    print_listings([listing], output)
+    if listing.rows:
+        raise typer.Exit(1)

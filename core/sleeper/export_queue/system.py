@@ -35,4 +35,5 @@ SYSTEM = System(
             "buckets of export queues that have exports",
         ),
     ),
+    problems="sleeper.export_queue.problems:find_problems",
 )

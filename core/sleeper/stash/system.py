@@ -30,4 +30,5 @@ SYSTEM = System(
             tasks=Tasks("sleeper.properties.deployment:STASH_TASKS_MAX"),
         ),
     ),
+    problems="sleeper.stash.problems:find_problems",
 )

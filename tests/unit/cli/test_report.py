@@ -1,10 +1,13 @@
 """Reports, holds, snapshots and dead letters from the command line."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from sleeper.jobs.queue import QueueName
+import sleeper as sleeper_api
+from sleeper.jobs.queue import Failure, QueueName
+from sleeper.local.instance import open_local_instance
 from sleeper.opening import open_instance
 from sleeper.reports.output import ReportKind
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
@@ -285,3 +288,22 @@ def test_text_and_html_have_a_limited_number_of_tables(
     refused = full("report", "tasks", "--offset", "2")
     assert refused.status == 1
     assert "report 'tasks' has one page" in refused.stderr
+
+
+def test_the_status_is_an_exit_status_too(sleeper: Sleeper, tmp_path: Path) -> None:
+    healthy = sleeper("status")
+    assert healthy.stdout == "nothing is overdue, failing, lagging or dead\n"
+    assert (healthy.status, sleeper("status", "--output", "json").rows) == (0, [])
+    with closing(open_local_instance(tmp_path / "here")) as instance:
+        queue = instance.jobs.queue(QueueName.DELETION)
+        queue.send("{}")
+        for _ in range(3):
+            (message,) = queue.receive()
+            queue.release(message.receipt, failure=Failure("no such table"))
+        queue.receive()
+    result = sleeper("status", "--output", "json")
+    assert result.status == 1
+    (row,) = result.rows
+    assert (row["state"], row["kind"], row["name"]) == ("dead", "queue", "deletion")
+    with sleeper_api.open_instance(tmp_path / "here") as opened:
+        assert opened.status() == [row]

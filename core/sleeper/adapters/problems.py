@@ -1,0 +1,27 @@
+"""Problems of adapters: schedules that are late, and adapters whose last run failed or died."""
+
+from collections.abc import Iterator
+
+from sleeper.adapters.report import gather_adapters
+from sleeper.instance import Instance
+from sleeper.jobs.status import JobState
+from sleeper.reports.jobs import LOST
+from sleeper.reports.problem import Problem, ProblemState
+
+_STATES = {
+    LOST: ProblemState.DEAD,
+    JobState.FAILED.value: ProblemState.FAILING,
+    JobState.REJECTED.value: ProblemState.FAILING,
+}
+
+
+def find_problems(instance: Instance) -> Iterator[Problem]:
+    """Yields the problems of the instance's adapters."""
+    for each in gather_adapters(instance):
+        name, job = each.adapter.name, each.job
+        if each.missed_ms is not None:
+            reason = "nothing has started the run that was due"
+            yield Problem(ProblemState.OVERDUE, "adapter", name, reason, each.missed_ms)
+        if job is not None and job.state in _STATES:
+            reason = f"the last run is {job.state}: {job.reason}"
+            yield Problem(_STATES[job.state], "adapter", name, reason, each.run.ended_ms)
