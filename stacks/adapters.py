@@ -7,20 +7,18 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.errors import InvalidRequestError
-from sleeper.properties.declaration import Property
-from sleeper.properties.deployed import (
-    ADAPTER_TASK_SECURITY_GROUPS,
-    ADAPTER_TASK_SUBNETS,
-    TASK_DEFINITIONS,
-)
-from sleeper.properties.deployment import (
+from sleeper.adapters.properties import (
     ADAPTER_PERIOD_MINUTES,
     ADAPTER_SECURITY_GROUPS,
     ADAPTER_SUBNETS,
     ADAPTER_TASK_CPU,
     ADAPTER_TASK_MEMORY_MB,
+    ADAPTER_TASK_SECURITY_GROUPS,
+    ADAPTER_TASK_SUBNETS,
 )
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import TASK_DEFINITIONS
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import (

@@ -12,8 +12,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.adjunct.definition import parse_stores
-from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployment import (
+from sleeper.adjunct.properties import (
     ADJUNCT_ALARM_MINUTES,
     ADJUNCT_DISK_GIB,
     ADJUNCT_READER_IMAGE,
@@ -21,8 +20,9 @@ from sleeper.properties.deployment import (
     ADJUNCT_TASK_CPU,
     ADJUNCT_TASK_MEMORY_MB,
     ADJUNCT_TASKS,
-    INGEST_CPU_ARCHITECTURE,
 )
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE
 from sleeper.reports.metric import ADJUNCT_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.adjunct_permissions import fill_stores

@@ -10,6 +10,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from sleeper.adapters.properties import STACK as ADAPTER_STACK
+from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     ADMIN_ROLE,
@@ -18,6 +20,7 @@ from sleeper.properties.deployed import (
     QUERY_ROLE,
 )
 from sleeper.properties.instance import QUERY_RESULTS_SHARED, OptionalStack
+from sleeper.stash.properties import STACK as STASH_STACK
 from stacks.constructs.export_permissions import use_export_queues
 from stacks.constructs.permissions import (
     BIRTHMARK,
@@ -134,15 +137,15 @@ def _ingest_directly(deployment: Deployment) -> list[Permission]:
 
 
 def _administer(deployment: Deployment) -> list[Permission]:
-    adapters = deployment.has(OptionalStack.ADAPTERS)
+    adapters = deployment.has(ADAPTER_STACK)
     return [
         *(
             [*read_adapters(deployment), change_adapters(deployment), *read_secrets(deployment)]
             if adapters
             else []
         ),
-        *(administer_stashes(deployment) if deployment.has(OptionalStack.STASH) else []),
-        *(use_export_queues(deployment) if deployment.has(OptionalStack.EXPORT_QUEUES) else []),
+        *(administer_stashes(deployment) if deployment.has(STASH_STACK) else []),
+        *(use_export_queues(deployment) if deployment.has(EXPORT_QUEUE_STACK) else []),
         *change_instance_properties(deployment),
         *change_table_index(deployment),
         read_objects(deployment, DATA),

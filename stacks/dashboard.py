@@ -11,6 +11,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from sleeper.adjunct.properties import STACK as ADJUNCT_STACK
+from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
@@ -26,6 +28,7 @@ from sleeper.reports.metric import (
     TASK_KIND,
     Metric,
 )
+from sleeper.stash.properties import STACK as STASH_STACK
 from stacks.deployment import Deployment
 
 _Chart = tuple[str, list[cloudwatch.IMetric]]
@@ -147,12 +150,12 @@ class _Charts:
             ("Tasks that run", self._of_kinds(kinds, Metric.TASKS_RUNNING, "Maximum")),
             ("Tasks that were started", self._of_kinds(kinds, Metric.TASKS_STARTED, "Sum")),
         ]
-        if self._deployment.has(OptionalStack.STASH):
+        if self._deployment.has(STASH_STACK):
             charts.append(("Stashes", [self._of_stashes(metric) for metric in STASH_METRICS]))
         return _beside(*charts)
 
     def of_export_queues(self) -> list[cloudwatch.IWidget]:
-        if not self._deployment.has(OptionalStack.EXPORT_QUEUES):
+        if not self._deployment.has(EXPORT_QUEUE_STACK):
             return []
         pending, dead, oldest, problems = (
             self._of_kinds([EXPORT_QUEUE_KIND], metric, "Maximum", label=metric.value)
@@ -165,7 +168,7 @@ class _Charts:
         )
 
     def of_adjunct_stores(self) -> list[cloudwatch.IWidget]:
-        if not self._deployment.has(OptionalStack.ADJUNCT):
+        if not self._deployment.has(ADJUNCT_STACK):
             return []
         age, problems, size = (
             self._of_kinds([ADJUNCT_KIND], metric, "Maximum", label=metric.value)

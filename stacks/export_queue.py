@@ -8,13 +8,13 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployed import EXPORT_QUEUES
-from sleeper.properties.deployment import (
+from sleeper.export_queue.properties import (
     EXPORT_ALARM_MINUTES,
     EXPORT_DRAIN_MEMORY_MB,
     EXPORT_DRAIN_TIMEOUT_SECONDS,
     EXPORT_DRAINS_MAX,
     EXPORT_FOLLOW_MEMORY_MB,
+    EXPORT_QUEUES,
     EXPORT_SECURITY_GROUPS,
     EXPORT_SUBNETS,
 )

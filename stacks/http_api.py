@@ -6,6 +6,7 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from constructs import Construct
 
+from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import (
     ADD_TABLE_URL,
     HTTP_API_URL,
@@ -106,7 +107,7 @@ def _permissions(deployment: Deployment) -> list[Permission]:
             Permission(("dynamodb:Query",), [index]),
             scan_index(deployment, INGEST_BATCHER, WAITING),
         ]
-    if deployment.has(OptionalStack.EXPORT_QUEUES):
+    if deployment.has(EXPORT_QUEUE_STACK):
         found.append(report_export_queues(deployment))
     return found
 

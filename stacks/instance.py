@@ -8,12 +8,15 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from sleeper.adapters.properties import STACK as ADAPTER_STACK
+from sleeper.adjunct.properties import STACK as ADJUNCT_STACK
 from sleeper.admin.instance_folder import InstanceFolder
 from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
 from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
 from sleeper.stash.policy import reading_policy
+from sleeper.stash.properties import STACK as STASH_STACK
 from stacks.adapters import AdapterStack
 from stacks.adjunct import AdjunctStack
 from stacks.alarms import AlarmsStack
@@ -91,9 +94,9 @@ class InstanceStack(cdk.Stack):
         if deployment.has(OptionalStack.BULK_EXPORT):
             cluster = network.cluster
             BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
-        if deployment.has(OptionalStack.ADAPTERS):
+        if deployment.has(ADAPTER_STACK):
             AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
-        if deployment.has(OptionalStack.STASH):
+        if deployment.has(STASH_STACK):
             cluster = network.cluster
             stash = StashStack(
                 self,
@@ -107,7 +110,7 @@ class InstanceStack(cdk.Stack):
             cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
         if state.log_stream is not None:
             ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
-        if deployment.has(OptionalStack.ADJUNCT):
+        if deployment.has(ADJUNCT_STACK):
             AdjunctStack(self, "Adjunct", network=network, **every)
         self._add_clients(deployment, websocket_id)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]

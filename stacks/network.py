@@ -5,6 +5,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
 from constructs import Construct
 
+from sleeper.adapters.properties import ADAPTER_SECRETS
+from sleeper.adapters.properties import STACK as ADAPTER_STACK
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import (
     NETWORK_VPC,
@@ -12,7 +14,6 @@ from sleeper.properties.deployed import (
     TASK_SECURITY_GROUP,
     TASK_SUBNETS,
 )
-from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.properties.instance import (
     NETWORK_ENDPOINTS,
     OPTIONAL_STACKS,
@@ -157,6 +158,6 @@ def _add_endpoints(scope: Construct, vpc: ec2.Vpc, deployment: Deployment) -> No
     bound_images(add("EcrApi", ec2.InterfaceVpcEndpointAwsService.ECR))
     bound_images(add("EcrImages", ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER))
     bound_logs(add("Logs", ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS))
-    if deployment.has(OptionalStack.ADAPTERS) and deployment.get(ADAPTER_SECRETS):
+    if deployment.has(ADAPTER_STACK) and deployment.get(ADAPTER_SECRETS):
         bound_secrets(add("Secrets", ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER))
     bound_queues(add("Queues", ec2.InterfaceVpcEndpointAwsService.SQS), deployment)

@@ -10,16 +10,17 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed import STASHES, TASK_DEFINITIONS
-from sleeper.properties.deployment import (
-    INGEST_CPU_ARCHITECTURE,
+from sleeper.properties.deployed import TASK_DEFINITIONS
+from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE
+from sleeper.reports.metric import INSTANCE, NAMESPACE, TASK_KIND, Metric
+from sleeper.stash.properties import (
     STASH_ALARM_HOURS,
     STASH_BUCKET,
     STASH_PERIOD_MINUTES,
     STASH_TASK_CPU,
     STASH_TASK_MEMORY_MB,
+    STASHES,
 )
-from sleeper.reports.metric import INSTANCE, NAMESPACE, TASK_KIND, Metric
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import make_job_queue

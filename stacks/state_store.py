@@ -4,8 +4,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
-from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES, OptionalStack
+from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
@@ -33,7 +34,7 @@ class StateStoreStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        followed = deployment.has(OptionalStack.EXPORT_QUEUES)
+        followed = deployment.has(EXPORT_QUEUE_STACK)
         log = make_table(self, "Log", deployment, TRANSACTION_LOG, has_stream=followed)
         self.log_stream = log.table_stream_arn
         make_table(self, "JobTracker", deployment, JOB_TRACKER)

@@ -9,11 +9,11 @@ from sleeper.properties.deployed import (
     BULK_IMPORT,
     CONFIG,
     QUERY_RESULTS,
-    STASHES,
     TABLE_DATA,
     UPLOADS_PREFIX,
 )
 from sleeper.properties.instance import RETAIN_INFRA
+from sleeper.stash.properties import STASHES
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import empty

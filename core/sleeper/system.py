@@ -101,9 +101,11 @@ class Companion:
 class System:
     """A system.
 
-    `methods` refers to a class whose methods `sleeper.Instance` has. `names` and `spark_names` are
-    what the packages `sleeper` and `sleeper.spark` offer, by name. `spark_sources` are data sources
-    of Spark, and `spark_jobs` the functions that a driver of Spark runs, by its argument.
+    `properties` is the module that declares its properties, and `optional_stack` the name of its
+    part of an instance on AWS. `methods` refers to a class whose methods `sleeper.Instance` has.
+    `names` and `spark_names` are what the packages `sleeper` and `sleeper.spark` offer, by name.
+    `spark_sources` are data sources of Spark, and `spark_jobs` the functions that a driver of Spark
+    runs, by its argument.
     `local_port` and `aws_port` open what the system keeps beside the tables
     (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
     backup. `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
@@ -111,6 +113,8 @@ class System:
 
     name: str
     commands: tuple[Command, ...] = ()
+    properties: str | None = None
+    optional_stack: str | None = None
     methods: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     spark_names: Mapping[str, str] = field(default_factory=dict)

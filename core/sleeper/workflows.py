@@ -155,6 +155,7 @@ _QUEUES = (
 
 SYSTEM = System(
     name="workflows",
+    properties="sleeper.properties.deployed",
     queues=_QUEUES,
     operations=(Operation("sleeper.ingest_batcher.service:create_due_batches"),),
 )

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from aws_cdk import Aws
 
 from sleeper.adjunct.definition import StoreDefinition
+from sleeper.adjunct.properties import ADJUNCT_SECRETS
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployment import ADJUNCT_SECRETS
 from sleeper.properties.instance import VPC
 from stacks.constructs.permissions import (
     DATA,

@@ -2,8 +2,13 @@
 
 from aws_cdk import aws_iam as iam
 
-from sleeper.properties.deployed import EXPORT_QUEUES, TABLE_DATA, TRANSACTION_LOG
-from sleeper.properties.deployment import EXPORT_SECRETS, EXPORT_SQS_QUEUES, EXPORT_SUBNETS
+from sleeper.export_queue.properties import (
+    EXPORT_QUEUES,
+    EXPORT_SECRETS,
+    EXPORT_SQS_QUEUES,
+    EXPORT_SUBNETS,
+)
+from sleeper.properties.deployed import TABLE_DATA, TRANSACTION_LOG
 from stacks.constructs.permissions import (
     DATA,
     Permission,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
+from sleeper.adapters.properties import ADAPTER_SECRETS
+from sleeper.adapters.properties import STACK as ADAPTER_STACK
 from sleeper.properties.bound_secrets import secret_names
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
@@ -33,8 +35,7 @@ from sleeper.properties.deployed import (
     DeployedTable,
     Index,
 )
-from sleeper.properties.deployment import ADAPTER_SECRETS
-from sleeper.properties.instance import INGEST_SOURCE_BUCKETS, OptionalStack
+from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from stacks.deployment import Deployment, queue_named
 
 _INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
@@ -292,7 +293,7 @@ def _read_named_secrets(deployment: Deployment, secrets: Sequence[str]) -> list[
 
 def run_adapters_with_spark(deployment: Deployment) -> list[Permission]:
     """Allows Spark to run adapters, which stage rows in the bucket of imports, if they exist."""
-    if not deployment.has(OptionalStack.ADAPTERS):
+    if not deployment.has(ADAPTER_STACK):
         return []
     bucket = deployment.bucket_arn(BULK_IMPORT)
     actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject")

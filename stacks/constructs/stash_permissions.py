@@ -2,9 +2,9 @@
 
 from aws_cdk import Aws
 
-from sleeper.properties.deployed import STASHES, TABLE_DATA
-from sleeper.properties.deployment import STASH_BUCKET
-from sleeper.properties.instance import OptionalStack
+from sleeper.properties.deployed import TABLE_DATA
+from sleeper.stash.properties import STACK as STASH_STACK
+from sleeper.stash.properties import STASH_BUCKET, STASHES
 from stacks.constructs.permissions import DATA, Permission, objects_in, read_objects
 from stacks.deployment import Deployment
 
@@ -30,7 +30,7 @@ def run_stash_tasks(deployment: Deployment) -> list[Permission]:
 
 def write_stashes_with_spark(deployment: Deployment) -> list[Permission]:
     """Allows Spark to write large tables of stashes, if the instance makes stashes."""
-    if not deployment.has(OptionalStack.STASH):
+    if not deployment.has(STASH_STACK):
         return []
     return [*run_stash_tasks(deployment), read_objects(deployment, DATA)]
 

@@ -19,6 +19,7 @@ from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.export_queue.aws.store import DynamoExportStore
 from sleeper.export_queue.local.store import EXPORTS_FILE, LocalExportStore
+from sleeper.export_queue.properties import EXPORT_QUEUES_TABLE
 from sleeper.export_queue.store import ExportStore
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
@@ -32,7 +33,6 @@ from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.properties.deployed import (
-    EXPORT_QUEUES_TABLE,
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     QUERY_TRACKER_TABLE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployed import EXPORT_QUEUES
+from sleeper.export_queue.properties import EXPORT_QUEUES
 from sleeper.reports.metric import Metric
 from tests.infra.synthesis import GROUP, RECEIVER, SECRET, Synthesis, as_list, synthesise
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from sleeper.properties.deployed import DEPLOYED_QUEUES, DEPLOYED_TABLES, EXPORT_QUEUES
+from sleeper.properties.deployed import DEPLOYED_QUEUES, DEPLOYED_TABLES
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from sleeper.workers.schedule import TABLE_OPERATIONS
 from tests.approved.approval import check_approved
@@ -220,7 +220,7 @@ def test_dynamodb_tables_have_the_keys_of_their_adapters(example: Synthesis) -> 
         p["TableName"]: [key["AttributeName"] for key in p["KeySchema"]]
         for p in example.properties(TABLE)
     }
-    tables = [table for table in DEPLOYED_TABLES if table is not EXPORT_QUEUES]
+    tables = DEPLOYED_TABLES
     expected = [[t.key.hash] + ([t.key.range] if t.key.range else []) for t in tables]
     assert sorted(keys.values()) == sorted(expected)
     assert keys["sleeper-example-transaction-log"] == ["tableId", "item"]

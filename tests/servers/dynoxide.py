@@ -11,6 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from sleeper.export_queue.properties import EXPORT_QUEUES
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import DEPLOYED_TABLES, TIME_TO_LIVE, DeployedTable, Key
 from tests.servers.process import free_ports, running
@@ -88,7 +89,7 @@ def dynamo_client(url: str) -> Any:
 
 def make_tables(client: Any, suffix: str) -> dict[str, str]:
     """Makes every DynamoDB table that an instance has; their names by the property's name."""
-    return {t.place.name: _make_table(client, t, suffix) for t in DEPLOYED_TABLES}
+    return {t.place.name: _make_table(client, t, suffix) for t in (*DEPLOYED_TABLES, EXPORT_QUEUES)}
 
 
 def _make_table(client: Any, table: DeployedTable, suffix: str) -> str:

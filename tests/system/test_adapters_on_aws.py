@@ -5,6 +5,7 @@ from dataclasses import replace
 import boto3
 import pytest
 
+from sleeper.adapters.properties import ADAPTER_SECRETS
 from sleeper.adapters.report import list_adapters, show_adapter
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
@@ -13,7 +14,6 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
-from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.reports.output import json_rows

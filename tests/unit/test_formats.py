@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from sleeper.export_queue.messages import parse_bucket_message
 from sleeper.jobs.file_requests import SUBMISSIONS
 from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.partitions.json import region_from_json
-from sleeper.properties import deployed
 from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
 from sleeper.query.messages.destination import RESULTS_DESTINATION
@@ -32,6 +32,7 @@ from sleeper.schema.model import Schema, schema_from_json
 from sleeper.stash.message import parse_stash_message
 from sleeper.statestore.commit_message import commit_message_from_json, decode_transactions
 from sleeper.statestore.transactions.codec import KINDS, decode_line
+from sleeper.systems import systems
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -104,7 +105,8 @@ def test_the_page_lists_every_queue() -> None:
 
 
 def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
-    stores = vars(deployed).values()
+    modules = [each.properties for each in systems() if each.properties is not None]
+    stores = [store for each in modules for store in vars(import_module(each)).values()]
     buckets = [store for store in stores if isinstance(store, DeployedBucket)]
     tables = [store for store in stores if isinstance(store, DeployedTable)]
     assert len(buckets) == 7

@@ -16,13 +16,14 @@ from sleeper.adapters.definition import (
     check_adapter_name,
 )
 from sleeper.adapters.passwords import check_password_of_tasks
+from sleeper.adapters.properties import STACK
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobStep, new_run_id
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
-from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
+from sleeper.properties.instance import OPTIONAL_STACKS
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHAT = "adapter message"
@@ -77,7 +78,7 @@ def check_workers(instance: Instance, adapter: Adapter) -> None:
     if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no queue for runs of adapters (expected the part "
-            f"{OptionalStack.ADAPTERS.value} in {OPTIONAL_STACKS.name})"
+            f"{STACK.value} in {OPTIONAL_STACKS.name})"
         )
     source = adapter.source
     if isinstance(source, FilesSource):

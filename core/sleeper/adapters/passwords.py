@@ -1,10 +1,10 @@
 """Passwords of databases: each is sent only to hosts for which its secret is listed."""
 
 from sleeper.adapters.definition import DatabaseSource
+from sleeper.adapters.properties import ADAPTER_SECRETS
 from sleeper.databases.url import parse_database_url
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
-from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.runs.secrets import SecretPlace, check_is_managed, parse_secret, read_secret
 
 

@@ -4,6 +4,8 @@ from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
 
 SYSTEM = System(
     name="adapters",
+    properties="sleeper.adapters.properties",
+    optional_stack="AdapterStack",
     commands=(
         Command(
             "adapter",
@@ -25,9 +27,9 @@ SYSTEM = System(
             run="sleeper.adapters.queued_run:run_adapter_message",
             local=LocalJobs("adapter run", "adapter runs"),
             tasks=Tasks(
-                "sleeper.properties.deployment:ADAPTER_TASKS_MAX",
-                "sleeper.properties.deployed:ADAPTER_TASK_SUBNETS",
-                "sleeper.properties.deployed:ADAPTER_TASK_SECURITY_GROUPS",
+                "sleeper.adapters.properties:ADAPTER_TASKS_MAX",
+                "sleeper.adapters.properties:ADAPTER_TASK_SUBNETS",
+                "sleeper.adapters.properties:ADAPTER_TASK_SECURITY_GROUPS",
             ),
         ),
     ),

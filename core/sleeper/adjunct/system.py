@@ -4,6 +4,8 @@ from sleeper.system import Command, System
 
 SYSTEM = System(
     name="adjunct",
+    properties="sleeper.adjunct.properties",
+    optional_stack="AdjunctStack",
     commands=(
         Command(
             "adjunct",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.lookup import find_stored
+from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.rows import make_items
 from sleeper.export_queue.sources import QueueSource
 from sleeper.export_queue.store import (
@@ -25,7 +26,6 @@ from sleeper.export_queue.store import (
     open_export_store,
 )
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.transactions.export_queues import follower_of
 from sleeper.tables import find_table

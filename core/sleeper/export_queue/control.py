@@ -14,10 +14,10 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.listings import QueueState, find_state, is_failing
 from sleeper.export_queue.lookup import find_queue
+from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.rows import decode_rows, merge_items
 from sleeper.export_queue.store import ExportStore, open_export_store
 from sleeper.instance import Instance
-from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10

@@ -4,12 +4,12 @@ from fnmatch import fnmatchcase
 
 from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.instance import Instance
-from sleeper.properties.deployment import (
+from sleeper.export_queue.properties import (
     EXPORT_DRAIN_TIMEOUT_SECONDS,
     EXPORT_SECRETS,
     EXPORT_SQS_QUEUES,
 )
+from sleeper.instance import Instance
 from sleeper.runs.secrets import check_managed_secret
 
 END_SECONDS = 10

@@ -18,13 +18,13 @@ from sleeper.export_queue.definition import check_queue_name
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.function_checks import END_SECONDS
 from sleeper.export_queue.lookup import QueueWatch, find_queue
+from sleeper.export_queue.properties import EXPORT_DRAIN_TIMEOUT_SECONDS
 from sleeper.export_queue.queue_drain import QueueDrain
 from sleeper.export_queue.store import BucketStatus, open_export_store
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import JsonCodec, camel_case
 from sleeper.lenient_json import StrictText
-from sleeper.properties.deployment import EXPORT_DRAIN_TIMEOUT_SECONDS
 from sleeper.runs.remaining_time import seconds_left
 from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 

@@ -10,8 +10,8 @@ from sleeper.clock import iso_time
 from sleeper.export_queue.control import FailingBucket, PeekedExports, QueueStatus
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.listings import QUEUE_COLUMNS
+from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.rows import rows_schema
-from sleeper.properties.instance import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.reports.output import Column, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
 

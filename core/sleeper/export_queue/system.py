@@ -4,6 +4,8 @@ from sleeper.system import Command, Companion, Queue, System
 
 SYSTEM = System(
     name="export_queue",
+    properties="sleeper.export_queue.properties",
+    optional_stack="ExportQueueStack",
     commands=(
         Command(
             "export-queue",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Generic, TypeVar
 
 from sleeper.errors import InvalidRequestError
@@ -26,8 +26,8 @@ class Scope(Enum):
     TABLE = "table"
 
 
-class Group(Enum):
-    """The heading of a property in the documentation."""
+class Group(StrEnum):
+    """The heading of a property in the documentation. Systems have their own."""
 
     DEFINITION = "Table definition"
     STORAGE = "Data files"
@@ -40,10 +40,6 @@ class Group(Enum):
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
     BULK_EXPORT = "Bulk export"
-    ADAPTERS = "Adapters"
-    STASH = "Stash"
-    EXPORT_QUEUES = "Export queues"
-    ADJUNCT = "Adjunct stores"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"
@@ -64,7 +60,7 @@ class Property(Generic[T]):
     name: str
     kind: ValueKind[T]
     default: T | None
-    group: Group
+    group: str
     description: str
     scope: Scope = Scope.INSTANCE
     set_by: SetBy = SetBy.USER

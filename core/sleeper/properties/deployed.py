@@ -10,7 +10,6 @@ docs/formats.md, "Names and places", lists the names that clients read.
 from dataclasses import dataclass
 
 from sleeper.properties.declaration import Group, Property, SetBy
-from sleeper.properties.deployment import STASH_BUCKET
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text
 from sleeper.system import Queue
@@ -20,7 +19,8 @@ _DEAD_LETTERS = "-dead-letters"
 _FIFO = ".fifo"
 
 
-def _place(name: str, description: str) -> Property[str | None]:
+def declare_address(name: str, description: str) -> Property[str | None]:
+    """Declares the property with the name or address of a resource."""
     kind = optional(text(2048))
     return declare(
         name, kind, None, Group.DEPLOYED, description, set_by=SetBy.DEPLOYMENT, redeploy=True
@@ -56,16 +56,16 @@ def _queue(queue: Queue) -> DeployedQueue:
         queue.name,
         name,
         name.endswith(_FIFO),
-        _place(f"{stem}.url", f"The URL of the queue of {content}."),
-        _place(f"{stem}.arn", f"The ARN of the queue of {content}."),
-        _place(_dead(stem, "url"), f"The URL of the dead letters of {content}."),
-        _place(_dead(stem, "arn"), f"The ARN of the dead letters of {content}."),
+        declare_address(f"{stem}.url", f"The URL of the queue of {content}."),
+        declare_address(f"{stem}.arn", f"The ARN of the queue of {content}."),
+        declare_address(_dead(stem, "url"), f"The URL of the dead letters of {content}."),
+        declare_address(_dead(stem, "arn"), f"The ARN of the dead letters of {content}."),
     )
 
 
 def _task_definition(kind: str) -> Property[str | None]:
     tasks = f"{kind.replace('_', ' ')} tasks"
-    return _place(
+    return declare_address(
         f"{kind.replace('_', '.')}.task.definition", f"The ECS task definition of {tasks}."
     )
 
@@ -77,55 +77,52 @@ def _dead(stem: str, ending: str) -> str:
 DEPLOYED_QUEUES = {name: _queue(queue) for name, queue in queues().items()}
 
 # fmt: off
-CONFIG_BUCKET = _place("config.bucket", "The bucket of property files and user code.")
-DATA_BUCKET = _place("data.bucket", "The bucket of tables' data files, state snapshots and big log entries.")
-QUERY_RESULTS_BUCKET = _place("query.results.bucket", "The bucket of queries' results.")
-BULK_IMPORT_BUCKET = _place("bulk.import.bucket", "The bucket that bulk import jobs work in.")
-BULK_EXPORT_BUCKET = _place("bulk.export.results.bucket", "The bucket of bulk exports' results.")
-BULK_EXPORT_S3_BUCKET = _place("bulk.export.s3.bucket", "The same bucket, under the name that clients of gchq/sleeper look for.")
+CONFIG_BUCKET = declare_address("config.bucket", "The bucket of property files and user code.")
+DATA_BUCKET = declare_address("data.bucket", "The bucket of tables' data files, state snapshots and big log entries.")
+QUERY_RESULTS_BUCKET = declare_address("query.results.bucket", "The bucket of queries' results.")
+BULK_IMPORT_BUCKET = declare_address("bulk.import.bucket", "The bucket that bulk import jobs work in.")
+BULK_EXPORT_BUCKET = declare_address("bulk.export.results.bucket", "The bucket of bulk exports' results.")
+BULK_EXPORT_S3_BUCKET = declare_address("bulk.export.s3.bucket", "The same bucket, under the name that clients of gchq/sleeper look for.")
 
-QUERY_RESULTS_QUEUE_URL = _place("query.results.queue.url", "The URL of the queue of results of queries that name no queue.")
-QUERY_RESULTS_QUEUE_ARN = _place("query.results.queue.arn", "The ARN of the queue of results of queries that name no queue.")
+QUERY_RESULTS_QUEUE_URL = declare_address("query.results.queue.url", "The URL of the queue of results of queries that name no queue.")
+QUERY_RESULTS_QUEUE_ARN = declare_address("query.results.queue.arn", "The ARN of the queue of results of queries that name no queue.")
 
-QUERY_ROLE = _place("query.role.arn", "The role for clients that send queries and read their results.")
-INGEST_BY_QUEUE_ROLE = _place("ingest.by.queue.role.arn", "The role for clients that upload files and send ingest and bulk import jobs.")
-INGEST_DIRECT_ROLE = _place("ingest.direct.role.arn", "The role for clients that write data files and commit them themselves.")
-ADMIN_ROLE = _place("admin.role.arn", "The role for administration: tables, properties, reports, deletes of rows. It deletes no data files.")
+QUERY_ROLE = declare_address("query.role.arn", "The role for clients that send queries and read their results.")
+INGEST_BY_QUEUE_ROLE = declare_address("ingest.by.queue.role.arn", "The role for clients that upload files and send ingest and bulk import jobs.")
+INGEST_DIRECT_ROLE = declare_address("ingest.direct.role.arn", "The role for clients that write data files and commit them themselves.")
+ADMIN_ROLE = declare_address("admin.role.arn", "The role for administration: tables, properties, reports, deletes of rows. It deletes no data files.")
 
-ATHENA_SPILL_BUCKET = _place("athena.spill.bucket", "The bucket that reads for Athena spill to.")
-ATHENA_CATALOG = _place("athena.catalog", "The data catalog of Athena that the instance is.")
+ATHENA_SPILL_BUCKET = declare_address("athena.spill.bucket", "The bucket that reads for Athena spill to.")
+ATHENA_CATALOG = declare_address("athena.catalog", "The data catalog of Athena that the instance is.")
 
-TABLE_NAME_INDEX = _place("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
-TABLE_ID_INDEX = _place("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
-TABLE_ONLINE_INDEX = _place("tables.online.index.dynamo.table", "The DynamoDB table of the table index by online and name.")
-TRANSACTION_LOG_TABLE = _place("statestore.transaction.log.table", "The DynamoDB table of transaction logs.")
-JOB_TRACKER_TABLE = _place("tracker.jobs.table", "The DynamoDB table of the job tracker.")
-TASK_TRACKER_TABLE = _place("tracker.tasks.table", "The DynamoDB table of the task tracker.")
-INGEST_BATCHER_TABLE = _place("ingest.batcher.table", "The DynamoDB table of files that wait for the ingest batcher.")
-EXPORT_QUEUES_TABLE = _place("export.queues.table", "The DynamoDB table of export queues and their pending exports.")
-QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of the query tracker.")
-QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
-HTTP_API_URL = _place("query.http.api.url", "The URL of the HTTP API.")
-REST_API_URL = _place("rest.api.url", "The URL of the HTTP API, whose path /sleeper/tables creates tables.")
-ADD_TABLE_URL = _place("rest.api.add.table.url", "The URL that creates tables, for clients of gchq/sleeper.")
+TABLE_NAME_INDEX = declare_address("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
+TABLE_ID_INDEX = declare_address("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
+TABLE_ONLINE_INDEX = declare_address("tables.online.index.dynamo.table", "The DynamoDB table of the table index by online and name.")
+TRANSACTION_LOG_TABLE = declare_address("statestore.transaction.log.table", "The DynamoDB table of transaction logs.")
+JOB_TRACKER_TABLE = declare_address("tracker.jobs.table", "The DynamoDB table of the job tracker.")
+TASK_TRACKER_TABLE = declare_address("tracker.tasks.table", "The DynamoDB table of the task tracker.")
+INGEST_BATCHER_TABLE = declare_address("ingest.batcher.table", "The DynamoDB table of files that wait for the ingest batcher.")
+QUERY_TRACKER_TABLE = declare_address("query.tracker.table.name", "The DynamoDB table of the query tracker.")
+QUERY_WEBSOCKET_URL = declare_address("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
+HTTP_API_URL = declare_address("query.http.api.url", "The URL of the HTTP API.")
+REST_API_URL = declare_address("rest.api.url", "The URL of the HTTP API, whose path /sleeper/tables creates tables.")
+ADD_TABLE_URL = declare_address("rest.api.add.table.url", "The URL that creates tables, for clients of gchq/sleeper.")
 
-NETWORK_VPC = _place("network.vpc.created", "The VPC that the deployment created. Unset: sleeper.vpc was given.")
+NETWORK_VPC = declare_address("network.vpc.created", "The VPC that the deployment created. Unset: sleeper.vpc was given.")
 TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-TASK_SECURITY_GROUP = _place("task.security.group", "The security group of tasks.")
-TASK_CLUSTER = _place("task.cluster", "The ECS cluster of tasks.")
+TASK_SECURITY_GROUP = declare_address("task.security.group", "The security group of tasks.")
+TASK_CLUSTER = declare_address("task.cluster", "The ECS cluster of tasks.")
 TASK_DEFINITIONS = {name: _task_definition(name) for name, queue in queues().items() if queue.tasks}
-ADAPTER_TASK_SUBNETS = declare("adapter.task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that adapter tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-ADAPTER_TASK_SECURITY_GROUPS = declare("adapter.task.security.groups", STRING_LIST, (), Group.DEPLOYED, "The security groups of adapter tasks.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-SERVERLESS_APPLICATION = _place("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
-SERVERLESS_ROLE = _place("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
-EMR_IMAGE = _place("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")
-EMR_SERVICE_ROLE = _place("bulk.import.emr.role.name", "The role that EMR itself makes clusters with.")
-EMR_INSTANCE_PROFILE = _place("bulk.import.emr.ec2.role.name", "The instance profile of the nodes of clusters.")
-EMR_SECURITY_CONFIGURATION = _place("bulk.import.emr.security.conf.name", "The security configuration of clusters.")
-EMR_SECURITY_GROUP = _place("bulk.import.emr.security.group", "The security group of the nodes of clusters.")
-EMR_SERVICE_SECURITY_GROUP = _place("bulk.import.emr.service.security.group", "The security group by which EMR reaches the nodes of clusters.")
-EKS_IMAGE = _place("bulk.import.eks.image", "The image that bulk imports run in on EKS.")
-EKS_STATE_MACHINE = _place("bulk.import.eks.statemachine.arn", "The state machine that runs bulk imports on EKS.")
+SERVERLESS_APPLICATION = declare_address("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
+SERVERLESS_ROLE = declare_address("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
+EMR_IMAGE = declare_address("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")
+EMR_SERVICE_ROLE = declare_address("bulk.import.emr.role.name", "The role that EMR itself makes clusters with.")
+EMR_INSTANCE_PROFILE = declare_address("bulk.import.emr.ec2.role.name", "The instance profile of the nodes of clusters.")
+EMR_SECURITY_CONFIGURATION = declare_address("bulk.import.emr.security.conf.name", "The security configuration of clusters.")
+EMR_SECURITY_GROUP = declare_address("bulk.import.emr.security.group", "The security group of the nodes of clusters.")
+EMR_SERVICE_SECURITY_GROUP = declare_address("bulk.import.emr.service.security.group", "The security group by which EMR reaches the nodes of clusters.")
+EKS_IMAGE = declare_address("bulk.import.eks.image", "The image that bulk imports run in on EKS.")
+EKS_STATE_MACHINE = declare_address("bulk.import.eks.statemachine.arn", "The state machine that runs bulk imports on EKS.")
 SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The EventBridge rules that start the instance's background work.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 # fmt: on
 
@@ -185,7 +182,6 @@ QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
 BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
 ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)
 BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", BULK_EXPORT_BUCKET)
-STASHES = DeployedBucket("stashes", STASH_BUCKET)
 
 # By name, by id: by key. By online: tables by name (a range).
 TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", TABLE_NAME_INDEX, Key("TableName"), lasting=True)
@@ -202,8 +198,6 @@ QUERY_TRACKER = DeployedTable("query-tracker", QUERY_TRACKER_TABLE, Key("queryId
 # A request: by key. The requests of a table that wait: the index.
 WAITING = Index("waiting", Key("waiting", "received", "N"), holds_all=True)
 INGEST_BATCHER = DeployedTable("ingest-batcher", INGEST_BATCHER_TABLE, Key("tableId", "requestId"), WAITING, expires=True, lasting=True)
-# A queue, a bucket, an item: by key. The queues, the buckets of one, the items of one, in order: ranges (see `aws.export_keys`).
-EXPORT_QUEUES = DeployedTable("export-queues", EXPORT_QUEUES_TABLE, Key("queue", "item"), lasting=True)
 # fmt: on
 DEPLOYED_TABLES = (
     TRANSACTION_LOG,
@@ -214,5 +208,4 @@ DEPLOYED_TABLES = (
     TASK_TRACKER,
     QUERY_TRACKER,
     INGEST_BATCHER,
-    EXPORT_QUEUES,
 )

@@ -7,12 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sleeper.properties import (  # noqa: F401 (they declare when imported)
-    deployed,
-    deployment,
-    instance,
-    table,
-)
+from sleeper.properties import values  # noqa: F401 (it imports all declarations)
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,
     TABLE_PROPERTIES,
@@ -47,13 +42,16 @@ def properties_page() -> str:
 
 
 def _sections(declarations: Iterable[Property[Any]], with_redeploy: bool) -> Iterable[str]:
-    by_group: dict[Group, list[Property[Any]]] = {}
+    by_group: dict[str, list[Property[Any]]] = {}
     for declaration in declarations:
         by_group.setdefault(declaration.group, []).append(declaration)
+    groups: list[str] = list(Group)
+    first = groups.index(Group.COMPACTION)
+    groups[first:first] = [each for each in by_group if each not in groups]
     last = "Redeploy" if with_redeploy else "Default in the instance"
-    for group in Group:
+    for group in groups:
         if group in by_group:
-            yield f"### {group.value}\n"
+            yield f"### {group}\n"
             yield f"| Property | Description | Value | Default | {last} |"
             yield "|---|---|---|---|---|"
             yield from (_row(declaration, with_redeploy) for declaration in by_group[group])

@@ -24,6 +24,7 @@ from sleeper.properties.value_kind import (
     text,
     whole_number,
 )
+from sleeper.systems import systems
 
 
 class OptionalStack(Enum):
@@ -43,10 +44,9 @@ class OptionalStack(Enum):
     BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"
     BULK_IMPORT_EKS = "EksBulkImportStack"
     BULK_EXPORT = "BulkExportStack"
-    ADAPTERS = "AdapterStack"
-    STASH = "StashStack"
-    EXPORT_QUEUES = "ExportQueueStack"
-    ADJUNCT = "AdjunctStack"
+    vars().update(
+        {each.name.upper(): each.optional_stack for each in systems() if each.optional_stack}
+    )
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
     EMR_STUDIO = "EmrStudioStack"
@@ -87,7 +87,7 @@ def declare(
     name: str,
     kind: ValueKind[T],
     default: T | None,
-    group: Group,
+    group: str,
     description: str,
     *,
     set_by: SetBy = SetBy.USER,
@@ -177,7 +177,6 @@ QUERY_MESSAGE_SECONDS_MAX = declare("query.message.time.max.seconds", whole_numb
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "The cache size for key filters in a query process.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "The cache size for footers of data files in a query process.")
 DELETED_KEYS_CACHE_BYTES = declare("deleted.keys.cache.bytes", byte_count(0), 64 * _MIB, Group.QUERY, "The cache size for the keys of deletes in a process that reads data files.")
-EXPORT_QUEUE_PENDING_BYTES_MAX = declare("export.queue.pending.bytes.max", byte_count(_MIB), _GIB, Group.EXPORT_QUEUES, "The maximum size of the pending exports of a queue. Beyond it nothing more is taken up, and the log and the files of the table are kept until the exporter has caught up.")
 QUERY_CHECKSUMS_VERIFIED = declare("query.checksums.verified", FLAG, False, Group.QUERY, "Whether all queries and SQL statements verify the checksums of data files: of a local file once per process, of a file on S3 for each row group that is read. Compactions, bulk exports, and queries and statements that read whole local files always verify them, and statements those of tables of up to 64 MiB.")
 SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "The cache size for key sketches in a process that splits partitions.")
 SERVE_QUERIES_MAX = declare("serve.queries.max", whole_number(1, 1024), 16, Group.QUERY, "The maximum number of concurrent queries of `sleeper serve`. Others are queued.")
@@ -191,10 +190,6 @@ SERVE_CONNECTIONS_MAX = declare("serve.connections.max", whole_number(1, 100_000
 SERVE_HEADER_SECONDS_MAX = declare("serve.header.time.max.seconds", whole_number(1, 3600), 10, Group.QUERY, "The timeout for receiving the headers of a request to `sleeper serve`.")
 SERVE_READ_SECONDS_MAX = declare("serve.read.time.max.seconds", whole_number(1, _DAY_SECONDS), 30, Group.QUERY, "The timeout for a client of `sleeper serve` to read the next 256 KiB of a response, or the next frame. Its query is then cancelled. While other queries wait, it is 2 s.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "The expiry of the hold of a long query, which is renewed after a third of this time.")
-
-STASH_HOLD_MINUTES = declare("stash.hold.minutes", whole_number(1, 30 * 24 * 60), 360, Group.STASH, "The time for which the versions that a stash copies stay readable after its processes died, so that it can be recovered.")
-STASH_HOURS_MAX = declare("stash.timeout.hours", whole_number(1, 30 * 24), 24, Group.STASH, "The time after which a stash that workers make fails if it is not complete.")
-STASH_SPARK_BYTES = declare("stash.spark.bytes.min", byte_count(0), 0, Group.STASH, "The smallest size of a table's data files for which one Spark job writes the table of a submitted stash. 0: never. On AWS, EMR Serverless runs the job; an instance without it uses tasks for all tables.")
 
 ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "The time for which a version stays readable after the last read of an Athena query began.")
 ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also has the unprocessed rows of the files, in the database `sleeper_raw`.")

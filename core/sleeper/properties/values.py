@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from typing import TypeVar
 
 from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
@@ -25,8 +25,12 @@ from sleeper.properties.declaration import (
 )
 from sleeper.properties.instance import IGNORED_STACKS
 from sleeper.properties.java_text import read_properties_text, write_properties_text
+from sleeper.systems import systems
 
 T = TypeVar("T")
+
+for _module in (each.properties for each in systems() if each.properties is not None):
+    import_module(_module)
 
 
 @dataclass(frozen=True, slots=True)

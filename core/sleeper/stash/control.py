@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from sleeper.errors import ConflictError, InvalidRequestError, SleeperError
 from sleeper.instance import Instance
-from sleeper.properties.instance import STASH_HOURS_MAX
 from sleeper.runs.lock import lock_root
 from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.due import start_due_stashes
@@ -25,6 +24,7 @@ from sleeper.stash.finish import (
 from sleeper.stash.left_out import describe_left_out, read_left_out
 from sleeper.stash.message import make_sender
 from sleeper.stash.progress import Progress, TableProgress
+from sleeper.stash.properties import STASH_HOURS_MAX
 from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
 from sleeper.stash.spark_table import spark_bytes, watch_platform
 

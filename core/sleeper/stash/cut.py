@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sleeper.errors import NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.instance import SPLITTING_FILES_MAX, STASH_HOLD_MINUTES
-from sleeper.properties.table import STASH_PIECE_BYTES
+from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.hold import create_hold, release_hold
 from sleeper.retries import Backoff, retry
+from sleeper.stash.properties import STASH_HOLD_MINUTES, STASH_PIECE_BYTES
 from sleeper.stash.record import Cut
 from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.tables import TableState

@@ -10,10 +10,10 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import StrictText
-from sleeper.properties.deployment import STASH_BUCKET
-from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
+from sleeper.properties.instance import OPTIONAL_STACKS
 from sleeper.stash.layout import is_root_name
 from sleeper.stash.place import parse_place
+from sleeper.stash.properties import STACK, STASH_BUCKET
 from sleeper.stash.record import StashRecord
 from sleeper.stash.spark_table import write_in_process
 from sleeper.tables import TableId, is_table_id
@@ -52,7 +52,7 @@ def check_workers(instance: Instance, destination: str) -> None:
     if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no workers for stashes (expected the part "
-            f"{OptionalStack.STASH.value} in {OPTIONAL_STACKS.name}, or no --submit)"
+            f"{STACK.value} in {OPTIONAL_STACKS.name}, or no --submit)"
         )
     if instance.background is not None:
         return

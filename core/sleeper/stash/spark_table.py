@@ -19,8 +19,8 @@ from sleeper.jobs.spark_platform import (
     spark_settings,
 )
 from sleeper.properties.deployed import SERVERLESS_APPLICATION
-from sleeper.properties.instance import STASH_SPARK_BYTES
 from sleeper.stash.progress import Progress, TableProgress
+from sleeper.stash.properties import STASH_SPARK_BYTES
 from sleeper.stash.record import StashRecord
 from sleeper.tables import TableId
 

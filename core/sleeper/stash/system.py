@@ -4,6 +4,8 @@ from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
 
 SYSTEM = System(
     name="stash",
+    properties="sleeper.stash.properties",
+    optional_stack="StashStack",
     commands=(
         Command(
             "stash",
@@ -27,7 +29,7 @@ SYSTEM = System(
             "sleeper.runs.retry_policy:JOB",
             run="sleeper.stash.message:run_stash_message",
             local=LocalJobs("stash part", "stash parts"),
-            tasks=Tasks("sleeper.properties.deployment:STASH_TASKS_MAX"),
+            tasks=Tasks("sleeper.stash.properties:STASH_TASKS_MAX"),
         ),
     ),
     problems="sleeper.stash.problems:find_problems",

@@ -17,6 +17,7 @@ from sleeper.adapters.message import (
     parse_adapter_message,
     send_run,
 )
+from sleeper.adapters.properties import ADAPTER_SECRETS
 from sleeper.adapters.report import list_adapters
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
@@ -26,7 +27,6 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.properties.deployment import ADAPTER_SECRETS
 from sleeper.reports.output import json_rows
 from sleeper.schedule import make_schedule
 from tests.clock import DAY_MS, START_MS, FakeClock

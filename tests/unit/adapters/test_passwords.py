@@ -9,6 +9,7 @@ import pytest
 
 from sleeper.adapters.definition import Adapter, DatabaseSource, TableSink
 from sleeper.adapters.passwords import read_password
+from sleeper.adapters.properties import ADAPTER_SECRETS
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.service import create_adapter
 from sleeper.adapters.source_text import NewAdapter
@@ -19,7 +20,6 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.bound_secrets import BOUND_SECRETS, BoundSecret, secret_names
-from sleeper.properties.deployment import ADAPTER_SECRETS
 
 ARN = "arn:aws:secretsmanager:eu-west-2:123456789012:secret:shop-AbCdEf"
 SCHEMA = '{"rowKeyFields": [{"name": "id", "type": "LongType"}]}'

@@ -12,8 +12,8 @@ from obstore.store import LocalStore
 
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.export_queue.aws.store import DynamoExportStore
+from sleeper.export_queue.properties import EXPORT_QUEUES_TABLE
 from sleeper.export_queue.store import NewDeadLetter, NewItem, Position
-from sleeper.properties.deployed import EXPORT_QUEUES_TABLE
 from tests.servers.dynoxide import DynamoServer, DynamoTables
 
 LARGE = b"x" * 50_000

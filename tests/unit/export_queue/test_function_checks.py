@@ -8,10 +8,10 @@ from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
 from sleeper.export_queue.function_checks import check_functions
 from sleeper.export_queue.parsing import NewQueue
+from sleeper.export_queue.properties import EXPORT_SECRETS, EXPORT_SQS_QUEUES
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
-from sleeper.properties.deployment import EXPORT_SECRETS, EXPORT_SQS_QUEUES
 from tests.unit.export_queue.stored_queue import QUEUE, make_table_of_words
 
 URL = "https://sqs.eu-west-2.amazonaws.com"

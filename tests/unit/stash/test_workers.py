@@ -6,8 +6,8 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
-from sleeper.properties.deployment import STASH_BUCKET
 from sleeper.stash.message import check_workers
+from sleeper.stash.properties import STASH_BUCKET
 from tests.ports import with_ports
 from tests.unit.stash.conftest import Stasher
 
