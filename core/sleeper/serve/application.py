@@ -22,13 +22,12 @@ from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_disconnect, answer_http_problem, answer_problem
 from sleeper.serve.console import console_routes
 from sleeper.serve.live import LiveConnection
-from sleeper.serve.lookup_path import LookupPath
 from sleeper.serve.lookups import LookupRuns
 from sleeper.serve.openapi import openapi_document
 from sleeper.serve.routes import ENDPOINTS
 from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import OpenStatement, QuerySlots, RowStream, ServerLimits, Service
-from sleeper.serve.write_path import SMALL_BYTES_MAX, WritePath
+from sleeper.serve.small_requests import WRITE_BYTES_MAX, SmallRequests
 
 
 def make_application(
@@ -103,10 +102,12 @@ def make_server_application(
         writers=writers,
         more_routes=more_routes,
     )
-    lookups = LookupPath(application, LookupRuns(instance, limits, slots))
-    if read_only_reason is not None:
-        return lookups
-    return WritePath(lookups, writers, min(SMALL_BYTES_MAX, limits.body_bytes_max))
+    return SmallRequests(
+        application,
+        LookupRuns(instance, limits, slots),
+        writers if read_only_reason is None else None,
+        min(WRITE_BYTES_MAX, limits.body_bytes_max),
+    )
 
 
 @dataclass(frozen=True, slots=True)
