@@ -364,7 +364,7 @@ def test_a_signal_ends_a_slow_query(instance: Instance, database: Postgres) -> N
 
 RUN_IN_PROCESS = """
 import sys
-from sleeper.adapters.platform import run_in_process
+from sleeper.adapters.queued_run import run_in_process
 from sleeper.adapters.store import AdapterStore
 from sleeper.opening import open_instance
 instance = open_instance(sys.argv[1])

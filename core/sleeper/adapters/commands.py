@@ -18,7 +18,7 @@ from sleeper.jobs.process import interrupted_by_sigterm
 
 if TYPE_CHECKING:
     from sleeper.adapters.definition import Adapter
-    from sleeper.adapters.run import OpenSpark, SparkDatabases
+    from sleeper.adapters.run import AdapterRun, OpenSpark, SparkDatabases
     from sleeper.bulk_import.run import OnStage
     from sleeper.instance import Instance
     from sleeper.reports.output import Listing
@@ -112,31 +112,26 @@ def run(
 
         # Fails before the engine takes a second.
         adapter = AdapterStore(instance.storage.root).get(name)
-        from sleeper.adapters.run import run_adapter
-
         start = time.monotonic()
-        with (
-            suggest_retry(context, ["adapter", "run", name], run_id, "--run-id", "run"),
-            interrupted_by_sigterm(),
-            ExitStack() as stack,
-        ):
-            progress, on_stage = None, None
-            if _reads_with_spark(adapter):
-                on_stage = stack.enter_context(show_stages(f"adapter {name}"))
-            else:
-                progress = stack.enter_context(show_ingest(f"adapter {name}"))
-            spark = stack.enter_context(_local_spark(instance, on_stage))
-            result = run_adapter(instance, name, run_id, progress, spark)
+        with suggest_retry(context, ["adapter", "run", name], run_id, "--run-id", "run"):
+            result = _run_here(instance, adapter, run_id)
     if result.note:
         note(f"note: {result.note}")
     note(summarize_load(result, result.sink, time.monotonic() - start))
 
 
-def _reads_with_spark(adapter: "Adapter") -> bool:
-    from sleeper.adapters.definition import DatabaseSource, Engine
+def _run_here(instance: "Instance", adapter: "Adapter", run_id: str) -> "AdapterRun":
+    """Runs an adapter in this process, and shows its progress."""
+    from sleeper.adapters.run import run_adapter
 
-    source = adapter.source
-    return isinstance(source, DatabaseSource) and source.chosen_engine is Engine.SPARK
+    with interrupted_by_sigterm(), ExitStack() as stack:
+        progress, on_stage = None, None
+        if adapter.needs_spark:
+            on_stage = stack.enter_context(show_stages(f"adapter {adapter.name}"))
+        else:
+            progress = stack.enter_context(show_ingest(f"adapter {adapter.name}"))
+        spark = stack.enter_context(_local_spark(instance, on_stage))
+        return run_adapter(instance, adapter.name, run_id, progress, spark)
 
 
 @contextmanager

@@ -283,6 +283,12 @@ class Adapter:
             )
 
     @property
+    def needs_spark(self) -> bool:
+        """Whether Spark reads the source."""
+        source = self.source
+        return isinstance(source, DatabaseSource) and source.chosen_engine is Engine.SPARK
+
+    @property
     def job_prefix(self) -> str:
         """The beginning of the ids of all runs' jobs. Names do not contain its last character."""
         return f"adapter-{self.name}:"

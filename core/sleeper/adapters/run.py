@@ -4,9 +4,11 @@ Each run is a job of the kind `adapter` under its own id, which the job tracker 
 source, version, rows and bytes. A repeated run id reads nothing.
 """
 
+import os
 from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,9 +25,9 @@ from sleeper.adapters.definition import (
 from sleeper.adapters.message import check_run_id
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import read_database
-from sleeper.adapters.source_files import find_files
 from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import pinned_table
+from sleeper.datafiles.sources.files import find_source_files
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestProgress, IngestResult, ingest_checked, ingest_files
 from sleeper.ingest.service import describe_rows_job, ingest_table, trace_ingest
@@ -35,6 +37,7 @@ from sleeper.runs.commit import find_earlier_commit
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, track_run, unknown_table_id
 from sleeper.schema.model import Schema
+from sleeper.storage.bucket_folder import S3File, SourceFile
 
 
 class SparkDatabases(Protocol):
@@ -150,7 +153,7 @@ class _Run:
             return self.instance.table(name)
 
     def _load(self, table: OpenTable) -> AdapterRun:
-        earlier = find_earlier_commit(table.state, self.job_id, describe_rows_job(self.job_id))
+        earlier = find_earlier_commit(table.state, self.job_id, self._request)
         if earlier is not None:
             done = IngestResult(self.job_id, 0, 0, earlier.number, done_before=True)
             return self._result(done)
@@ -159,52 +162,47 @@ class _Run:
             case TableSource():
                 return self._load_table(table, source)
             case FilesSource():
-                return self._load_files(table, source)
+                find = partial(find_files, self.instance, source)
+                target = ingest_table(table)
+                return self._result(
+                    ingest_files(target, self.job_id, find, self._request, progress=self.progress)
+                )
             case DatabaseSource():
                 return self._load_database(table, source)
 
     def _load_table(self, table: OpenTable, source: TableSource) -> AdapterRun:
-        place, request = ingest_table(table), describe_rows_job(self.job_id)
         described: list[str] = []
+        owner, schema = f"adapter {self.adapter.name}", ingest_table(table).source_schema
 
         def read() -> Generator[pa.RecordBatch]:
             # Opened when the load has begun: a load that begins later reads a later version.
-            owner = f"adapter {self.adapter.name}"
-            with pinned_table(self.instance, source, place.source_schema, owner) as pinned:
+            with pinned_table(self.instance, source, schema, owner) as pinned:
                 described.append(pinned.source)
                 yield from pinned.batches
 
-        with closing(read()) as batches:
-            result = ingest_checked(place, self.job_id, batches, request, self.progress)
-        return self._result(result, *described)
-
-    def _load_files(self, table: OpenTable, source: FilesSource) -> AdapterRun:
-        result = ingest_files(
-            ingest_table(table),
-            self.job_id,
-            lambda: find_files(self.instance, source),
-            describe_rows_job(self.job_id),
-            progress=self.progress,
-        )
-        return self._result(result)
+        return self._result(self._ingest(table, read()), *described)
 
     def _load_database(self, table: OpenTable, source: DatabaseSource) -> AdapterRun:
         password = read_password(self.instance, source)
         if source.chosen_engine is Engine.ADBC:
-            place = ingest_table(table)
-            request = describe_rows_job(self.job_id)
-            with closing(read_database(source, password, place.source_schema)) as batches:
-                return self._result(
-                    ingest_checked(place, self.job_id, batches, request, self.progress)
-                )
+            rows = read_database(source, password, ingest_table(table).source_schema)
+            return self._result(self._ingest(table, rows))
         if self.spark is None:
             raise InvalidRequestError(
                 f"adapter {self.adapter.name!r} reads its database with Spark, which this process "
                 "does not start"
             )
-        request = describe_rows_job(self.job_id)
-        loaded = self.spark().load(table, source, password, self.job_id, request)
+        loaded = self.spark().load(table, source, password, self.job_id, self._request)
         return replace(self._result(loaded.result), note=loaded.note)
+
+    def _ingest(self, table: OpenTable, rows: Generator[pa.RecordBatch]) -> IngestResult:
+        with closing(rows) as batches:
+            target = ingest_table(table)
+            return ingest_checked(target, self.job_id, batches, self._request, self.progress)
+
+    @property
+    def _request(self) -> str:
+        return describe_rows_job(self.job_id)
 
     def _result(self, result: IngestResult, source: str | None = None) -> AdapterRun:
         return AdapterRun(
@@ -225,3 +223,17 @@ def _describe(run: AdapterRun) -> RunResult:
     if run.done_before:
         return RunResult(None, number=run.number)
     return RunResult(run.rows, bytes=run.bytes, number=run.number, source=run.source)
+
+
+def find_files(instance: Instance, source: FilesSource) -> list[SourceFile]:
+    """Returns the files that the paths of a source name, that match its patterns or are below them.
+
+    A file that several paths name is read once. InvalidRequestError if a file is missing, or
+    nothing matches a pattern.
+    """
+    found = find_source_files([instance.storage.sources.open(name) for name in source.paths])
+    return list({_identity(file): file for file in found}.values())
+
+
+def _identity(file: SourceFile) -> str:
+    return str(file) if isinstance(file, S3File) else os.path.realpath(file)

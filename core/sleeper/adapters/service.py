@@ -14,8 +14,7 @@ from sleeper.adapters.definition import (
 from sleeper.adapters.message import check_workers
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import check_database
-from sleeper.adapters.run import OpenSpark
-from sleeper.adapters.source_files import find_files
+from sleeper.adapters.run import OpenSpark, find_files
 from sleeper.adapters.source_text import NewAdapter, parse_source
 from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import check_table
@@ -78,7 +77,7 @@ def check_adapter(
     schema = find_source_schema(table)
     source = adapter.source
     if isinstance(source, DatabaseSource):
-        if source.chosen_engine is Engine.SPARK:
+        if adapter.needs_spark:
             refuse_enrichment(table, "a load by Spark")
         check_tls(parse_database_url(source.url), source.describe())
         password = read_password(instance, source)

@@ -11,7 +11,7 @@ import pytest
 from sleeper.adapters import queued_run
 from sleeper.adapters.definition import Adapter, DatabaseSource, FilesSource, TableSink
 from sleeper.adapters.message import send_run
-from sleeper.adapters.platform import run_on_platform
+from sleeper.adapters.queued_run import run_on_platform
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError

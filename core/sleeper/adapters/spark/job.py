@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 
-from sleeper.adapters.platform import INPUT_ARGUMENT
+from sleeper.adapters.queued_run import INPUT_ARGUMENT
 from sleeper.adapters.run import run_adapter
 from sleeper.adapters.spark.database_load import local_databases, submitted_databases
 from sleeper.instance import Instance
