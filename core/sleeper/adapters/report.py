@@ -9,8 +9,8 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
-from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskLoss
-from sleeper.reports.jobs import LOST, describe_reasons
+from sleeper.jobs.status import JobRun, JobState, JobStatus
+from sleeper.reports.jobs import ReportedJob
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.runs.task import find_loss_of_task
 from sleeper.schedule import next_due_ms
@@ -20,28 +20,11 @@ _NO_RUN = JobRun("", JobState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """A job with the run that it shows, and the loss of that run's task."""
-
-    status: JobStatus
-    run: JobRun
-    loss: TaskLoss | None
-
-    @property
-    def state(self) -> str:
-        return LOST if self.loss else self.status.state.value
-
-    @property
-    def reason(self) -> str | None:
-        return describe_reasons(self.status, self.loss)
-
-
-@dataclass(frozen=True, slots=True)
 class ReportedAdapter:
     """An adapter with its last run, its next due time, and the one that it has missed."""
 
     adapter: Adapter
-    job: _Job | None
+    job: ReportedJob | None
     next_due_ms: int | None
     missed_ms: int | None
 
@@ -153,16 +136,16 @@ def _describe(adapter: Adapter) -> Listing:
     return Listing("adapter", f"adapter {adapter.name}", columns, (row,), tuple(lines))
 
 
-def _run(job: JobStatus) -> JobRun:
-    """Returns the run that committed, not a repetition that found it done; else the latest."""
+def _look_at(instance: Instance, job: JobStatus) -> ReportedJob:
+    """Returns the job as it is shown: lost if its task died without a recorded end.
+
+    Its run is the one that committed, not a repetition that found it done; else the latest.
+    """
     committed = (run for run in job.runs if run.rows_written is not None)
-    return next(committed, job.last_run or _NO_RUN)
-
-
-def _look_at(instance: Instance, job: JobStatus) -> _Job:
-    """Returns the job as it is shown: lost if its task died without a recorded end."""
-    run = _run(job)
-    if job.state is not JobState.RUNNING or run.task_id is None:
-        return _Job(job, run, None)
-    loss = find_loss_of_task(instance, instance.clock(), run.task_id)
-    return _Job(job, run if loss is None else replace(run, ended_ms=loss.end_ms(run)), loss)
+    run = next(committed, job.last_run or _NO_RUN)
+    loss = None
+    if job.state is JobState.RUNNING and run.task_id is not None:
+        loss = find_loss_of_task(instance, instance.clock(), run.task_id)
+    return ReportedJob(
+        job, run if loss is None else replace(run, ended_ms=loss.end_ms(run)), "", loss
+    )

@@ -21,7 +21,7 @@ _NO_RUN = JobRun("", JobState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class ReportedJob:
     """A job with its last run, the name of its table, and the loss of its task."""
 
     status: JobStatus
@@ -99,7 +99,7 @@ def describe_jobs(
         loss = losses.get(run.task_id or "") if job.state is JobState.RUNNING else None
         if loss is not None:
             run = replace(run, ended_ms=loss.end_ms(run))
-        described.append(_Job(job, run, table, loss))
+        described.append(ReportedJob(job, run, table, loss))
     counts = Counter(job.state for job in described)
     noun = f"{kind.value.replace('_', ' ')} job"
     return Listing.describe(

@@ -5,6 +5,7 @@ name have metrics of their own. What is read from the instance is read at each s
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from anyio import to_thread
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -29,36 +30,28 @@ class ServerMetrics:
     """The metrics of one server."""
 
     def __init__(self, instance: Instance) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "sleeper_http_requests",
-            "Requests over HTTP.",
-            ("method", "route", "status"),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
+        registry = CollectorRegistry()
+        count, measure = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        of_request = ("method", "route", "status")
+        self._registry = registry
+        self._requests = count("sleeper_http_requests", "Requests over HTTP.", of_request)
+        self._seconds = measure(
             "sleeper_http_request_seconds",
             "Time from the headers of a request to the end of its response.",
             ("route",),
             buckets=_SECONDS,
-            registry=self._registry,
         )
-        self._rows = Counter(
-            "sleeper_written_rows", "Rows that requests added.", registry=self._registry
-        )
-        self._writes = Counter(
-            "sleeper_write_requests", "Requests that added rows.", registry=self._registry
-        )
-        self._commits = Histogram(
+        self._rows = count("sleeper_written_rows", "Rows that requests added.")
+        self._writes = count("sleeper_write_requests", "Requests that added rows.")
+        self._commits = measure(
             "sleeper_write_commit_seconds",
             "Time to write and commit the rows of requests that waited together.",
             buckets=_SECONDS,
-            registry=self._registry,
         )
         self._waiting = Gauge(
             "sleeper_write_requests_waiting",
             "Requests whose rows wait to be written.",
-            registry=self._registry,
+            registry=registry,
         )
         self._instance = instance
 
@@ -133,15 +126,15 @@ class _InstanceCollector(Collector):
         return True
 
     def _tables(self) -> Iterator[Metric]:
-        families = {
-            name: GaugeMetricFamily(f"sleeper_table_{name}", text, labels=["table"])
+        families = [
+            GaugeMetricFamily(f"sleeper_table_{name}", text, labels=["table"])
             for name, text in (
                 ("rows", "Rows of a table, before aggregation."),
                 ("files", "Data files of a table."),
                 ("bytes", "Bytes of the data files of a table."),
                 ("transactions", "The number of the newest transaction of a table."),
             )
-        }
+        ]
         try:
             refs = sorted(self._instance.tables.index.list(), key=lambda ref: ref.name)
         except SleeperError:
@@ -156,6 +149,6 @@ class _InstanceCollector(Collector):
             except SleeperError:
                 continue
             values = (totals.rows, totals.files, totals.bytes, number)
-            for family, value in zip(families.values(), values, strict=True):
+            for family, value in zip(families, values, strict=True):
                 family.add_metric([ref.name], value)
-        yield from families.values()
+        yield from families

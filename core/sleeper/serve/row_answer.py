@@ -53,25 +53,11 @@ def write_json_lines(result: RowStream) -> Iterator[bytes]:
             yield pc.binary_join(lines, "\n")[0].as_buffer().to_pybytes() + b"\n"
 
 
-def write_arrow_stream(result: RowStream) -> Iterator[bytes]:
-    """Yields an Arrow IPC stream. An incomplete one has no end mark."""
-    return _write_batches(open_arrow, result)
-
-
-def write_csv(result: RowStream) -> Iterator[bytes]:
-    """Yields a line of names, then a line per row."""
-    return _write_batches(CsvWriter, result)
-
-
-def write_parquet(result: RowStream) -> Iterator[bytes]:
-    """Yields a Parquet file. An incomplete one has no footer."""
-    return _write_batches(open_parquet, result)
-
-
 def _write_batches(
     open_writer: Callable[[pa.Schema, BinaryIO], AbstractContextManager[BatchWriter]],
     result: RowStream,
 ) -> Iterator[bytes]:
+    """Yields the bytes of a writer. An incomplete stream or file of Arrow or Parquet has no end."""
     sink = io.BytesIO()
 
     def take() -> bytes:
@@ -100,23 +86,22 @@ def encode_json_lines(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> li
     return [body + b"\n" if body else b"" for body in joined.cast(pa.binary()).to_pylist()]
 
 
-def encode_each(
-    write: Callable[[RowStream], Iterator[bytes]],
-    shared: SharedRows,
-    spans: Sequence[Sequence[Span]],
-) -> list[bytes]:
-    """Returns each response, encoded separately."""
-    return [b"".join(write(shared.result(each))) for each in spans]
+def _batch_format(
+    media_type: str,
+    open_writer: Callable[[pa.Schema, BinaryIO], AbstractContextManager[BatchWriter]],
+) -> RowFormat:
+    write = partial(_write_batches, open_writer)
 
+    def encode_each(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> list[bytes]:
+        return [b"".join(write(shared.result(each))) for each in spans]
 
-def _separate_format(media_type: str, write: Callable[[RowStream], Iterator[bytes]]) -> RowFormat:
-    return RowFormat(media_type, write, partial(encode_each, write))
+    return RowFormat(media_type, write, encode_each)
 
 
 JSON_LINES = RowFormat("application/x-ndjson", write_json_lines, encode_json_lines, has_errors=True)
-ARROW_STREAM = _separate_format("application/vnd.apache.arrow.stream", write_arrow_stream)
-CSV = _separate_format("text/csv", write_csv)
-PARQUET = _separate_format("application/vnd.apache.parquet", write_parquet)
+ARROW_STREAM = _batch_format("application/vnd.apache.arrow.stream", open_arrow)
+CSV = _batch_format("text/csv", CsvWriter)
+PARQUET = _batch_format("application/vnd.apache.parquet", open_parquet)
 ROW_FORMATS = (JSON_LINES, ARROW_STREAM, CSV, PARQUET)
 _ALIASES = {
     "*/*": JSON_LINES,
