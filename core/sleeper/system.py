@@ -108,7 +108,10 @@ class System:
     runs, by its argument.
     `local_port` and `aws_port` open what the system keeps beside the tables
     (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
-    backup. `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
+    backup. `transactions` are classes of transactions of its own. A follower of the system, whose
+    name begins with `follower_prefix`, keeps what it has not read. `check_deletion` refuses the
+    deletion of a table that the system needs, and `code_users` names what uses a name of user code.
+    `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
     """
 
     name: str
@@ -124,6 +127,10 @@ class System:
     aws_port: str | None = None
     enricher: str | None = None
     restore: str | None = None
+    transactions: tuple[str, ...] = ()
+    follower_prefix: str | None = None
+    check_deletion: str | None = None
+    code_users: str | None = None
     queues: tuple[Queue, ...] = ()
     operations: tuple[Operation, ...] = ()
     companions: tuple[Companion, ...] = ()

@@ -33,6 +33,12 @@ def queues() -> dict[str, Queue]:
 
 
 @cache
+def follower_prefixes() -> tuple[str, ...]:
+    """Returns the beginnings of the names of followers that belong to systems."""
+    return tuple(each.follower_prefix for each in systems() if each.follower_prefix is not None)
+
+
+@cache
 def load(reference: str) -> Any:
     """Returns the object of a reference, `module:name`."""
     module, _, name = reference.partition(":")

@@ -2,6 +2,13 @@
 
 from dataclasses import replace
 
+from sleeper.export_queue.transactions import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    ExportRows,
+    QueueExports,
+)
 from sleeper.files import DataFile, KeyFile
 from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
@@ -38,13 +45,6 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import (
-    ChangeExportQueue,
-    CreateExportQueue,
-    DeleteExportQueue,
-    ExportRows,
-    QueueExports,
-)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,

@@ -1,9 +1,9 @@
 """User code of an instance: its wheels, and checks of the names that they register."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
@@ -15,6 +15,7 @@ from sleeper.properties.table import (
 )
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.schema.model import Schema
+from sleeper.systems import load, systems
 from sleeper.user_code.wheel import BUILT_IN, CodeKind, Wheel
 
 assert COMPACTION_STRATEGY.default_from is not None
@@ -120,12 +121,11 @@ def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
 
 
 def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
+    found = (load(each.code_users)(instance, kind, name) for each in systems() if each.code_users)
+    users: list[str] = list(chain.from_iterable(found))
+    if kind not in _DEFAULTS:
+        return users
     is_iterator = kind is CodeKind.ITERATOR
-    if kind is CodeKind.EXPORTER:
-        return _find_queues(instance, name)
-    users: list[str] = []
-    if kind is CodeKind.EXTRACTOR:
-        return users  # stores are in other processes, which load their code at their start
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
         users.append(f"property {_DEFAULTS[kind]} of the instance")
     for ref in instance.tables.index.list():
@@ -140,13 +140,3 @@ def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
 
 def _holder(kind: CodeKind) -> str:
     return "its exporter" if kind is CodeKind.EXPORTER else "the property"
-
-
-def _find_queues(instance: Instance, exporter: str) -> list[str]:
-    users: list[str] = []
-    for ref in instance.tables.index.list():
-        with OpenTable(instance, ref).state.reading() as state:
-            queues = state.export_queues.all()
-        texts = {each.name: json.loads(each.definition)["exporter"]["text"] for each in queues}
-        users += [f"export queue {name}" for name in texts if texts[name] == f"python:{exporter}"]
-    return users

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,7 @@ from sleeper.statestore.transactions.holds import (
     check_follower_name,
 )
 from sleeper.statestore.transactions.table_definition import AcceptTime, InitialiseTable
+from sleeper.systems import load, systems
 from sleeper.tables import (
     TableRef,
     check_table_name,
@@ -204,9 +206,9 @@ def delete_table(instance: Instance, name: str, now: bool = False) -> TableRef:
     """Deletes a table: it is inaccessible at once, and garbage collection deletes its files later.
 
     With `now` it cannot be brought back, not even if it was deleted before; `name` may be the id of
-    such a table. InvalidRequestError if it has export queues, whose exports might be lost.
+    such a table. InvalidRequestError if a system needs it.
     """
-    _check_no_queues(instance, name)
+    _check_unused(instance, name)
     index = instance.tables.index
     is_final = now or not instance.properties().get(DELETION_DELAY_HOURS)
     try:
@@ -226,17 +228,14 @@ def undelete_table(instance: Instance, name: str) -> TableRef:
     return restore_deleted(instance.tables.index, name)
 
 
-def _check_no_queues(instance: Instance, name: str) -> None:
-    try:
-        with instance.table(name).state.reading() as state:
-            queues = [each.name for each in state.export_queues.all()]
-    except (NotFoundError, DataError):
-        return  # an unfinished clone, or a damaged table
-    if queues:
-        raise InvalidRequestError(
-            f"table {name!r} has export queues: {', '.join(queues)} (expected none: delete them "
-            "first with `sleeper export-queue delete`)"
-        )
+def _check_unused(instance: Instance, name: str) -> None:
+    """Raises InvalidRequestError if a system needs the table."""
+    for system in systems():
+        if system.check_deletion is None:
+            continue
+        # An unfinished clone, or a damaged table, can be deleted.
+        with suppress(NotFoundError, DataError):
+            load(system.check_deletion)(instance.table(name))
 
 
 def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:

@@ -20,6 +20,8 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.export_queue.attached import AttachedExports
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import ExportRows
 from sleeper.ingest.row_writer import check_not_snapshot
 from sleeper.ingest.run import StagedRows, stage_rows
 from sleeper.ingest.service import find_source_schema, ingest_table
@@ -33,7 +35,6 @@ from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
 from sleeper.statestore.transactions.codec import hash_request
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import ExportRows
 from sleeper.statestore.transactions.transaction import (
     Outcome,
     new_transaction_id,
@@ -74,7 +75,7 @@ class Transaction:
         with opened.state.reading() as state:
             self.version: int = state.number
             self._schema = state.schema
-            self._exports = AttachedExports(state.export_queues.all())
+            self._exports = AttachedExports(queues_in(state).all())
             earlier = None if transaction_id is None else self._find_earlier(state)
         self.number: int | None = earlier
         self.done_before = earlier is not None

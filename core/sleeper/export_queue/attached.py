@@ -12,10 +12,10 @@ from sleeper.datafiles.key_values import from_key_values
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.rows import encode_rows, rows_schema
+from sleeper.export_queue.table_queries import StoredQueue
+from sleeper.export_queue.transactions import QueueExports
 from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Key, MapType, type_name
-from sleeper.statestore.reading.export_queries import StoredQueue
-from sleeper.statestore.transactions.export_queues import QueueExports
 
 EXPORT_BYTES_MAX = 4 * 1_048_576
 """The largest size of the encoded exports of one transaction, which is one entry of the log."""

@@ -25,9 +25,9 @@ from sleeper.export_queue.store import (
     RegisteredQueue,
     open_export_store,
 )
+from sleeper.export_queue.table_queries import StoredQueue
+from sleeper.export_queue.transactions import follower_of
 from sleeper.instance import Instance, OpenTable
-from sleeper.statestore.reading.export_queries import StoredQueue
-from sleeper.statestore.transactions.export_queues import follower_of
 from sleeper.tables import find_table
 
 _STEP_BYTES = 8 * 1024**2

@@ -8,6 +8,7 @@ import logging
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.store import RegisteredQueue, open_export_store
+from sleeper.export_queue.table_queries import queues_in
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.instance import Instance
 from sleeper.query.hold import release_hold
@@ -27,7 +28,7 @@ def finish_deletion(instance: Instance, queue: RegisteredQueue) -> bool:
         return False
     store = instance.tables.state(table.id)
     with store.reading() as state:
-        stored = state.export_queues.find_or_none(queue.name)
+        stored = queues_in(state).find_or_none(queue.name)
         if stored is not None or state.number < queue.generation:
             return False
         held = find_holds(state, queue.name)

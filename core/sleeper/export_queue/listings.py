@@ -10,9 +10,9 @@ from enum import Enum
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.export_queue.definition import describe_exporter
 from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueue, open_export_store
+from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
-from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.tables import TableId, find_table
 
 logger = logging.getLogger(__name__)
@@ -161,9 +161,7 @@ def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
         table = find_table(instance.tables.index, None, queue.table_id)
         name = table.name
         with instance.tables.state(table.id).reading() as state:
-            return _QueueTable(
-                name, True, state.number, state.export_queues.find_or_none(queue.name)
-            )
+            return _QueueTable(name, True, state.number, queues_in(state).find_or_none(queue.name))
     except NotFoundError:
         return _QueueTable(name)
     except SleeperError as error:

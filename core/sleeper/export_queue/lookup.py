@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.store import RegisteredQueue, open_export_store
+from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.instance import Instance, OpenTable
-from sleeper.statestore.reading.export_queries import StoredQueue
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables import TableId, TableRef, find_table
 
@@ -56,7 +56,7 @@ class QueueWatch:
     def _look(self) -> bool:
         found = self.found
         with found.table.state.reading() as state:
-            stored = state.export_queues.find(found.definition.name)
+            stored = queues_in(state).find(found.definition.name)
         now = (stored.generation, parse_definition(stored.definition))
         return now != (found.generation, found.definition)
 
@@ -74,7 +74,7 @@ def find_queue(instance: Instance, name: str) -> FoundQueue:
 
 def find_stored(registered: RegisteredQueue, table: TableRef, state: TableState) -> StoredQueue:
     """Returns the queue as its table has it. NotFoundError as of `find_queue`."""
-    stored = state.export_queues.find_or_none(registered.name)
+    stored = queues_in(state).find_or_none(registered.name)
     what = f"of export queue {registered.name!r} of table {table.name!r} has not ended"
     if not registered.generation:
         raise NotFoundError(f"the creation {what}: create it again")

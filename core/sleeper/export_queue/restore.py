@@ -2,6 +2,7 @@
 
 from sleeper.errors import ConflictError
 from sleeper.export_queue.store import Position, open_export_store
+from sleeper.export_queue.table_queries import queues_in
 from sleeper.instance import Instance, OpenTable
 from sleeper.tables import TableRef
 
@@ -12,7 +13,7 @@ def restore_queues(instance: Instance, table: TableRef) -> None:
     ConflictError if the instance has other queues of these names.
     """
     with OpenTable(instance, table).state.reading() as state:
-        queues = state.export_queues.all()
+        queues = queues_in(state).all()
     for queue in queues:
         store, start = open_export_store(instance), Position(queue.start)
         found = store.register(queue.name, table.id)

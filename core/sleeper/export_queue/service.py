@@ -25,14 +25,14 @@ from sleeper.export_queue.parsing import (
     replace_queue,
 )
 from sleeper.export_queue.store import Position, open_export_store
-from sleeper.instance import Instance, OpenTable
-from sleeper.statestore.reading.export_queries import StoredQueue
-from sleeper.statestore.transactions.export_queues import (
+from sleeper.export_queue.table_queries import StoredQueue, queues_in
+from sleeper.export_queue.transactions import (
     ChangeExportQueue,
     CreateExportQueue,
     DeleteExportQueue,
     follower_of,
 )
+from sleeper.instance import Instance, OpenTable
 from sleeper.tables import TableId, find_table
 
 _CAPTURE_SECONDS = 10.0
@@ -51,7 +51,7 @@ def create_queue(instance: Instance, new: NewQueue) -> ExportQueue:
     name, table = new.name, instance.table(new.table)
     with table.state.reading() as state:
         schema, is_snapshot_table = state.schema, state.is_snapshot_table
-        present = next((each for each in state.export_queues.all() if each.name == name), None)
+        present = next((each for each in queues_in(state).all() if each.name == name), None)
     _check_name(instance, table, name, present, new.replace)
     if present is not None and new.replace:
         queue = replace_queue(parse_definition(present.definition), new)
@@ -84,7 +84,7 @@ def delete_queue(instance: Instance, name: str, discard: bool = False) -> None:
         return
     state = OpenTable(instance, ref).state
     with state.reading() as now:
-        is_present = now.export_queues.find_or_none(name) is not None
+        is_present = queues_in(now).find_or_none(name) is not None
     if is_present and registered.generation and not discard:
         _check_empty(instance, name)
     state.commit_or_raise(DeleteExportQueue(name))
@@ -143,7 +143,7 @@ def _commit(
     except StateMovedOnError as error:
         raise ConflictError(f"export queue {name!r} was changed meanwhile: {error}") from error
     with table.state.reading() as state:
-        stored = state.export_queues.find(name)
+        stored = queues_in(state).find(name)
     store.begin(name, stored.generation, _find_start(table, queue, stored))
 
 

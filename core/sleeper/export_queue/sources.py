@@ -15,6 +15,7 @@ from sleeper.export_queue.changed_rows import (
     add_version,
 )
 from sleeper.export_queue.definition import ExportQueue, ExportSource
+from sleeper.export_queue.logged import read_exports
 from sleeper.export_queue.rows import rows_schema
 from sleeper.export_queue.store import Position
 from sleeper.export_queue.table_reader import TableReader, bind_columns
@@ -70,7 +71,7 @@ class QueueSource:
         number = position.number
         while number < end:
             try:
-                logged = self.table.state.read_exports(number)
+                logged = read_exports(self.table.state, number)
             except NotFoundError as error:
                 raise DataError(
                     f"export queue {self.queue.name!r} lost exports: {error}"

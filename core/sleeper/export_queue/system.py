@@ -23,6 +23,15 @@ SYSTEM = System(
     local_port="sleeper.export_queue.local.store:open_local_store",
     aws_port="sleeper.export_queue.aws.store:open_aws_store",
     restore="sleeper.export_queue.restore:restore_queues",
+    transactions=(
+        "sleeper.export_queue.transactions:CreateExportQueue",
+        "sleeper.export_queue.transactions:ChangeExportQueue",
+        "sleeper.export_queue.transactions:DeleteExportQueue",
+        "sleeper.export_queue.transactions:ExportRows",
+    ),
+    follower_prefix="export-queue:",
+    check_deletion="sleeper.export_queue.users:check_deletion",
+    code_users="sleeper.export_queue.users:find_users",
     names={
         "ExportBatch": "sleeper.export_queue.exporter:ExportBatch",
         "ExportQueue": "sleeper.export_queue.export_queue:ExportQueue",

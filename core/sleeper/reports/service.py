@@ -200,5 +200,5 @@ def _read_table(instance: Instance, ref: TableRef) -> ReportedTable:
     absence = None
     if is_snapshot_table:
         absence = gather_snapshot_versions(OpenTable(instance, ref)).describe_absence()
-    lag = max((each.lag for each in store.followers() if each.is_export_queue), default=None)
+    lag = max((each.lag for each in store.followers() if each.is_of_system), default=None)
     return ReportedTable(ref, totals, absence=absence, export_lag=lag)

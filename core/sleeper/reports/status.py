@@ -147,7 +147,7 @@ def _find_problems_of_table(table: OpenTable) -> Iterator[Problem]:
         )
         yield Problem(ProblemState.LAGGING, "table", name, reason)
     for follower in store.followers():
-        if follower.lost and not follower.is_export_queue:
+        if follower.lost and not follower.is_of_system:
             reason = (
                 f"table {name}: it has missed {pluralize(follower.lost, 'transaction')}, whose "
                 "changes are no longer readable"

@@ -14,7 +14,6 @@ from sleeper.statestore.deletes import forget_deletes
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import LOG_TABLE_PREFIX
 from sleeper.statestore.reading.table_state import TableState
-from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 
 
 def copy_state(database: Database, target: Path) -> int:
@@ -66,8 +65,7 @@ def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
 
 _KEPT_IF_ASKED = (
     "DELETE FROM export_queues WHERE generation > :n",
-    "DELETE FROM followers WHERE name NOT IN"
-    f" (SELECT '{FOLLOWER_PREFIX}' || name FROM export_queues)",
+    "DELETE FROM followers WHERE name NOT IN (SELECT 'export-queue:' || name FROM export_queues)",
     "UPDATE followers SET start = :n",
 )
 _FORGOTTEN_OTHERWISE = (

@@ -15,11 +15,10 @@ from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.entry_commit import CommitRequest, catch_up
-from sleeper.statestore.exports import LoggedExport, LoggedExports, exports_of_entry
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter
-from sleeper.statestore.log import TransactionLog
+from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
@@ -31,10 +30,6 @@ from sleeper.tracing import span
 logger = logging.getLogger(__name__)
 
 _SNAPSHOTS_KEPT = 2
-# Exports of entries that are in memory at once. An entry may have megabytes of them.
-_ENTRIES_PER_STEP = 1_000
-_BYTES_PER_STEP = 8 * 1024**2
-_ENTRIES_PER_READ = 20
 
 R = TypeVar("R")
 
@@ -105,22 +100,12 @@ class StateStore:
         """Starts one of several commits, see `commit_jointly`."""
         return self._committer.start(request, unfinished)
 
-    def read_exports(self, after: int) -> LoggedExports:
-        """Returns exports that transactions after a number attached, from some entries of the log.
+    def read_entries(self, after: int, limit: int) -> Sequence[LogEntry]:
+        """Returns entries of the log after one that ends at `after`, up to `limit`.
 
-        `after` is the end of an entry. NotFoundError if the log no longer has them.
+        NotFoundError if the log no longer has them.
         """
-        found: list[LoggedExport] = []
-        end, entries, size = after, 0, 0
-        while entries < _ENTRIES_PER_STEP and size < _BYTES_PER_STEP:
-            page = self._log.read(end, _ENTRIES_PER_READ)
-            for entry in page:
-                found += exports_of_entry(entry)
-                end, size = entry.last_number, size + len(entry.body)
-            entries += len(page)
-            if len(page) < _ENTRIES_PER_READ:
-                break
-        return LoggedExports(end, tuple(found))
+        return self._log.read(after, limit)
 
     def commit_or_raise(self, transaction: Transaction) -> int | None:
         """Commits one transaction. StateMovedOnError with the reason if it is refused.
@@ -191,7 +176,7 @@ class StateStore:
         """Writes the state of a version to a new file: that of a table which begins there.
 
         The file is the argument of `Tables.install`. `keeps_ids` keeps the ids of transactions, and
-        export queues.
+        what systems have.
         InvalidRequestError if the version is not readable.
         """
         self._refresh()
@@ -210,8 +195,8 @@ class StateStore:
     def trim(self, up_to_max: int | None = None) -> int:
         """Trims the unneeded part of the log. Returns its last number, at most `up_to_max`.
 
-        The part ends below the last two verified snapshots, unexpired holds, export queues, and
-        followers that have lost no changes.
+        The part ends below the last two verified snapshots, unexpired holds, followers of systems,
+        and others that have lost no changes.
         """
         verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT, self._log.head())
         if len(verified) < _SNAPSHOTS_KEPT:
@@ -221,8 +206,8 @@ class StateStore:
             now_ms = max(self._clock(), state.time_ms)
             held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
             if state.is_snapshot_table:
-                followers = [f for f in followers if f.is_export_queue]
-        followed = [f.position for f in followers if f.is_export_queue or not f.lost]
+                followers = [f for f in followers if f.is_of_system]
+        followed = [f.position for f in followers if f.is_of_system or not f.lost]
         limits = [verified[-1].number, *held, *followed]
         up_to: int = min(limits if up_to_max is None else [*limits, up_to_max])
         self._log.trim(up_to)

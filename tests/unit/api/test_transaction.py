@@ -26,12 +26,13 @@ from sleeper.export_queue.definition import (
     ExportQueue,
     ExportSource,
 )
+from sleeper.export_queue.logged import read_exports
+from sleeper.export_queue.transactions import CreateExportQueue, DeleteExportQueue
 from sleeper.garbage_collection.service import collect_table
 from sleeper.opening import open_instance
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES
 from sleeper.schema.model import DecimalType, Field, FieldType, ListType, MapType, PrimitiveType
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.export_queues import CreateExportQueue, DeleteExportQueue
 from tests.tables.opened import compact_fully
 
 SCHEMA = {
@@ -78,7 +79,7 @@ def add_queue(
 def exported(state: StateStore) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
     """The exports of the log: number, queue and rows."""
     found = []
-    for each in state.read_exports(0).exports:
+    for each in read_exports(state, 0).exports:
         for exports in each.queues:
             with pa.ipc.open_stream(exports.rows) as reader:
                 found.append((each.number, exports.queue, reader.read_all().to_pylist()))

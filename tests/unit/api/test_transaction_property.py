@@ -20,10 +20,11 @@ from sleeper.export_queue.definition import (
     ExportQueue,
     ExportSource,
 )
+from sleeper.export_queue.logged import read_exports
+from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.opening import open_instance
 from sleeper.schema.model import Field, PrimitiveType
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.export_queues import CreateExportQueue
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "LongType"}],
@@ -71,7 +72,7 @@ class Counters:
         position, end = -1, 0
         while end > position:
             position = end
-            step = self.state.read_exports(position)
+            step = read_exports(self.state, position)
             end = step.end
             for exports in (each for logged in step.exports for each in logged.queues):
                 with pa.ipc.open_stream(exports.rows) as reader:

@@ -13,9 +13,10 @@ from sleeper.export_queue.definition import (
 )
 from sleeper.export_queue.rows import decode_rows
 from sleeper.export_queue.store import open_export_store
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.instance import Instance
 from sleeper.schema.model import Field
-from sleeper.statestore.transactions.export_queues import CreateExportQueue
 
 Key = tuple[Any, ...]
 
@@ -46,7 +47,7 @@ def create_queue(instance: Instance, table_name: str, queue: ExportQueue) -> int
     definition = EXPORT_QUEUES.format(queue)
     table.state.commit(CreateExportQueue(queue.name, queue.source.value, definition))
     with table.state.reading() as state:
-        stored = state.export_queues.find(queue.name)
+        stored = queues_in(state).find(queue.name)
     store.begin(queue.name, stored.generation, first_position(queue, stored))
     return stored.generation
 

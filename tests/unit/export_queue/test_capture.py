@@ -18,12 +18,12 @@ from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.local.store import LocalExportStore
 from sleeper.export_queue.rows import decode_rows
 from sleeper.export_queue.store import Position, open_export_store
+from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.garbage_collection.service import collect_table
 from sleeper.local.instance import open_local_instance
 from sleeper.query.hold import release_hold
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.clock import FakeClock
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue

@@ -14,8 +14,8 @@ from sleeper.export_queue.local.store import LocalExportStore
 from sleeper.export_queue.progress import ExportWatch
 from sleeper.export_queue.service import delete_queue
 from sleeper.export_queue.store import Position, open_export_store
+from sleeper.export_queue.transactions import DeleteExportQueue
 from sleeper.instance import Instance
-from sleeper.statestore.transactions.export_queues import DeleteExportQueue
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 

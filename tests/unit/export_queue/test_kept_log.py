@@ -11,14 +11,15 @@ from sleeper.clock import system_clock
 from sleeper.export_queue.attached import AttachedExports
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.store import open_export_store
-from sleeper.garbage_collection.service import collect_table, snapshot_table
-from sleeper.instance import Instance
-from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.statestore.transactions.export_queues import (
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import (
     CreateExportQueue,
     DeleteExportQueue,
     ExportRows,
 )
+from sleeper.garbage_collection.service import collect_table, snapshot_table
+from sleeper.instance import Instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.clock import FakeClock
 from tests.unit.export_queue.receiver import Receiver, create_queue, define_queue
 from tests.unit.export_queue.stored_queue import WORDS, make_table_of_words, rows_of
@@ -69,7 +70,7 @@ def test_exports_to_an_earlier_queue_of_the_name_are_left_out(instance: Instance
     create_queue(instance, "words", queue)
     state = instance.table("words").state
     with state.reading() as now:
-        attached = AttachedExports(now.export_queues.all())
+        attached = AttachedExports(queues_in(now).all())
     attached.add("q", "a", 1)
     logged = ExportRows(attached.encode(), id="earlier")
     definition = EXPORT_QUEUES.format(queue)

@@ -23,9 +23,9 @@ from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.service import create_queue
 from sleeper.export_queue.store import Position, open_export_store
+from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.instance import Instance as Ports
 from sleeper.schema.model import ListType, PrimitiveType
-from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from tests.export_batches import make_batch, make_queue
 
 LONG, STRING = PrimitiveType.LONG, PrimitiveType.STRING

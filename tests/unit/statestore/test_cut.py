@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.files import KeyFile
 from sleeper.local.state_store import install_state, open_state_store
 from sleeper.partitions.partition import PartitionId
@@ -18,7 +20,6 @@ from sleeper.statestore.reading.delete_queries import find_deleted
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import CreateExportQueue
 from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.transaction import Status
 from tests.examples import examples
@@ -157,7 +158,7 @@ def test_export_queues_are_kept_with_the_ids(
     table.commit(CreateExportQueue("late", "ingest", "{}"))
     copy = cut(table, version, tmp_path, keeps_ids)
     with copy.reading() as state:
-        found = [(each.name, each.start) for each in state.export_queues.all()]
+        found = [(each.name, each.start) for each in queues_in(state).all()]
         followers = [name for name, _, _ in state.collection.follower_starts()]
     assert found == ([("early", version)] if keeps_ids else [])
     assert followers == (["export-queue:early"] if keeps_ids else [])

@@ -5,19 +5,20 @@ import threading
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.garbage_collection.collection import Retention, find_claims
-from sleeper.partitions.region import Range, Region
-from sleeper.statestore.exports import LoggedExport
-from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
-from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import (
+from sleeper.export_queue.logged import LoggedExport, read_exports
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import (
     ChangeExportQueue,
     CreateExportQueue,
     DeleteExportQueue,
     ExportRows,
     QueueExports,
 )
+from sleeper.garbage_collection.collection import Retention, find_claims
+from sleeper.partitions.region import Range, Region
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.restore import ReinitialiseTable
 from sleeper.statestore.transactions.transaction import Status
 from tests.clock import DAY_MS
@@ -48,13 +49,13 @@ def test_a_queue_is_a_follower_from_its_creation_on(table: StateTable) -> None:
     (follower,) = table.store.followers()
     assert (follower.name, follower.position) == ("export-queue:q", number)
     with table.store.reading() as state:
-        assert state.export_queues.find("q") == ("q", number, "ingest", '{"name":"q"}', number)
+        assert queues_in(state).find("q") == ("q", number, "ingest", '{"name":"q"}', number)
         with pytest.raises(NotFoundError, match="the table has no export queue"):
-            state.export_queues.find("p")
+            queues_in(state).find("p")
     table.store.commit_or_raise(DeleteExportQueue("q"))
     assert table.store.followers() == []
     with table.store.reading() as state:
-        assert state.export_queues.all() == []
+        assert queues_in(state).all() == []
 
 
 def test_creation_is_repeatable_but_not_with_another_definition(table: StateTable) -> None:
@@ -71,7 +72,7 @@ def test_a_definition_changes_only_of_the_same_queue(table: StateTable) -> None:
     number = create(table)
     table.store.commit_or_raise(ChangeExportQueue("q", number, '{"tries":3}'))
     with table.store.reading() as state:
-        assert state.export_queues.find("q").definition == '{"tries":3}'
+        assert queues_in(state).find("q").definition == '{"tries":3}'
     (outcome,) = table.store.commit(ChangeExportQueue("q", number - 1, "{}"))
     assert outcome.refused
 
@@ -80,13 +81,13 @@ def test_exports_are_read_from_the_log_under_their_numbers(table: StateTable) ->
     start = create(table)
     table.store.commit_together(add(table, "a"), export(start, b"1"))
     (outcome,) = table.store.commit(export(start, b"2"))
-    read = table.store.read_exports(start)
+    read = read_exports(table.store, start)
     assert read.end == outcome.number == start + 3
     assert read.exports == (
         LoggedExport(start + 2, (QueueExports("q", start, 1, b"1"),)),
         LoggedExport(start + 3, (QueueExports("q", start, 1, b"2"),)),
     )
-    assert table.store.read_exports(read.end).exports == ()
+    assert read_exports(table.store, read.end).exports == ()
 
 
 def test_a_queue_that_is_created_within_an_entry_begins_before_it(table: StateTable) -> None:
@@ -96,7 +97,7 @@ def test_a_queue_that_is_created_within_an_entry_begins_before_it(table: StateTa
     )
     (follower,) = table.store.followers()
     assert follower.position == before
-    assert [each.number for each in table.store.read_exports(before).exports] == [before + 3]
+    assert [each.number for each in read_exports(table.store, before).exports] == [before + 3]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_a_refused_group_does_not_affect_those_of_other_threads(table: StateTabl
         place: place % 2 == 1 for place in range(20)
     }
     assert len(table.files()) == 10
-    assert len(table.store.read_exports(generation).exports) == 10
+    assert len(read_exports(table.store, generation).exports) == 10
 
 
 def test_two_transactions_that_export_a_key_have_two_numbers(table: StateTable) -> None:
@@ -199,7 +200,7 @@ def test_two_transactions_that_export_a_key_have_two_numbers(table: StateTable) 
         thread.start()
     for thread in threads:
         thread.join()
-    logged = [each.number for each in table.store.read_exports(generation).exports]
+    logged = [each.number for each in read_exports(table.store, generation).exports]
     assert logged == sorted(numbers) == sorted(set(numbers))
 
 

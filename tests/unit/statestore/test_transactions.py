@@ -6,6 +6,13 @@ from dataclasses import replace
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.export_queue.transactions import (
+    ChangeExportQueue,
+    CreateExportQueue,
+    DeleteExportQueue,
+    ExportRows,
+    QueueExports,
+)
 from sleeper.files import KeyFile, new_data_path
 from sleeper.partitions.partition import (
     Partition,
@@ -38,13 +45,6 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import (
-    ChangeExportQueue,
-    CreateExportQueue,
-    DeleteExportQueue,
-    ExportRows,
-    QueueExports,
-)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,

@@ -6,6 +6,7 @@ from sleeper.admin.tables import create_table
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.export_queue.definition import SEQUENCE, ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.store import open_export_store
+from sleeper.export_queue.table_queries import queues_in
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import LATEST_BY, ROWS
 from sleeper.schema.model import (
@@ -134,7 +135,7 @@ def _find_ways(instance: Instance, without: str) -> dict[TableId, list[TableRef]
         try:
             source = find_table(instance.tables.index, None, TableId(registered.table_id))
             with OpenTable(instance, source).state.reading() as state:
-                stored = state.export_queues.find(registered.name)
+                stored = queues_in(state).find(registered.name)
             queue = parse_definition(stored.definition)
             name = _target_name(queue)
             if name is not None and queue.source is not ExportSource.TRANSACTION:

@@ -18,8 +18,8 @@ from sleeper.statestore.rows import (
     sidecars_from_column,
 )
 from sleeper.statestore.snapshot_versions import IN_EXPIRED
-from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 from sleeper.statestore.transactions.record_requests import REQUEST_KIND
+from sleeper.systems import follower_prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Follower:
     lost: int = 0
 
     @property
-    def is_export_queue(self) -> bool:
-        """Whether it keeps what an export queue has not captured yet."""
-        return self.name.startswith(FOLLOWER_PREFIX)
+    def is_of_system(self) -> bool:
+        """Whether it belongs to a system, and keeps all that it has not read."""
+        return self.name.startswith(follower_prefixes())
 
 
 _WAITING = f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}"

@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError
@@ -13,7 +14,6 @@ from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import SNAPSHOT_TABLE, is_jump, jump_error
 from sleeper.statestore.reading.change_queries import ChangeQueries
 from sleeper.statestore.reading.delete_queries import DeleteQueries
-from sleeper.statestore.reading.export_queries import ExportQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.history_queries import HistoryQueries
 from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
@@ -33,14 +33,16 @@ def _parse_schemas(versions: tuple[tuple[int, str], ...]) -> Schema:
 _FIRST_ENTRY = "SELECT last, time FROM entry_times WHERE last >= ? ORDER BY last LIMIT 1"
 _FIRST_ENTRY_TIME = "SELECT time FROM entry_times WHERE last >= :number ORDER BY last LIMIT 1"
 
+Q = TypeVar("Q", bound=VersionReader)
+
 
 class TableState:
     """Valid within `StateStore.reading` only.
 
     Queries of `partitions` and `files` read at `version`; `number` is the newest
     transaction; `horizon` the oldest version that can be read; `time_ms` the time of the
-    newest entry; runs that began before `run_bar_ms` cannot commit. `jobs`, `collection` and
-    `export_queues` query the newest state.
+    newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and
+    `collection` query the newest state.
 
     InvalidRequestError if the version is below the horizon, in an expired version of a snapshot
     table, or not reached yet, or the time is before that of the oldest readable version;
@@ -86,8 +88,12 @@ class TableState:
         self.changes = ChangeQueries(connection, self.version, dimensions)
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.history = HistoryQueries(connection, self.version, dimensions)
-        self.export_queues = ExportQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
+
+    def query(self, kind: type[Q]) -> Q:
+        """Returns queries of the version, of another kind."""
+        reader = self._reader
+        return kind(reader.connection, reader.version, reader.dimensions)
 
     def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:
         """Returns the number of the last transaction at or before the time."""

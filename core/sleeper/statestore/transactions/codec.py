@@ -20,12 +20,6 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ShortenLeases,
 )
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.export_queues import (
-    ChangeExportQueue,
-    CreateExportQueue,
-    DeleteExportQueue,
-    ExportRows,
-)
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     CreateHold,
@@ -52,6 +46,7 @@ from sleeper.statestore.transactions.table_definition import (
     InitialiseTable,
 )
 from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.systems import load, systems
 
 KINDS: dict[str, type[Transaction]] = {
     t.kind: t
@@ -86,12 +81,9 @@ KINDS: dict[str, type[Transaction]] = {
         BeginLoad,
         PublishSnapshot,
         ExpireSnapshots,
-        CreateExportQueue,
-        ChangeExportQueue,
-        DeleteExportQueue,
-        ExportRows,
         CheckUnchanged,
         RecordRequests,
+        *(load(each) for system in systems() for each in system.transactions),
     )
 }
 

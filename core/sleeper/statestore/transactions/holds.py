@@ -7,7 +7,6 @@ from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.snapshot_versions import find_expired_fault
-from sleeper.statestore.transactions.export_queues import FOLLOWER_PREFIX
 from sleeper.statestore.transactions.transaction import (
     APPLY,
     Transaction,
@@ -15,6 +14,7 @@ from sleeper.statestore.transactions.transaction import (
     already_done,
     refused,
 )
+from sleeper.systems import follower_prefixes
 
 
 def find_version_fault(fold: Fold, version: int) -> str | None:
@@ -122,11 +122,13 @@ def check_follower_name(name: str) -> None:
             f"invalid follower name: {name[:40]!r} "
             f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
         )
-    if name.startswith(FOLLOWER_PREFIX):
-        raise InvalidRequestError(
-            f"follower {name!r} is that of an export queue (expected another name, or "
-            f"`sleeper export-queue` with {name.removeprefix(FOLLOWER_PREFIX)})"
-        )
+    for prefix in follower_prefixes():
+        if name.startswith(prefix):
+            command = prefix.removesuffix(":")
+            raise InvalidRequestError(
+                f"follower {name!r} is that of an {command.replace('-', ' ')} (expected another "
+                f"name, or `sleeper {command}` with {name.removeprefix(prefix)})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sleeper.export_queue.transactions import ExportRows, QueueExports
 from sleeper.statestore.log import LogEntry
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.codec import decode_line
-from sleeper.statestore.transactions.export_queues import ExportRows, QueueExports
 
+# Exports of entries that are in memory at once. An entry may have megabytes of them.
+_ENTRIES_PER_STEP = 1_000
+_BYTES_PER_STEP = 8 * 1024**2
+_ENTRIES_PER_READ = 20
 _MARK = f'"kind":"{ExportRows.kind}"'
 
 
@@ -26,7 +31,25 @@ class LoggedExports:
     exports: tuple[LoggedExport, ...]
 
 
-def exports_of_entry(entry: LogEntry) -> Iterator[LoggedExport]:
+def read_exports(store: StateStore, after: int) -> LoggedExports:
+    """Returns exports that transactions after a number attached, from some entries of the log.
+
+    `after` is the end of an entry. NotFoundError if the log no longer has them.
+    """
+    found: list[LoggedExport] = []
+    end, entries, size = after, 0, 0
+    while entries < _ENTRIES_PER_STEP and size < _BYTES_PER_STEP:
+        page = store.read_entries(end, _ENTRIES_PER_READ)
+        for entry in page:
+            found += _exports_of_entry(entry)
+            end, size = entry.last_number, size + len(entry.body)
+        entries += len(page)
+        if len(page) < _ENTRIES_PER_READ:
+            break
+    return LoggedExports(end, tuple(found))
+
+
+def _exports_of_entry(entry: LogEntry) -> Iterator[LoggedExport]:
     """Yields what each transaction of the entry exported. Others are not decoded."""
     if _MARK not in entry.body:
         return

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sleeper.errors import NotFoundError, did_you_mean
+from sleeper.export_queue.transactions import follower_of
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.reading.version_reader import VersionReader
-from sleeper.statestore.transactions.export_queues import follower_of
 
 
 class StoredQueue(NamedTuple):
@@ -26,6 +27,11 @@ _SELECT = (
     "SELECT q.name, q.generation, q.source, q.definition, f.start FROM export_queues q"
     " JOIN followers f ON f.name = :prefix || q.name"
 )
+
+
+def queues_in(state: TableState) -> "ExportQueries":
+    """Returns the queries of the table's export queues, which are those of its newest version."""
+    return state.query(ExportQueries)
 
 
 class ExportQueries(VersionReader):
