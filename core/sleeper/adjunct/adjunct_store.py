@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,15 @@ from sleeper.adjunct.extraction import ExtractorSource, name_extractor
 from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext
 from sleeper.adjunct.open_store import (
-    FilledStore,
+    Filling,
+    Mode,
     OpenContext,
     OpenStore,
-    ReadStore,
     UpdateSettings,
+    open_shared,
     own_instance,
 )
-from sleeper.adjunct.shared_store import open_shared
 from sleeper.adjunct.versions.status import StoreStatus
-from sleeper.adjunct.versions.version import StoreVersion
 from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
 
@@ -42,8 +41,10 @@ class AdjunctStore:
     `InvalidRequestError` for a key of another type, and `DataError` if a file is damaged.
     """
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: OpenStore, close: Callable[[], None]) -> None:
         self._store = store
+        self._close = close
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -94,7 +95,9 @@ class AdjunctStore:
                 raise InvalidRequestError(
                     f"store {name!r} has no input and no path (expected one of them)"
                 )
-            return cls(ReadStore(parent, name, refresh_seconds))
+            settings = UpdateSettings(refresh_seconds)
+            store = OpenStore(name, parent, Mode.READ, settings)
+            return cls(store, store.close)
         definition = StoreDefinition(
             name,
             input,
@@ -111,8 +114,11 @@ class AdjunctStore:
         if broadcast:
             # The store may outlive the instance that one of its openings was given.
             where = instance._ports.where if isinstance(instance, Instance) else instance
-            return cls(open_shared(definition, parent, settings, _context(where, extractors)))
-        return cls(FilledStore(definition, parent, settings, _context(instance, extractors)))
+            filling = Filling(definition, _context(where, extractors))
+            return cls(*open_shared(parent, settings, filling))
+        filling = Filling(definition, _context(instance, extractors))
+        store = OpenStore(name, parent, Mode.FILL, settings, filling)
+        return cls(store, store.close)
 
     def __enter__(self) -> Self:
         return self
@@ -125,8 +131,9 @@ class AdjunctStore:
 
         After it, other methods raise `InvalidRequestError`.
         """
-        self._store.close()
-        self._store = _ClosedStore(self._store.name)
+        if not self._is_closed:
+            self._is_closed = True
+            self._close()
 
     def get(self, key: Any) -> Any:
         """Returns the value of a key, None if there is none.
@@ -134,11 +141,11 @@ class AdjunctStore:
         A key is the row key, a tuple if it has several fields. The value of a row is a mapping of
         its value and sort fields.
         """
-        return self._store.serving.get(key)
+        return self._opened.serving.get(key)
 
     def get_many(self, keys: Sequence[Any]) -> list[Any]:
         """Returns the values of keys, in their order. All are of one version."""
-        return self._store.serving.get_many(list(keys))
+        return self._opened.serving.get_many(list(keys))
 
     def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yields keys from `low` to before `high` with their values, in key order.
@@ -146,7 +153,7 @@ class AdjunctStore:
         None is an open end. Of several key fields, a bound may have the first ones only. The
         iterator reads one version as it is now, also when another takes its place.
         """
-        return self._store.serving.scan(low, high)
+        return self._opened.serving.scan(low, high)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """Yields all keys with their values, as `range`."""
@@ -157,34 +164,20 @@ class AdjunctStore:
 
         Raises `UnavailableError` if the input does not respond; lookups go on.
         """
-        return self._store.refresh()
+        return self._opened.refresh()
 
     def status(self) -> StoreStatus:
         """Returns how far the store is."""
-        return self._store.status()
+        return self._opened.status()
 
     def __repr__(self) -> str:
         return f"AdjunctStore({self._store.name!r})"
 
-
-class _ClosedStore:
-    """See `OpenStore`. It refuses all calls."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
     @property
-    def serving(self) -> StoreVersion:
-        raise InvalidRequestError(f"store {self.name!r} is closed")
-
-    def refresh(self) -> int:
-        raise InvalidRequestError(f"store {self.name!r} is closed")
-
-    def status(self) -> StoreStatus:
-        raise InvalidRequestError(f"store {self.name!r} is closed")
-
-    def close(self) -> None:
-        """Does nothing."""
+    def _opened(self) -> OpenStore:
+        if self._is_closed:
+            raise InvalidRequestError(f"store {self._store.name!r} is closed")
+        return self._store
 
 
 def _context(

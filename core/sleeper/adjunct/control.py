@@ -13,12 +13,12 @@ from sleeper.adjunct.definition import (
     parse_engine_type,
     parse_partition,
 )
-from sleeper.adjunct.feeds.feed import Feed, Lag
+from sleeper.adjunct.feeds.feed import Feed
 from sleeper.adjunct.feeds.opening import FeedContext, find_lag, open_feed
 from sleeper.adjunct.updater import StoreUpdater
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.requests import Action, send_request, wait_until_done
-from sleeper.adjunct.versions.status import StoreStatus, describe_folder, describe_reader
+from sleeper.adjunct.versions.status import Lag, StoreStatus, describe, reported_status
 from sleeper.adjunct.versions.store import Store
 from sleeper.adjunct.versions.version import StoreReader
 from sleeper.clock import system_clock
@@ -31,12 +31,12 @@ def find_status(parent: Path, name: str) -> StoreStatus:
     A damaged store has a `problem`. NotFoundError if there is no such store.
     """
     folder = _find(parent, name)
-    status = describe_folder(folder)
+    status = reported_status(folder)
     if status.type == EngineType.MEMORY:
         return status if status.filled_by is not None else replace(status, is_serving=False)
     try:
         with _reading(parent, name) as reader:
-            return describe_reader(reader)
+            return describe(reader)
     except (DataError, UnavailableError) as error:
         return replace(status, is_serving=False, problem=str(error))
 
@@ -139,7 +139,7 @@ def _find_definition(parent: Path, name: str, source: str | None) -> StoreDefini
                 return _definition_of(name, reader.state, EngineType.ROCKSDB)
     except (DataError, UnavailableError):
         pass  # damaged, which is a reason to load it again
-    status = describe_folder(_find(parent, name))
+    status = reported_status(_find(parent, name))
     if source is None and not status.input:
         raise InvalidRequestError(f"store {name!r} does not say its input (expected --input)")
     partition = None if status.partition is None else parse_partition(status.partition)

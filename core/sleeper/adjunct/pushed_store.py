@@ -11,7 +11,7 @@ from sleeper.adjunct.contents.writers import DocumentWriter
 from sleeper.adjunct.definition import move_state
 from sleeper.adjunct.extraction import Envelope, Extract
 from sleeper.adjunct.feeds.feed import StartAction, begin
-from sleeper.adjunct.versions.status import StoreStatus, describe_store
+from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store, StoreBuild
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, UnavailableError
@@ -146,7 +146,7 @@ class PushedStore:
 
     def status(self) -> StoreStatus:
         """Returns the status, without how far the store is behind."""
-        return describe_store(self._store, None, None)
+        return describe(self._store)
 
     def _find_problem(self, positions: Mapping[str, str], oldest: Mapping[str, str]) -> str | None:
         """Returns why the store does not belong to the task's partitions, or cannot go on."""

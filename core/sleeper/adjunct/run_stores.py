@@ -10,7 +10,7 @@ from pathlib import Path
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
 from sleeper.adjunct.updater import StoreUpdater
-from sleeper.adjunct.versions.status import StoreStatus, describe_store
+from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import system_clock
 from sleeper.errors import SleeperError, UnavailableError
@@ -46,7 +46,7 @@ class StoreRun:
 
     def status(self) -> StoreStatus:
         """Returns the status, without how far the store is behind."""
-        return describe_store(self.store, None, self._updater.problem)
+        return describe(self.store, self._updater.problem)
 
     def close(self) -> None:
         """Ends the thread and closes the store. A load is abandoned."""

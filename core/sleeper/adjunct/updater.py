@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sleeper.adjunct.feeds.feed import Feed
+from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.requests import (
     Action,
     Request,
@@ -13,12 +15,16 @@ from sleeper.adjunct.versions.requests import (
     read_requests,
     refuse_request,
 )
-from sleeper.adjunct.versions.status import StatusReporter
+from sleeper.adjunct.versions.status import StoreStatus, describe, write_report
 from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
+REPORT_SECONDS = 10.0
+"""The process that fills a store writes its status at least so often, also during a load."""
+
+_CHANGE_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 _FAILURE_SECONDS_MAX = 30.0
 
@@ -34,7 +40,7 @@ class StoreUpdater:
         self.feed = feed
         self.problem: str | None = None
         self.error: Exception | None = None
-        self._reporter = StatusReporter(store, feed)
+        self._reporter = _StatusReporter(store, feed)
         store.on_progress = self._report_progress
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -189,3 +195,37 @@ class StoreUpdater:
                     *(name, wait_seconds, error),
                     exc_info=None if isinstance(error, SleeperError) else error,
                 )
+
+
+class _StatusReporter:
+    """Writes the status of a store from time to time, for other processes. One thread calls it."""
+
+    def __init__(self, store: Store, feed: Feed) -> None:
+        self._store = store
+        self._feed = feed
+        self._written_at = -REPORT_SECONDS
+        self._problem: str | None = None
+        self._is_changed = False
+        self._updated_ms = 0
+
+    def report(self, problem: str | None, is_changed: bool = False) -> None:
+        """Writes the status if it is due. A change of it is due earlier."""
+        now = time.monotonic()
+        self._is_changed = self._is_changed or is_changed or problem != self._problem
+        period = _CHANGE_SECONDS if self._is_changed else REPORT_SECONDS
+        if self._store.folder is None or now < self._written_at + period:
+            return
+        self._written_at, self._problem, self._is_changed = now, problem, False
+        # During a load, the input has more to do than to say how far it is.
+        is_loading = self._store.rows_building is not None
+        find_lag = None if is_loading else self._feed.lag
+        self._write(self._store.folder, describe(self._store, problem, find_lag))
+
+    def close(self, problem: str | None) -> None:
+        """Writes the status at the end, without how far the store is behind."""
+        if self._store.folder is not None:
+            self._write(self._store.folder, describe(self._store, problem))
+
+    def _write(self, folder: StoreFolder, status: StoreStatus) -> None:
+        self._updated_ms = max(self._updated_ms, status.updated_ms)
+        write_report(folder, replace(status, updated_ms=self._updated_ms))

@@ -19,7 +19,7 @@ from sleeper.adjunct.definition import DAY_SECONDS, EngineType, Partition, Store
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.adjunct.feeds.opening import FeedContext
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.adjunct.open_store import FilledStore, UpdateSettings
+from sleeper.adjunct.open_store import Filling, Mode, OpenStore, UpdateSettings
 from sleeper.adjunct.versions.version import StoreReader
 from sleeper.errors import UnavailableError
 from sleeper.garbage_collection.service import collect_table
@@ -55,12 +55,13 @@ class Subject:
     consumed: list[str] = field(default_factory=list)
 
     @contextmanager
-    def opened(self, **changes: Any) -> Iterator[FilledStore]:
+    def opened(self, **changes: Any) -> Iterator[OpenStore]:
         definition = StoreDefinition("accounts", **{"input": "table:accounts", **changes})
         context = FeedContext(lambda: self.instance._ports)
         settings = UpdateSettings(None, 0, self.clock)
         self.consumed.clear()
-        store = FilledStore(definition, self.folder, settings, lambda: nullcontext(context))
+        filling = Filling(definition, lambda: nullcontext(context))
+        store = OpenStore("accounts", self.folder, Mode.FILL, settings, filling)
         if not definition.bootstrap:
             store.refresh()
         try:
@@ -97,7 +98,7 @@ def subject(
     return made
 
 
-def content(store: FilledStore | StoreReader) -> dict[int, Any]:
+def content(store: OpenStore | StoreReader) -> dict[int, Any]:
     return dict(store.serving.scan())
 
 
@@ -260,7 +261,7 @@ def test_a_store_that_was_closed_has_saved_its_positions(subject: Subject) -> No
     assert saved == dict(state.positions)
 
 
-def change_state(store: FilledStore, **members: Any) -> None:
+def change_state(store: OpenStore, **members: Any) -> None:
     """Changes what the version knows of itself."""
     engine = store.serving.engine
     engine.apply((), json.dumps({**json.loads(engine.state() or b""), **members}).encode())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import sleeper
 from sleeper.adjunct import AdjunctStore, adjunct_store
-from sleeper.adjunct.open_store import FilledStore
+from sleeper.adjunct.open_store import OpenStore
 from sleeper.adjunct.versions import store as store_module
 from sleeper.clock import system_clock
 from sleeper.errors import InvalidRequestError
@@ -284,7 +284,7 @@ class Subject:
 
     def _rebuild(self, name: str) -> None:
         store = self.stores[name]._store
-        assert isinstance(store, FilledStore)
+        assert isinstance(store, OpenStore)
         store.updater.feed.rebuild()
 
     def _arrow(self, rows: list[Row]) -> pa.Table:

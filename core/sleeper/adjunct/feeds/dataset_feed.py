@@ -26,11 +26,12 @@ from sleeper.adjunct.definition import (
 )
 from sleeper.adjunct.engines import open_disk_engine
 from sleeper.adjunct.engines.engine import Writes
-from sleeper.adjunct.feeds.feed import RESTARTS, Feed, Lag, StartAction, begin, load_dataset
+from sleeper.adjunct.feeds.feed import RESTARTS, Feed, StartAction, begin, load_dataset
 from sleeper.adjunct.inputs import open_dataset_input
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.opening import OpenInstance
 from sleeper.adjunct.versions.folder import StoreFolder, VersionName
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError

@@ -3,11 +3,11 @@
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sleeper.adjunct.definition import EngineType, StoreDefinition, StoreState, loaded_state
 from sleeper.adjunct.inputs.dataset import Dataset
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.errors import StateMovedOnError
 from sleeper.retries import Backoff, retry
@@ -17,17 +17,6 @@ logger = logging.getLogger(__name__)
 # The input may delete what is read.
 RESTARTS = Backoff(retries=4)
 _SAVE_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How far a store is behind its input: `behind` transactions, messages or datasets.
-
-    `newest` is the newest position, or the name of the newest dataset. Both are None if unknown.
-    """
-
-    behind: int | None
-    newest: str | None
 
 
 class StartAction(StrEnum):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sleeper.adjunct.definition import move_state
 from sleeper.adjunct.extraction import Envelope, Extract, own_pair
-from sleeper.adjunct.feeds.feed import Feed, Lag, StartAction, begin
+from sleeper.adjunct.feeds.feed import Feed, StartAction, begin
 from sleeper.adjunct.feeds.log_feed import measure_lag
 from sleeper.adjunct.feeds.log_reader import (
     Alignment,
@@ -16,6 +16,7 @@ from sleeper.adjunct.feeds.log_reader import (
     cut_after_markers,
 )
 from sleeper.adjunct.inputs.log import LogInput
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from sleeper.adjunct.definition import StoreState, move_state
 from sleeper.adjunct.extraction import Extract, own_pair
-from sleeper.adjunct.feeds.feed import Lag, LoadingFeed, StartAction, begin
+from sleeper.adjunct.feeds.feed import LoadingFeed, StartAction, begin
 from sleeper.adjunct.feeds.log_reader import LogBuild, LogReader
 from sleeper.adjunct.inputs.log import LogInput
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 

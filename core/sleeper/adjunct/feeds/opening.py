@@ -9,7 +9,7 @@ from sleeper.adjunct.contents.writers import ExtractedRows
 from sleeper.adjunct.definition import EngineType, Layout, StoreDefinition, StoreState
 from sleeper.adjunct.extraction import NAMED_EXTRACTORS, ExtractorSource, open_extract, own_pair
 from sleeper.adjunct.feeds.dataset_feed import DatasetFeed, DatasetProcess
-from sleeper.adjunct.feeds.feed import Feed, Lag
+from sleeper.adjunct.feeds.feed import Feed
 from sleeper.adjunct.feeds.log_dataset_feed import LogDatasetFeed
 from sleeper.adjunct.feeds.log_feed import LogFeed
 from sleeper.adjunct.feeds.table_feed import TableFeed
@@ -18,6 +18,7 @@ from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.log import LogInput
 from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.adjunct.inputs.table import TableInput
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import system_clock
 from sleeper.instance import Instance

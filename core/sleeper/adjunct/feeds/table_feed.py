@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import partial
 
 from sleeper.adjunct.definition import StoreState, move_state
-from sleeper.adjunct.feeds.feed import Lag, LoadingFeed, StartAction, begin, load_dataset
+from sleeper.adjunct.feeds.feed import LoadingFeed, StartAction, begin, load_dataset
 from sleeper.adjunct.inputs.table import TableInput, TransactionWrites
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 

@@ -1,20 +1,30 @@
-"""The status of a store."""
+"""The status of a store: of its version, and what the process that fills it writes for others."""
 
 import logging
 import os
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sleeper.adjunct.definition import StoreState
-from sleeper.adjunct.engines.engine import Engine
-from sleeper.adjunct.feeds.feed import Feed, Lag
 from sleeper.adjunct.versions.folder import STATUS, StoreFolder
 from sleeper.adjunct.versions.store import Store
 from sleeper.adjunct.versions.version import StoreReader
 from sleeper.clock import system_clock
 from sleeper.errors import DataError, SleeperError
 from sleeper.json_codec import JsonCodec
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a store is behind its input: `behind` transactions, messages or datasets.
+
+    `newest` is the newest position, or the name of the newest dataset. Both are None if unknown.
+    """
+
+    behind: int | None
+    newest: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,75 +66,50 @@ class StoreStatus:
     reported_ms: int | None = None
 
 
-logger = logging.getLogger(__name__)
-
-REPORT_SECONDS = 10.0
-"""The process that fills a store writes its status at least so often, also during a load."""
-
-_CHANGE_SECONDS = 1.0
 _CODEC = JsonCodec(StoreStatus)
 
 
-def describe_store(store: Store, feed: Feed | None, problem: str | None) -> StoreStatus:
-    """Returns the status of a store that this process fills."""
-    definition = store.definition
-    lag: Lag | None = None
-    try:
-        lag = None if feed is None else feed.lag()
-    except SleeperError as error:
-        problem = problem or str(error)
-    version = store.current
-    status = StoreStatus(
-        definition.name,
-        definition.input,
-        definition.type.value,
-        definition.partition_text,
-        is_serving=version is not None,
-        is_filling=True,
-        lag=None if lag is None else lag.behind,
-        newest=None if lag is None else lag.newest,
-        problem=problem,
-        building=store.rows_building,
-        filled_by=f"process {os.getpid()}",
-        reported_ms=store.clock(),
-    )
-    status = _with_version(status, store.state, None if version is None else version.engine)
-    if status.lag == 0 and problem is None and status.is_serving:
-        status = replace(status, updated_ms=store.clock())
-    return status
+def describe(
+    source: Store | StoreReader,
+    problem: str | None = None,
+    find_lag: Callable[[], Lag] | None = None,
+) -> StoreStatus:
+    """Returns the status of a store that this process fills, or reads.
 
-
-def describe_reader(reader: StoreReader) -> StoreStatus:
-    """Returns the status of a store on disk that another process fills, or none."""
-    version, state = reader.current, reader.state
-    status = describe_folder(reader.folder)
-    reported_ms = status.updated_ms
-    if state is not None:
-        status = replace(status, input=state.input, partition=state.partition)
-    # What was reported of the version may be of an earlier one.
-    status = replace(
-        status,
-        is_serving=version is not None,
-        version=None,
-        offset={},
-        bootstrapped=False,
-        incomplete=False,
-        bytes=0,
-        updated_ms=0,
-    )
-    status = _with_version(status, state, None if version is None else version.engine)
+    `problem` is why the last update failed. `find_lag` asks the input of a store that is filled.
+    """
+    if isinstance(source, Store):
+        status = _describe_filled(source, problem, find_lag)
+    else:
+        status = reported_status(source.folder)
+        status = replace(status, problem=problem or status.problem)
+    version = source.current
+    state = StoreState(status.input, status.partition, None) if version is None else version.state
     # The state has the time of the last change, or one that is up to a tenth of the age too early.
-    return replace(status, updated_ms=max(status.updated_ms, reported_ms))
+    updated_ms = max(state.updated_ms, status.updated_ms)
+    if isinstance(source, Store) and version and status.lag == 0 and status.problem is None:
+        updated_ms = source.clock()
+    return replace(
+        status,
+        input=state.input,
+        partition=state.partition,
+        is_serving=version is not None,
+        # What was reported of the version may be of an earlier one.
+        version=state.dataset,
+        offset=dict(state.positions),
+        bootstrapped=state.is_bootstrapped,
+        incomplete=state.is_incomplete,
+        bytes=0 if version is None else version.engine.size(),
+        updated_ms=updated_ms,
+    )
 
 
-def describe_folder(folder: StoreFolder) -> StoreStatus:
-    """Returns the status that the process that fills the store, or the last one, has reported."""
+def reported_status(folder: StoreFolder) -> StoreStatus:
+    """Returns the status that the process that fills the store, or the last one, has written."""
     holder = folder.holder()
     report = read_report(folder) or StoreStatus(folder.name, "", "rocksdb", None, False, False)
     report = replace(report, is_filling=False, filled_by=holder)
-    if holder is None:
-        report = replace(report, lag=None, newest=None, building=None)
-    return report
+    return report if holder is not None else replace(report, lag=None, newest=None, building=None)
 
 
 def read_report(folder: StoreFolder) -> StoreStatus | None:
@@ -134,40 +119,6 @@ def read_report(folder: StoreFolder) -> StoreStatus | None:
         return _CODEC.parse(content, f"store at {folder.path}", DataError)
     except (OSError, ValueError, DataError):
         return None
-
-
-class StatusReporter:
-    """Writes the status of a store from time to time, for other processes. One thread calls it."""
-
-    def __init__(self, store: Store, feed: Feed) -> None:
-        self._store = store
-        self._feed = feed
-        self._written_at = -REPORT_SECONDS
-        self._problem: str | None = None
-        self._is_changed = False
-        self._updated_ms = 0
-
-    def report(self, problem: str | None, is_changed: bool = False) -> None:
-        """Writes the status if it is due. A change of it is due earlier."""
-        now = time.monotonic()
-        self._is_changed = self._is_changed or is_changed or problem != self._problem
-        period = _CHANGE_SECONDS if self._is_changed else REPORT_SECONDS
-        if self._store.folder is None or now < self._written_at + period:
-            return
-        self._written_at, self._problem, self._is_changed = now, problem, False
-        # During a load, the input has more to do than to say how far it is.
-        feed = None if self._store.rows_building is not None else self._feed
-        self._write(self._store.folder, feed, problem)
-
-    def close(self, problem: str | None) -> None:
-        """Writes the status at the end, without how far the store is behind."""
-        if self._store.folder is not None:
-            self._write(self._store.folder, None, problem)
-
-    def _write(self, folder: StoreFolder, feed: Feed | None, problem: str | None) -> None:
-        status = describe_store(self._store, feed, problem)
-        self._updated_ms = max(self._updated_ms, status.updated_ms)
-        write_report(folder, replace(status, updated_ms=self._updated_ms))
 
 
 def write_report(folder: StoreFolder, status: StoreStatus) -> None:
@@ -185,17 +136,25 @@ def seconds_since(milliseconds: int) -> float:
     return max(0.0, (system_clock() - milliseconds) / 1000)
 
 
-def _with_version(
-    status: StoreStatus, state: StoreState | None, engine: Engine | None
+def _describe_filled(
+    store: Store, problem: str | None, find_lag: Callable[[], Lag] | None
 ) -> StoreStatus:
-    if state is None or engine is None:
-        return status
-    return replace(
-        status,
-        version=state.dataset,
-        offset=dict(state.positions),
-        bootstrapped=state.is_bootstrapped,
-        incomplete=state.is_incomplete,
-        bytes=engine.size(),
-        updated_ms=state.updated_ms,
+    definition, lag = store.definition, Lag(None, None)
+    try:
+        lag = lag if find_lag is None else find_lag()
+    except SleeperError as error:
+        problem = problem or str(error)
+    return StoreStatus(
+        definition.name,
+        definition.input,
+        definition.type.value,
+        definition.partition_text,
+        is_serving=False,
+        is_filling=True,
+        lag=lag.behind,
+        newest=lag.newest,
+        problem=problem,
+        building=store.rows_building,
+        filled_by=f"process {os.getpid()}",
+        reported_ms=store.clock(),
     )
