@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -17,15 +17,13 @@ from sleeper.adjunct.definition import (
 )
 from sleeper.adjunct.extraction import ExtractorSource, name_extractor
 from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
-from sleeper.adjunct.feeds.opening import FeedContext
+from sleeper.adjunct.feeds.opening import FeedContext, own_instance
 from sleeper.adjunct.open_store import (
     Filling,
     Mode,
-    OpenContext,
     OpenStore,
     UpdateSettings,
     open_shared,
-    own_instance,
 )
 from sleeper.adjunct.versions.status import StoreStatus
 from sleeper.api.instance import Instance
@@ -114,9 +112,9 @@ class AdjunctStore:
         if broadcast:
             # The store may outlive the instance that one of its openings was given.
             where = instance._ports.where if isinstance(instance, Instance) else instance
-            filling = Filling(definition, _context(where, extractors))
+            filling = Filling(definition, partial(_open_context, where, extractors))
             return cls(*open_shared(parent, settings, filling))
-        filling = Filling(definition, _context(instance, extractors))
+        filling = Filling(definition, partial(_open_context, instance, extractors))
         store = OpenStore(name, parent, Mode.FILL, settings, filling)
         return cls(store, store.close)
 
@@ -180,14 +178,14 @@ class AdjunctStore:
         return self._store
 
 
-def _context(
+@contextmanager
+def _open_context(
     instance: "Instance | str | os.PathLike[str] | None", extractors: ExtractorSource
-) -> OpenContext:
+) -> Iterator[FeedContext]:
     if isinstance(instance, Instance):
         ports = instance._ports
-        process = DatasetProcess(_BUILD, ports.where)
-        context = FeedContext(lambda: ports, extractors, process)
-        return lambda: nullcontext(context)
+        yield FeedContext(lambda: ports, extractors, DatasetProcess(_BUILD, ports.where))
+        return
     process = DatasetProcess(_BUILD, None if instance is None else os.fspath(instance))
-    open_instance = partial(opening.open_instance, instance)
-    return partial(own_instance, open_instance, extractors, process)
+    with own_instance(partial(opening.open_instance, instance)) as open_once:
+        yield FeedContext(open_once, extractors, process)

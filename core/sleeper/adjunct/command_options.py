@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,6 @@ from sleeper.instance import AWS_PREFIX
 if TYPE_CHECKING:
     from sleeper.adjunct.extraction import ExtractorSource
     from sleeper.adjunct.feeds.opening import FeedContext
-    from sleeper.instance import Instance
 
 PATH_VARIABLE = "SLEEPER_ADJUNCT_PATH"
 _FOLDER = "adjunct"
@@ -78,18 +78,9 @@ def feed_context(
 ) -> Iterator["FeedContext"]:
     """Yields what inputs need. The instance is opened on first use."""
     from sleeper.adjunct.extraction import NAMED_EXTRACTORS
-    from sleeper.adjunct.feeds.opening import FeedContext
+    from sleeper.adjunct.feeds.opening import FeedContext, own_instance
     from sleeper.opening import open_instance
 
-    opened: list[Instance] = []
-
-    def open_once() -> "Instance":
-        if not opened:
-            opened.append(open_instance(context.obj, accept_upgrade=accept_upgrade))
-        return opened[0]
-
-    try:
+    opened = own_instance(partial(open_instance, context.obj, accept_upgrade=accept_upgrade))
+    with opened as open_once:
         yield FeedContext(open_once, extractors or NAMED_EXTRACTORS)
-    finally:
-        for each in opened:
-            each.close()

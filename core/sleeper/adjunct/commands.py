@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,11 +129,8 @@ def get(
 
     if bool(keys) + (key_range is not None) + everything != 1:
         raise typer.BadParameter("expected one of: keys, --range, --all")
-    reader = StoreReader(find_path(context, path), name)
-    try:
+    with closing(StoreReader(find_path(context, path), name)) as reader:
         missing = _print_pairs(reader, keys or [], key_range, limit)
-    finally:
-        reader.close()
     if missing:
         raise NotFoundError(f"store {name!r} has no key {', '.join(missing)}")
 

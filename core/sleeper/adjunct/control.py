@@ -1,8 +1,8 @@
 """Operations on the stores of a folder, for processes that do not fill them."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from sleeper.adjunct.definition import (
     parse_partition,
 )
 from sleeper.adjunct.feeds.feed import Feed
-from sleeper.adjunct.feeds.opening import FeedContext, find_lag, open_feed
-from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.feeds.opening import FeedContext, find_lag, opened_feed
+from sleeper.adjunct.feeds.updater import StoreUpdater
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.requests import Action, send_request, wait_until_done
 from sleeper.adjunct.versions.status import Lag, StoreStatus, describe, reported_status
@@ -35,7 +35,7 @@ def find_status(parent: Path, name: str) -> StoreStatus:
     if status.type == EngineType.MEMORY:
         return status if status.filled_by is not None else replace(status, is_serving=False)
     try:
-        with _reading(parent, name) as reader:
+        with closing(StoreReader(parent, name)) as reader:
             return describe(reader)
     except (DataError, UnavailableError) as error:
         return replace(status, is_serving=False, problem=str(error))
@@ -46,7 +46,7 @@ def measure_lag(parent: Path, name: str, context: FeedContext) -> Lag:
 
     UnavailableError if the store has no complete version.
     """
-    with _reading(parent, name) as reader:
+    with closing(StoreReader(parent, name)) as reader:
         state = reader.serving.state
     return find_lag(_definition_of(name, state, EngineType.MEMORY), state, context)
 
@@ -69,15 +69,8 @@ def rebuild(
         request = send_request(folder, Action.REBUILD)
         return wait_until_done(folder, request, seconds)
     definition = _find_definition(parent, name, source)
-    store = Store(definition, parent, system_clock)
-    try:
-        feed = open_feed(store, context)
-        try:
-            _load(store, feed, on_rows)
-        finally:
-            feed.close()
-    finally:
-        store.close()
+    with opened_feed(definition, parent, system_clock, context) as (store, feed):
+        _load(store, feed, on_rows)
     return True
 
 
@@ -122,19 +115,10 @@ def _find(parent: Path, name: str) -> StoreFolder:
     return folder
 
 
-@contextmanager
-def _reading(parent: Path, name: str) -> Iterator[StoreReader]:
-    reader = StoreReader(parent, name)
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
 def _find_definition(parent: Path, name: str, source: str | None) -> StoreDefinition:
     """Returns the definition that a store was filled by, of its state or its status."""
     try:
-        with _reading(parent, name) as reader:
+        with closing(StoreReader(parent, name)) as reader:
             if reader.state is not None and source in (None, reader.state.input):
                 return _definition_of(name, reader.state, EngineType.ROCKSDB)
     except (DataError, UnavailableError):

@@ -9,26 +9,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 
 from sleeper.adjunct.definition import EngineType, StoreDefinition, StoreState
-from sleeper.adjunct.extraction import NAMED_EXTRACTORS, ExtractorSource
-from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.feed import find_problem
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.feeds.updater import StoreUpdater
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store
 from sleeper.adjunct.versions.version import StoreReader, StoreVersion
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, SleeperError, UnavailableError
-from sleeper.instance import Instance
 from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
@@ -295,21 +291,3 @@ def _check_holder(definition: StoreDefinition, folder: StoreFolder) -> None:
                 f"store at {folder.path} is in use by process {holder.process} with {what} {held} "
                 f"(expected {expected})"
             )
-
-
-@contextmanager
-def own_instance(
-    open_instance: Callable[[], Instance],
-    extractors: ExtractorSource = NAMED_EXTRACTORS,
-    process: DatasetProcess | None = None,
-) -> Iterator[FeedContext]:
-    """Yields a context whose instance is opened on first use, and closed at the end."""
-    with ExitStack() as opened:
-
-        @cache
-        def get() -> Instance:
-            instance = open_instance()
-            opened.callback(instance.close)
-            return instance
-
-        yield FeedContext(get, extractors, process)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.feeds.opening import FeedContext, open_feed
-from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.feeds.updater import StoreUpdater
 from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import system_clock

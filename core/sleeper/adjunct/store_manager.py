@@ -141,7 +141,6 @@ class StoreManager:
         return frozenset(self._resets)
 
     def process(self, envelope: Envelope) -> bool:
-        """See the protocol."""
         stores = self._writes.get(envelope.stream)
         if stores is None:
             return False

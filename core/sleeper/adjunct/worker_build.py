@@ -10,11 +10,11 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from functools import cache
+from functools import partial
 
 from sleeper.adjunct.feeds.dataset_feed import REQUESTS, describe_failure, write_dataset
+from sleeper.adjunct.feeds.opening import own_instance
 from sleeper.clock import system_clock
-from sleeper.instance import Instance
 from sleeper.opening import open_instance
 
 _ROWS_PER_ANSWER = 100_000
@@ -45,13 +45,7 @@ def _serve() -> None:
         return
     threading.Thread(target=_wait_for_end, name="parent", daemon=True).start()
     request = REQUESTS.parse(line, "request")
-    opened: list[Instance] = []
     rows = 0
-
-    @cache
-    def get_instance() -> Instance:
-        opened.append(open_instance(request.instance))
-        return opened[-1]
 
     def count(more: int) -> None:
         nonlocal rows
@@ -61,13 +55,11 @@ def _serve() -> None:
             rows = 0
 
     try:
-        write_dataset(request, get_instance, system_clock, count)
+        with own_instance(partial(open_instance, request.instance)) as open_once:
+            write_dataset(request, open_once, system_clock, count)
     except Exception as error:
         answer(dict(describe_failure(error)))
         return
-    finally:
-        for each in opened:
-            each.close()
     answer({"rows": rows})
     answer({"done": True})
 

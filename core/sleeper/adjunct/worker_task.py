@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sleeper import INSTANCE_VARIABLE
 from sleeper.adjunct.definition import StoreDefinition, parse_stores
-from sleeper.adjunct.feeds.opening import FeedContext
+from sleeper.adjunct.feeds.opening import FeedContext, own_instance
 from sleeper.adjunct.run_stores import run_stores
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.status import StoreStatus, read_report, seconds_since
-from sleeper.instance import AWS_PREFIX, Instance
+from sleeper.instance import AWS_PREFIX
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
 from sleeper.reports.metric import ADJUNCT_KIND, TASK_KIND, Metric
@@ -42,20 +42,13 @@ def run_adjunct_task() -> None:
     raise_descriptor_limit()
     definitions, parent = _read_environment()
     instance_id = os.environ[INSTANCE_VARIABLE].removeprefix(AWS_PREFIX)
-    opened: list[Instance] = []
-
-    def open_once() -> Instance:
-        if not opened:
-            opened.append(open_instance())
-        return opened[0]
-
     listener = _metrics_listener(instance_id, parent, definitions)
-    try:
-        with suppress(KeyboardInterrupt), interrupted_by_sigterm():
-            run_stores(definitions, parent, FeedContext(open_once), listener=listener)
-    finally:
-        for each in opened:
-            each.close()
+    with (
+        own_instance(open_instance) as open_once,
+        suppress(KeyboardInterrupt),
+        interrupted_by_sigterm(),
+    ):
+        run_stores(definitions, parent, FeedContext(open_once), listener=listener)
 
 
 def is_healthy() -> bool:

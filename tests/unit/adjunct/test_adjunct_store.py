@@ -316,7 +316,7 @@ def test_the_time_of_failed_updates_counts_as_waiting(
     store: AdjunctStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("sleeper.adjunct.updater.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sleeper.adjunct.feeds.updater.time.monotonic", lambda: now[0])
     tries = 0
 
     def fail(_source: object) -> None:

@@ -21,7 +21,7 @@ from sleeper.adjunct.engines import memory
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
-from sleeper.adjunct.updater import StoreUpdater
+from sleeper.adjunct.feeds.updater import StoreUpdater
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.requests import (
     Action,

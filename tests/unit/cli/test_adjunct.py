@@ -330,7 +330,7 @@ def test_a_store_that_lacks_nothing_is_as_of_now(
     sleeper: Sleeper, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The saved state is touched rarely, but the age of the status must not grow."""
-    monkeypatch.setattr("sleeper.adjunct.updater.REPORT_SECONDS", 0.01)
+    monkeypatch.setattr("sleeper.adjunct.feeds.updater.REPORT_SECONDS", 0.01)
     with filling(here) as store:
         before = store.status().updated_ms
         wait_until(lambda: store.status().updated_ms > before)

@@ -81,7 +81,6 @@ class TableStream:
         ]
 
     def find_iterator(self, shard: str, offset: str | None) -> str:
-        """See the port."""
         place = {"StreamArn": self._arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
         if offset is not None:
             place |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": offset}

@@ -64,7 +64,6 @@ class KinesisStream:
         self._closed: set[str] = set()
 
     def list_shards(self) -> Sequence[Shard]:
-        """See the port."""
         try:
             with translate_errors(self.name):
                 found = self._client.describe_stream_summary(StreamName=self._stream)
@@ -109,7 +108,6 @@ class KinesisStream:
         )
 
     def read(self, shard: str, iterator: str) -> ShardPage:
-        """See the port."""
         page = self._get_records(iterator, _RECORDS)
         records = page["Records"]
         is_end, is_closed = page["MillisBehindLatest"] == 0, shard in self._closed

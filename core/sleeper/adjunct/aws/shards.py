@@ -107,7 +107,6 @@ class ShardedLog:
         self._places: dict[str, _Place] = {}
 
     def partitions(self, positions: Mapping[str, str]) -> Sequence[str]:
-        """See the protocol."""
         shards = self._list()
         return [
             each.id
@@ -135,13 +134,11 @@ class ShardedLog:
         return self.has_snapshot or age_ms < self._service.retention_ms
 
     def complete(self, positions: Mapping[str, str], read_ms: int) -> dict[str, str]:
-        """See the protocol."""
         shards = self._list()
         kept = {each: at for each, at in positions.items() if each in shards}
         return {**kept, _CREATED: self._service.created, _READ_MS: str(read_ms)}
 
     def snapshot(self) -> Iterator[Sequence[Envelope]]:
-        """See the protocol."""
         self._list()
         started_ms = self._clock()
         for page in self._service.snapshot():

@@ -76,11 +76,9 @@ class KeyedRows:
         self._value_names = [each.name for each in others]
 
     def layout(self) -> Layout | None:
-        """See the protocol."""
         return self._layout
 
     def put_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Writes]:
-        """See the protocol."""
         if not self._schema.sort_keys and self._schema.latest is not None:
             for rows in batches:
                 yield from self.put(rows)
@@ -104,19 +102,16 @@ class KeyedRows:
             yield Writes([key], [value])
 
     def put(self, rows: pa.RecordBatch) -> Iterator[Writes]:
-        """See the protocol."""
         for part in _slices(self._select(rows)):
             keys = self._keys.encode_rows(_columns(part, self._key_names))
             yield Writes(keys, self._encode_values(part))
 
     def delete(self, keys: pa.RecordBatch) -> Iterator[Writes]:
-        """See the protocol."""
         for part in _slices(keys):
             found = self._keys.encode_rows(_columns(part, self._key_names))
             yield Writes(found, [None] * len(found))
 
     def delete_region(self, region: Region) -> Writes | None:
-        """See the protocol."""
         if len(region.ranges) > 1:
             return None
         bounds = region.ranges[0]
@@ -282,24 +277,20 @@ class ExtractedRows:
         self._writer: DocumentWriter | None = None
 
     def layout(self) -> Layout | None:
-        """See the protocol."""
         return None if self._writer is None else self._writer.layout()
 
     def put_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Writes]:
-        """See the protocol."""
         self._writer = DocumentWriter(self._definition.name)
         for rows in batches:
             yield from self.put(rows)
 
     def put(self, rows: pa.RecordBatch) -> Iterator[Writes]:
-        """See the protocol."""
         selected = select_partition(rows, self._schema, self._definition.partition)
         for start in range(0, selected.num_rows, _BATCH_ROWS):
             part = selected.slice(start, _BATCH_ROWS).to_pylist()
             yield self._convert((self._take_key(row), row) for row in part)
 
     def delete(self, keys: pa.RecordBatch) -> Iterator[Writes]:
-        """See the protocol."""
         selected = select_partition(keys, self._schema, self._definition.partition)
         named = selected.select(self._key_names)
         for start in range(0, named.num_rows, _BATCH_ROWS):
@@ -307,7 +298,6 @@ class ExtractedRows:
             yield self._convert((self._take_key(row), None) for row in part)
 
     def delete_region(self, region: Region) -> Writes | None:
-        """See the protocol."""
         del region
         return None
 

@@ -26,7 +26,6 @@ class MemoryEngine:
         self.get = self._values.get
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See the protocol."""
         return list(map(self._values.get, keys))
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -40,7 +39,6 @@ class MemoryEngine:
     def load(
         self, writes: Iterable[Writes], state: bytes, pause: Callable[[], None] | None = None
     ) -> int:
-        """See the protocol."""
         rows = 0
         for each in writes:
             pairs = zip(each.keys, each.values, strict=True)
@@ -83,11 +81,9 @@ class MemoryEngine:
             self._sorted = None
 
     def state(self) -> bytes | None:
-        """See the protocol."""
         return self._state
 
     def fork(self, folder: Path | None) -> "MemoryEngine":
-        """See the protocol."""
         del folder  # for engines on disk
         copy = MemoryEngine()
         copy._values.update(self._values)
@@ -102,7 +98,6 @@ class MemoryEngine:
         """Does nothing."""
 
     def size(self) -> int:
-        """See the protocol."""
         return self._bytes
 
     def close(self) -> None:

@@ -106,7 +106,6 @@ class RocksDbEngine:
         return result
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See the protocol."""
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(high)
         pairs: Iterator[tuple[bytes, bytes]] = self._db.items(from_key=low, read_opt=options)  # type: ignore[assignment]
@@ -151,7 +150,6 @@ class RocksDbEngine:
         return full >= _FULL_BUFFERS_MAX and not self._db.property_int_value(_FAILURES)
 
     def apply(self, writes: Iterable[Writes], state: bytes) -> None:
-        """See the protocol."""
         batch = WriteBatch(raw_mode=True)
         for each in writes:
             for deleted in each.deleted_ranges:
@@ -166,7 +164,6 @@ class RocksDbEngine:
             self._db.write(batch)
 
     def state(self) -> bytes | None:
-        """See the protocol."""
         with _errors(self._folder):
             found: bytes | None = self._db.get(STATE_KEY)
         return found
@@ -237,7 +234,6 @@ class RocksDbEngine:
         return found
 
     def sync(self) -> None:
-        """See the protocol."""
         if self._is_fixed:
             return
         with self._writing():
@@ -245,7 +241,6 @@ class RocksDbEngine:
             self._db.flush_wal(True)
 
     def size(self) -> int:
-        """See the protocol."""
         total = 0
         for entry in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # RocksDB deletes files meanwhile

@@ -11,13 +11,13 @@ import logging
 import threading
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 
 from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.engines import check_disk_engine
-from sleeper.adjunct.feeds.opening import FeedContext, find_lag, open_feed
+from sleeper.adjunct.feeds.opening import FeedContext, find_lag, opened_feed
 from sleeper.adjunct.versions.folder import StoreFolder
-from sleeper.adjunct.versions.store import Store
 from sleeper.adjunct.versions.version import StoreReader, StoreVersion
 from sleeper.clock import Clock
 from sleeper.errors import (
@@ -99,23 +99,19 @@ class PinnedStores:
 
     def _fill(self, definition: StoreDefinition, parent: Path, context: FeedContext) -> bool:
         """Takes what the input has. False if another process fills the store."""
-        try:
-            store = Store(definition, parent, self._clock)
-        except ConflictError:
-            return False
-        try:
-            feed = open_feed(store, context)
+        with ExitStack() as opened:
             try:
-                feed.start()
-                feed.update()
-            finally:
-                feed.close()
+                store, feed = opened.enter_context(
+                    opened_feed(definition, parent, self._clock, context)
+                )
+            except ConflictError:
+                return False
+            feed.start()
+            feed.update()
             if store.current is None:
                 raise UnavailableError(
                     f"store {definition.name!r}: {definition.input} has no complete dataset"
                 )
-        finally:
-            store.close()
         return True
 
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from sleeper.adjunct.definition import move_state
 from sleeper.adjunct.extraction import Envelope, Extract, own_pair
 from sleeper.adjunct.feeds.feed import Feed, StartAction, begin
-from sleeper.adjunct.feeds.log_feed import measure_lag
 from sleeper.adjunct.feeds.log_reader import (
     Alignment,
     CatchUp,
     LogBuild,
     LogReader,
     cut_after_markers,
+    measure_lag,
 )
 from sleeper.adjunct.inputs.log import LogInput
 from sleeper.adjunct.versions.status import Lag

@@ -2,13 +2,12 @@
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from sleeper.adjunct.definition import StoreState, move_state
 from sleeper.adjunct.extraction import Extract, own_pair
 from sleeper.adjunct.feeds.feed import LoadingFeed, StartAction, begin
-from sleeper.adjunct.feeds.log_reader import LogBuild, LogReader
+from sleeper.adjunct.feeds.log_reader import LogBuild, LogReader, measure_lag
 from sleeper.adjunct.inputs.log import LogInput
 from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
@@ -131,12 +130,3 @@ class LogFeed(LoadingFeed):
         build, self._build = self._build, None
         if build is not None:
             build.discard()
-
-
-def measure_lag(reader: LogReader, positions: Mapping[str, str]) -> Lag:
-    """Returns how far positions are behind a log, as far as it says where it ends."""
-    newest = reader.source.newest({})
-    own = set(reader.partitions(positions)) & newest.keys()
-    behind = [max(int(newest[each]) - int(positions.get(each, 0)), 0) for each in own]
-    shown = " ".join(f"{each}:{newest[each]}" for each in sorted(own))
-    return Lag(sum(behind) if behind else None, shown or None)

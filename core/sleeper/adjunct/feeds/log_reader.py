@@ -10,6 +10,7 @@ from sleeper.adjunct.definition import Layout, StoreDefinition, loaded_state
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.extraction import Envelope, Extract, own_pair
 from sleeper.adjunct.inputs.log import FINISHED, LogBatch, LogInput, is_reached
+from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store, StoreBuild
 from sleeper.errors import SleeperError, StateMovedOnError, UnavailableError
 
@@ -255,3 +256,12 @@ class Alignment:
         # The last one of a repeated marker counts.
         names = self._found.setdefault(marker.partition, {})
         names[str(marker.value)] = marker.next_offset
+
+
+def measure_lag(reader: LogReader, positions: Mapping[str, str]) -> Lag:
+    """Returns how far positions are behind a log, as far as it says where it ends."""
+    newest = reader.source.newest({})
+    own = set(reader.partitions(positions)) & newest.keys()
+    behind = [max(int(newest[each]) - int(positions.get(each, 0)), 0) for each in own]
+    shown = " ".join(f"{each}:{newest[each]}" for each in sorted(own))
+    return Lag(sum(behind) if behind else None, shown or None)

@@ -1,8 +1,10 @@
 """The feed of a store, by the text that names its input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import cast
 
 from sleeper.adjunct.contents.writers import ExtractedRows
@@ -20,7 +22,7 @@ from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
-from sleeper.clock import system_clock
+from sleeper.clock import Clock, system_clock
 from sleeper.instance import Instance
 from sleeper.temporary import temporary_folder
 
@@ -62,13 +64,36 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
     return make(store, cast(LogInput, source), extract or own_pair)
 
 
+@contextmanager
+def opened_feed(
+    definition: StoreDefinition, parent: Path | None, clock: Clock, context: FeedContext
+) -> Iterator[tuple[Store, Feed]]:
+    """Opens a store, which this process fills, and its feed. ConflictError as `Store`."""
+    with (
+        closing(Store(definition, parent, clock)) as store,
+        closing(open_feed(store, context)) as feed,
+    ):
+        yield store, feed
+
+
 def find_lag(definition: StoreDefinition, state: StoreState, context: FeedContext) -> Lag:
     """Returns how far a version with this state is behind its input, which is opened."""
     # A store without data at the same position: the feed says how far it is.
-    store = Store(replace(definition, type=EngineType.MEMORY), None, system_clock)
-    store.build((), lambda: state)
-    feed = open_feed(store, context)
-    try:
+    empty = replace(definition, type=EngineType.MEMORY)
+    with opened_feed(empty, None, system_clock, context) as (store, feed):
+        store.build((), lambda: state)
         return feed.lag()
-    finally:
-        feed.close()
+
+
+@contextmanager
+def own_instance(open_instance: Callable[[], Instance]) -> Iterator[Callable[[], Instance]]:
+    """Yields a function that opens the instance on first use. It is closed at the end."""
+    with ExitStack() as opened:
+
+        @cache
+        def get() -> Instance:
+            instance = open_instance()
+            opened.callback(instance.close)
+            return instance
+
+        yield get

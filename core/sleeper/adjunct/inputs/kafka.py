@@ -93,7 +93,6 @@ class KafkaInput:
         return [str(number) for number in self._partitions or self._find_partitions()]
 
     def newest(self, positions: Mapping[str, str]) -> Mapping[str, str]:
-        """See the protocol."""
         numbers = self._find_partitions()
         newest = self._list_offsets(numbers, is_newest=True)
         if self._topic_id not in (None, positions.get(_TOPIC_ID, self._topic_id)):
@@ -106,7 +105,6 @@ class KafkaInput:
         return {str(number): str(offset) for number, offset in newest.items()}
 
     def is_whole(self) -> bool:
-        """See the protocol."""
         oldest = self._list_offsets(self._find_partitions(), is_newest=False)
         return not any(oldest.values())
 
@@ -120,7 +118,6 @@ class KafkaInput:
         return iter(())
 
     def poll(self, positions: Mapping[str, str], partitions: Sequence[str]) -> LogBatch:
-        """See the protocol."""
         wanted = {int(each): _as_number(positions.get(each)) for each in partitions}
         consumer = self._assign(wanted)
         self._next = None  # until this call has succeeded
@@ -136,7 +133,6 @@ class KafkaInput:
         return batch
 
     def close(self) -> None:
-        """See the protocol."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()

@@ -36,12 +36,10 @@ class StashInput:
         self._settings = settings
 
     def is_current(self, positions: Mapping[str, str]) -> bool:
-        """See the protocol."""
         del positions  # a dataset is named by its content
         return True
 
     def newest(self) -> str | None:
-        """See the protocol."""
         try:
             return Stash(self._place).lock()
         except NotFoundError:
@@ -49,7 +47,6 @@ class StashInput:
 
     @contextmanager
     def open(self, dataset: str) -> Iterator[Dataset]:
-        """See the protocol."""
         if self._place.success(dataset) is None:
             raise StateMovedOnError(f"{self._place.name} has no complete stash {dataset}")
         stash = Stash(self._place)
