@@ -98,6 +98,19 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """A report of `sleeper report`, which stands after the report `after`.
+
+    `gather` refers to a function of the instance, the id of a table or None, and the largest number
+    of rows. It returns a listing.
+    """
+
+    name: str
+    gather: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A system.
 
@@ -105,13 +118,14 @@ class System:
     part of an instance on AWS. `methods` refers to a class whose methods `sleeper.Instance` has.
     `names` and `spark_names` are what the packages `sleeper` and `sleeper.spark` offer, by name.
     `spark_sources` are data sources of Spark, and `spark_jobs` the functions that a driver of Spark
-    runs, by its argument.
-    `local_port` and `aws_port` open what the system keeps beside the tables
+    runs, by its argument. `local_port` and `aws_port` open what the system keeps beside the tables
     (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
     backup. `transactions` are classes of transactions of its own. A follower of the system, whose
     name begins with `follower_prefix`, keeps what it has not read. `check_deletion` refuses the
     deletion of a table that the system needs, and `code_users` names what uses a name of user code.
     `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
+    `table_listings` refers to a function of the instance and the id of a table that returns the
+    listings of the report on that table.
     """
 
     name: str
@@ -134,4 +148,6 @@ class System:
     queues: tuple[Queue, ...] = ()
     operations: tuple[Operation, ...] = ()
     companions: tuple[Companion, ...] = ()
+    reports: tuple[Report, ...] = ()
+    table_listings: str | None = None
     problems: str | None = None

@@ -4,7 +4,7 @@ A new system adds its folder and one line here. General code names no system: it
 `systems()`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -30,6 +30,11 @@ def systems() -> tuple[System, ...]:
 def queues() -> dict[str, Queue]:
     """Returns all queues by name."""
     return {queue.name: queue for system in systems() for queue in system.queues}
+
+
+def reports_after(name: str) -> Iterator[str]:
+    """Yields the names of the reports of systems that stand after this report."""
+    return (each.name for system in systems() for each in system.reports if each.after == name)
 
 
 @cache

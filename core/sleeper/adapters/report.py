@@ -10,10 +10,11 @@ from sleeper.clock import iso_time
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.status import JobRun, JobState, JobStatus
-from sleeper.reports.jobs import ReportedJob
+from sleeper.reports.jobs import JOB_COLUMNS, ReportedJob, report_jobs
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.runs.task import find_loss_of_task
 from sleeper.schedule import next_due_ms
+from sleeper.tables import TableId
 
 _RECENT_JOBS = 200
 _NO_RUN = JobRun("", JobState.CREATED)
@@ -33,6 +34,14 @@ class ReportedAdapter:
         return self.job.run if self.job else _NO_RUN
 
 
+_RUN_COLUMNS = (
+    *(each for each in JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda job: job.run.number),
+    Column("source", "Source", value=lambda job: job.run.source),
+    Column("task", "Task", value=lambda job: job.run.task_id),
+    Column("reason", "Reason"),
+)
 _ADAPTER_COLUMNS = (
     Column("adapter", "Adapter", value=lambda each: each.adapter.name),
     Column("source", "Source", value=lambda each: each.adapter.source.describe()),
@@ -149,3 +158,8 @@ def _look_at(instance: Instance, job: JobStatus) -> ReportedJob:
     return ReportedJob(
         job, run if loss is None else replace(run, ended_ms=loss.end_ms(run)), "", loss
     )
+
+
+def report_runs(instance: Instance, table_id: TableId | None, limit: int) -> Listing:
+    """Lists the latest runs of adapters, newest first, of one sink if `table_id` is given."""
+    return report_jobs(instance, ADAPTER_RUN, table_id, limit, _RUN_COLUMNS)

@@ -1,6 +1,6 @@
 """What adapters add to the product."""
 
-from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
+from sleeper.system import Command, LocalJobs, Operation, Queue, Report, System, Tasks
 
 SYSTEM = System(
     name="adapters",
@@ -15,6 +15,7 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.adapters.methods:InstanceAdapters",
+    reports=(Report("adapter-jobs", "sleeper.adapters.report:report_runs", after="deletion-jobs"),),
     operations=(Operation("sleeper.adapters.due:start_due_adapters"),),
     spark_jobs={"--adapter": "sleeper.adapters.spark.job:main"},
     queues=(

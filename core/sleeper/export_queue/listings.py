@@ -97,6 +97,12 @@ def list_export_queues(
     return describe_queues(queues[:limit], len(queues))
 
 
+def list_queues_of_table(instance: Instance, table_id: TableId) -> Sequence[Listing]:
+    """Lists the queues of a table, if it has any."""
+    listing = list_export_queues(instance, table_id)
+    return [listing] if listing.rows else []
+
+
 def describe_queues(queues: Sequence[ReportedQueue], total: int) -> Listing:
     """Describes queues, of `total` that exist."""
     omission = describe_omission(total, len(queues), "export queue")

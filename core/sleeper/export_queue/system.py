@@ -1,6 +1,6 @@
 """What export queues add to the product."""
 
-from sleeper.system import Command, Companion, Queue, System
+from sleeper.system import Command, Companion, Queue, Report, System
 
 SYSTEM = System(
     name="export_queue",
@@ -15,6 +15,10 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.export_queue.methods:InstanceExportQueues",
+    reports=(
+        Report("export-queues", "sleeper.export_queue.listings:list_export_queues", after="queues"),
+    ),
+    table_listings="sleeper.export_queue.listings:list_queues_of_table",
     companions=(
         Companion(
             "sleeper.export_queue.worker_process", "sleeper.export_queue.progress:ExportWatch"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
@@ -12,6 +13,7 @@ from sleeper.jobs.queue import DeadLetter, QueueCounts, QueueName
 from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskLoss, TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker, TaskTracker
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize, summarize
+from sleeper.runs.task import find_loss_of_task
 from sleeper.tables import TableId, TableIndex, TableState
 
 LOST = "lost"
@@ -50,7 +52,7 @@ def describe_reasons(job: JobStatus, loss: TaskLoss | None) -> str | None:
 
 
 _REJECTED = Column("rows_rejected", "Rejected", ColumnKind.COUNT, lambda job: job.run.rows_rejected)
-_JOB_COLUMNS = (
+JOB_COLUMNS = (
     Column("job", "Job", value=lambda job: job.status.job_id),
     Column("table", "Table"),
     Column("state", "State"),
@@ -67,19 +69,9 @@ _JOB_COLUMNS = (
 )
 _INGEST_COLUMNS = tuple(
     column
-    for each in _JOB_COLUMNS
+    for each in JOB_COLUMNS
     for column in ([each, _REJECTED] if each.name == "rows_written" else [each])
 )
-_ADAPTER_COLUMNS = (
-    *(each for each in _JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
-    Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
-    Column("version", "Transaction", ColumnKind.COUNT, lambda job: job.run.number),
-    Column("source", "Source", value=lambda job: job.run.source),
-    Column("task", "Task", value=lambda job: job.run.task_id),
-    Column("reason", "Reason"),
-)
-
-_COLUMNS_BY_KIND = {JobKind("adapter"): _ADAPTER_COLUMNS, JobKind.INGEST: _INGEST_COLUMNS}
 
 
 def describe_jobs(
@@ -88,6 +80,7 @@ def describe_jobs(
     table_names: Mapping[TableId, str],
     losses: Mapping[str, TaskLoss],
     limit: int = RECENT_JOBS,
+    columns: tuple[Column, ...] | None = None,
 ) -> Listing:
     """Describes up to `limit` jobs, with the times, rows and task of their last runs.
 
@@ -108,10 +101,23 @@ def describe_jobs(
             pluralize(len(described), noun),
             {state: counts[state] for state in (*(each.value for each in JobState), LOST)},
         ),
-        _COLUMNS_BY_KIND.get(kind, _JOB_COLUMNS),
+        columns or (_INGEST_COLUMNS if kind is JobKind.INGEST else JOB_COLUMNS),
         described,
         note=f"older {noun}s exist: see --limit" if len(jobs) > limit else None,
     )
+
+
+def report_jobs(
+    instance: Instance,
+    kind: JobKind,
+    table_id: TableId | None,
+    limit: int,
+    columns: tuple[Column, ...] | None = None,
+) -> Listing:
+    """Lists the latest jobs of the instance, newest first, of one table if `table_id` is given."""
+    find_loss = partial(find_loss_of_task, instance, instance.clock())
+    tracker, index = instance.jobs.tracker, instance.tables.index
+    return list_jobs(tracker, index, kind, find_loss, table_id, limit, columns)
 
 
 def list_jobs(
@@ -121,6 +127,7 @@ def list_jobs(
     find_loss: Callable[[str], TaskLoss | None],
     table_id: TableId | None = None,
     limit: int = RECENT_JOBS,
+    columns: tuple[Column, ...] | None = None,
 ) -> Listing:
     """Lists the latest jobs, newest first, of one table if `table_id` is given.
 
@@ -133,7 +140,7 @@ def list_jobs(
         if job.state is JobState.RUNNING and job.last_run and job.last_run.task_id
     }
     losses = {task_id: loss for task_id in running if (loss := find_loss(task_id))}
-    return describe_jobs(kind, jobs, name_tables(index), losses, limit)
+    return describe_jobs(kind, jobs, name_tables(index), losses, limit, columns)
 
 
 def name_tables(index: TableIndex) -> dict[TableId, str]:

@@ -9,13 +9,14 @@ from typing import Any, Self, TextIO, Union
 
 from sleeper.clock import iso_time
 from sleeper.query.printable import printable
+from sleeper.systems import missing_members, reports_after
 
 Value = Union[str, int, float, bool, None, Sequence["Value"], Mapping[str, "Value"]]  # noqa: UP007
 """A JSON value."""
 
 
 class ReportKind(StrEnum):
-    """Names of the reports."""
+    """Names of the reports: those of the core, and those that systems declare."""
 
     TABLES = "tables"
     FILES = "files"
@@ -27,11 +28,11 @@ class ReportKind(StrEnum):
     INGEST_BATCHER = "ingest-batcher"
     COMPACTION_JOBS = "compaction-jobs"
     DELETION_JOBS = "deletion-jobs"
-    ADAPTER_JOBS = "adapter-jobs"
+    vars().update(missing_members(vars(), reports_after("deletion-jobs")))
     TASKS = "tasks"
     QUERIES = "queries"
     QUEUES = "queues"
-    EXPORT_QUEUES = "export-queues"
+    vars().update(missing_members(vars(), reports_after("queues")))
     DEAD_LETTERS = "dead-letters"
     ALL = "all"
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from sleeper.errors import InvalidRequestError, SleeperError
-from sleeper.export_queue.listings import gather_export_queues, list_export_queues
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import DELETION_DELAY_HOURS
 from sleeper.reports.batcher import list_waiting_files
-from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
+from sleeper.reports.jobs import list_dead_letters, list_queues, list_tasks, report_jobs
 from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partitions import list_partitions
 from sleeper.reports.queries import describe_queries, list_queries
@@ -28,8 +27,9 @@ from sleeper.reports.tables import (
     list_tables,
     select_tables,
 )
-from sleeper.runs.task import find_loss, find_loss_of_task
+from sleeper.runs.task import find_loss
 from sleeper.statestore.store import StateStore
+from sleeper.systems import load, systems
 from sleeper.tables import TableRef
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ _JOB_KINDS = {
     ReportKind.BULK_EXPORT_JOBS: JobKind.BULK_EXPORT,
     ReportKind.COMPACTION_JOBS: JobKind.COMPACTION,
     ReportKind.DELETION_JOBS: JobKind.DELETION,
-    ReportKind.ADAPTER_JOBS: JobKind("adapter"),
+}
+_SYSTEM_REPORTS = {
+    ReportKind(each.name): each.gather for system in systems() for each in system.reports
 }
 
 
@@ -122,8 +124,13 @@ def report_table(instance: Instance, name: str) -> TableReport:
     with table.state.reading() as state:
         is_snapshot_table = state.is_snapshot_table
     versions = gather_snapshot_versions(table) if is_snapshot_table else None
-    queues = gather_export_queues(instance, table.ref.id)
-    return gather_table(table.ref, table.state, table.properties(), versions, queues)
+    listings = [
+        listing
+        for system in systems()
+        if system.table_listings is not None
+        for listing in load(system.table_listings)(instance, table.ref.id)
+    ]
+    return gather_table(table.ref, table.state, table.properties(), versions, listings)
 
 
 def report_state(instance: Instance, name: str) -> StateReport:
@@ -173,8 +180,10 @@ def _report_instance(
     table_id = ref.id if ref is not None else None
     match kind:
         case _ if kind in _JOB_KINDS:
-            find_loss_of = partial(find_loss_of_task, instance, instance.clock())
-            return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], find_loss_of, table_id, limit)
+            return report_jobs(instance, _JOB_KINDS[kind], table_id, limit)
+        case _ if kind in _SYSTEM_REPORTS:
+            listing: Listing = load(_SYSTEM_REPORTS[kind])(instance, table_id, limit)
+            return listing
         case ReportKind.TASKS:
             return list_tasks(
                 jobs.tasks, partial(find_loss, instance, instance.clock()), limit=limit
@@ -183,8 +192,6 @@ def _report_instance(
             return list_queues(instance)
         case ReportKind.INGEST_BATCHER:
             return list_waiting_files(instance, table_id, limit)
-        case ReportKind.EXPORT_QUEUES:
-            return list_export_queues(instance, table_id, limit)
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:

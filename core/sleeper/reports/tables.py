@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sleeper.errors import SleeperError
-from sleeper.export_queue.listings import ReportedQueue, describe_queues
 from sleeper.files import DataFile, FileReference
 from sleeper.partitions.json import key_value_to_json
 from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
@@ -37,8 +36,8 @@ _OMITTED = (NAME.name, TABLE_ID.name, SCHEMA.name, ONLINE.name)
 class ReportedTable:
     """A table; `totals` is None if it is being deleted or its state is unreadable.
 
-    `absence` is why a snapshot table has no version to read. `export_lag` is the largest lag of its
-    export queues, None if it has none.
+    `absence` is why a snapshot table has no version to read. `export_lag` is the largest lag of an
+    export, None if it has none.
     """
 
     table: TableRef
@@ -144,7 +143,7 @@ def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:
 class TableReport:
     """A table at its newest version, with the properties that are set.
 
-    `versions` are those of a snapshot table.
+    `versions` are those of a snapshot table, and `more` the listings of systems.
     """
 
     table: TableRef
@@ -153,10 +152,10 @@ class TableReport:
     totals: Totals
     properties: PropertiesReport
     versions: SnapshotVersionsReport | None = None
-    queues: Sequence[ReportedQueue] = ()
+    more: Sequence[Listing] = ()
 
     def listings(self) -> tuple[Listing, ...]:
-        """Returns listings of the table, its fields, properties, and export queues, if any."""
+        """Returns listings of the table, its fields and properties, and those of systems."""
         version = Column("version", "Transaction", ColumnKind.COUNT, lambda _: self.version)
         fields = [
             *(("row key", field) for field in self.schema.row_keys),
@@ -173,7 +172,7 @@ class TableReport:
             ),
             Listing.describe("schema", pluralize(len(fields), "field"), _FIELD_COLUMNS, fields),
             self.properties.listing(),
-            *([describe_queues(self.queues, len(self.queues))] if self.queues else []),
+            *self.more,
         )
 
 
@@ -190,7 +189,7 @@ def gather_table(
     store: StateStore,
     properties: TableProperties,
     versions: SnapshotVersionsReport | None = None,
-    queues: Sequence[ReportedQueue] = (),
+    more: Sequence[Listing] = (),
 ) -> TableReport:
     """Reads a table at its newest version. `versions` are those of a snapshot table."""
     with store.reading() as state:
@@ -201,7 +200,7 @@ def gather_table(
             state.files.totals(),
             gather_table_properties(properties, table.name).only_set().without(_OMITTED),
             versions,
-            queues,
+            more,
         )
 
 
