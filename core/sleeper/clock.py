@@ -28,8 +28,8 @@ _UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s":
 
 def parse_duration(text: str) -> int | None:
     """Returns the milliseconds of a number with the unit s, m, h, d or w; None for other text."""
-    found = _DURATION.fullmatch(text)
-    return None if found is None else int(found[1]) * _UNIT_MS[found[2]]
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNIT_MS[match[2]]
 
 
 def format_duration(milliseconds: int) -> str:

@@ -60,8 +60,8 @@ def is_transient(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _TRANSIENT
-    found = _NUMBER_IN_TEXT.search(str(error))
-    return found is not None and int(next(filter(None, found.groups()))) in _TRANSIENT
+    match = _NUMBER_IN_TEXT.search(str(error))
+    return match is not None and int(next(filter(None, match.groups()))) in _TRANSIENT
 
 
 def classify_error(

@@ -106,5 +106,5 @@ def owner_id(path: str) -> str:
 
 def parse_run_start(path: str) -> int | None:
     """Returns the start in ms of the run that wrote the object, or None if its name has none."""
-    found = _RUN_START.search(path)
-    return int(found.group(1)) if found else None
+    match = _RUN_START.search(path)
+    return int(match.group(1)) if match else None

@@ -40,8 +40,8 @@ class Option:
 
 def secret(help_begin: str) -> Option:
     """Returns the option of a secret, which `sleeper.runs.secrets` reads at the named place."""
-    places = "env:NAME, file:PATH, or secret:NAME-OR-ARN in AWS Secrets Manager."
-    return Option(f"{help_begin}: {places}", "REFERENCE")
+    forms = "env:NAME, file:PATH, or secret:NAME-OR-ARN in AWS Secrets Manager."
+    return Option(f"{help_begin}: {forms}", "REFERENCE")
 
 
 def takes(

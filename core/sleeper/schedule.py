@@ -102,8 +102,8 @@ def _following(schedule: Schedule) -> Callable[[int], int | None]:
 
     def following(time_ms: int) -> int | None:
         after = datetime.fromtimestamp(time_ms // 1000, UTC)
-        found: datetime | None = cron.get_next(after)[0]
-        return None if found is None else int(found.timestamp()) * 1000
+        result: datetime | None = cron.get_next(after)[0]
+        return None if result is None else int(result.timestamp()) * 1000
 
     return following
 
@@ -120,11 +120,11 @@ def _period_ms(expression: str) -> int | None:
 
 
 def _cron(expression: str) -> AwsCroniter:
-    found = _CRON.fullmatch(expression)
-    if found is None:
+    match = _CRON.fullmatch(expression)
+    if match is None:
         raise InvalidRequestError(f"schedule {expression!r} is invalid (expected {_EXPECTED})")
     try:
-        return AwsCroniter(" ".join(found[1].split()))
+        return AwsCroniter(" ".join(match[1].split()))
     except ValueError as error:
         reason = str(error).rstrip(".")
         raise InvalidRequestError(

@@ -161,16 +161,16 @@ def find_deleted(index: TableIndex, name: str) -> TableRef:
     InvalidRequestError if several have the name.
     """
     deleted = list_deleted(index)
-    found = [table for table in deleted if name in (table.name, table.id)]
-    if not found:
+    matches = [table for table in deleted if name in (table.name, table.id)]
+    if not matches:
         near = did_you_mean(name, (table.name for table in deleted))
         raise NotFoundError(f"no deleted table {name!r} can be brought back{near}")
-    if len(found) > 1:
-        ids = ", ".join(table.id for table in found)
+    if len(matches) > 1:
+        ids = ", ".join(table.id for table in matches)
         raise InvalidRequestError(
             f"several deleted tables are named {name!r} (expected an id: {ids})"
         )
-    return found[0]
+    return matches[0]
 
 
 def restore_deleted(index: TableIndex, name: str) -> TableRef:

@@ -145,11 +145,11 @@ def request_span(
     from opentelemetry.propagate import extract
     from opentelemetry.trace import SpanKind
 
-    known = method if method in _METHODS else "_OTHER"
-    attributes = {"http.request.method": known, "url.path": path, "url.scheme": scheme}
+    label = method if method in _METHODS else "_OTHER"
+    attributes = {"http.request.method": label, "url.path": path, "url.scheme": scheme}
     if route is not None:
         attributes["http.route"] = route
-    name = "HTTP" if known == "_OTHER" else known
+    name = "HTTP" if label == "_OTHER" else label
     return _RecordedSpan(
         tracer.start_span(
             name if route is None else f"{name} {route}",

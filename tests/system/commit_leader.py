@@ -1,6 +1,6 @@
 """A process that commits for others and fails at a stage, for tests. Arguments: DATABASE STAGE.
 
-It prints `leading` when it holds the lock, and waits for letters of two senders.
+It prints `leading` when it holds the lock, and waits for submissions of two senders.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 from sleeper.errors import UnavailableError
 from sleeper.local.state_store import SqliteTransactionLog, open_state_store
-from sleeper.statestore.commit_queue import CommitQueue, Letter
+from sleeper.statestore.commit_queue import CommitQueue, Submission
 from sleeper.statestore.entry_commit import EntryCommitter
 from sleeper.statestore.group_commit import _LeaderOrSender
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -56,16 +56,16 @@ def wait_for_senders() -> None:
     take = CommitQueue.take
     senders: set[str] = set()
 
-    def take_all(queue: CommitQueue) -> list[Letter]:
+    def take_all(queue: CommitQueue) -> list[Submission]:
         if not senders:
             print("leading", flush=True)
-        letters = take(queue)
-        senders.update(letter.sender for letter in letters)
+        submissions = take(queue)
+        senders.update(submission.sender for submission in submissions)
         while len(senders) < SENDERS:
             time.sleep(0.001)
-            letters += (more := take(queue))
-            senders.update(letter.sender for letter in more)
-        return letters
+            submissions += (more := take(queue))
+            senders.update(submission.sender for submission in more)
+        return submissions
 
     CommitQueue.take = take_all  # type: ignore[method-assign]
 

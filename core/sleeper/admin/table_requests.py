@@ -95,8 +95,8 @@ def _create_as_gchq(instance: Instance, raw: object) -> TableRef:
 def _split_points(schema_text: str, raw: Mapping[str, Any], is_base64: bool) -> list[KeyValue]:
     schema = schema_from_json(schema_text)
     points: list[KeyValue] = []
-    for place, point in enumerate(list_member(raw, "splitPoints")):
-        where = f'"splitPoints[{place}]"'
+    for index, point in enumerate(list_member(raw, "splitPoints")):
+        where = f'"splitPoints[{index}]"'
         is_number = isinstance(point, int) and not isinstance(point, bool)
         if not is_number and not isinstance(point, str):
             raise InvalidRequestError(f"{where} must be text or an integer, not {point!r:.200}")

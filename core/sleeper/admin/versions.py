@@ -122,7 +122,7 @@ def _choose_evenly(points: Sequence[KeyValue]) -> Sequence[KeyValue]:
     if len(points) <= _SPLIT_POINTS_MAX:
         return points
     parts = _SPLIT_POINTS_MAX + 1
-    return [points[place * len(points) // parts] for place in range(1, parts)]
+    return [points[position * len(points) // parts] for position in range(1, parts)]
 
 
 def undo_job(
@@ -168,14 +168,14 @@ def _find_job_table(instance: Instance, job_id: str) -> str:
     tracker = instance.jobs.tracker
     # The tracker answers without the table's state, but may lack a job.
     tracked = [t for t in tables if not tracker.unknown(t.ref.id, [job_id])]
-    found = [t.ref.name for t in tracked or tables if _has_job(t, job_id)]
-    if not found:
+    matches = [t.ref.name for t in tracked or tables if _has_job(t, job_id)]
+    if not matches:
         raise NotFoundError(
             f"no table has an ingest or import with the id {job_id!r} (ids are kept for 30 days)"
         )
-    if len(found) > 1:
-        raise InvalidRequestError(f"job {job_id!r} is in several tables: {', '.join(found)}")
-    return found[0]
+    if len(matches) > 1:
+        raise InvalidRequestError(f"job {job_id!r} is in several tables: {', '.join(matches)}")
+    return matches[0]
 
 
 def _has_job(table: OpenTable, job_id: str) -> bool:

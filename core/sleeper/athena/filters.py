@@ -56,10 +56,10 @@ def key_regions(schema: Schema, summary: Mapping[str, ValueSet], within: Region)
             settled.add(field.name)
         cut = (outer.intersect(each) for each in ranges) if ranges is not None else (outer,)
         by_field.append([each for each in cut if each is not None])
-    for place in reversed(range(len(by_field))):
+    for position in reversed(range(len(by_field))):
         if prod(map(len, by_field)) > _REGIONS_MAX:
-            by_field[place] = [Range(by_field[place][0].min, by_field[place][-1].max)]
-            settled.discard(schema.row_keys[place].name)
+            by_field[position] = [Range(by_field[position][0].min, by_field[position][-1].max)]
+            settled.discard(schema.row_keys[position].name)
     regions = (Region(ranges) for ranges in itertools.product(*by_field))
     return KeyRegions(tuple(regions), frozenset(settled))
 
@@ -103,10 +103,10 @@ def _key_values(field: Field, values: Sequence[pa.Scalar]) -> list[KeyValue] | N
         if field.type in PLAIN_KEY_TYPES:
             return [check_key_value(field, value.as_py()) for value in values]
         kind = arrow_type(field.type)
-        found = [key_value(value.cast(kind)) for value in values]
+        matches = [key_value(value.cast(kind)) for value in values]
     except (InvalidRequestError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    return None if None in found else found
+    return None if None in matches else matches
 
 
 def filter_rows(batch: pa.RecordBatch, constraints: Mapping[str, ValueSet]) -> pa.RecordBatch:

@@ -32,8 +32,8 @@ _BACKOFF = Backoff(retries=4, seconds_first=0.1, seconds_max=1.0)
 
 def open_external_queue(name: str) -> "SqsExternalQueue":
     """Opens the queue of a URL, or of a name in the account and region of the credentials."""
-    found = _REGION.match(name)
-    client = _client(found[1] if found else None)
+    match = _REGION.match(name)
+    client = _client(match[1] if match else None)
     if name.startswith(("http:", "https:")):
         return SqsExternalQueue(client, name)
     with translate_errors(f"queue {name!r}"):
@@ -69,7 +69,7 @@ class SqsExternalQueue:
         self, messages: Sequence[OutgoingMessage], positions: Sequence[int]
     ) -> Mapping[int, str]:
         waiting: dict[str, Any] = {
-            str(place): {"Id": str(place), **_members(messages[place])} for place in positions
+            str(index): {"Id": str(index), **_members(messages[index])} for index in positions
         }
         refused: dict[int, str] = {}
 

@@ -113,8 +113,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     """
     files = _property_files(instance_id)
     properties = files.instance()
-    place = _state_folder() / instance_id
-    folder = ProcessFolder(place)
+    location = _state_folder() / instance_id
+    folder = ProcessFolder(location)
     root = DataRoot(describe_bucket(deployed_value(properties, DATA_BUCKET)))
     log_table = deployed_value(properties, TRANSACTION_LOG_TABLE)
     dynamo = aws_client("dynamodb")
@@ -168,8 +168,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         enricher.close()
         ports.close()
         copies.close()
-        for place in (folder, *spill_folders.values()):
-            place.close()
+        for location in (folder, *spill_folders.values()):
+            location.close()
 
     return Instance(
         where=f"{AWS_PREFIX}{instance_id}",
@@ -205,7 +205,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             imports=lambda: _own_bucket(files.instance(), root, BULK_IMPORT_BUCKET, "imports"),
             sources=AwsSources(root, files.instance),
             spill_folder=spill_folder,
-            adjunct_folder=lambda: _adjunct_folder(files.instance(), place),
+            adjunct_folder=lambda: _adjunct_folder(files.instance(), location),
             find_old_versions=lambda: describe_old_versions(root.buckets[0].name),
         ),
         queries=Queries(
@@ -217,7 +217,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         ),
         background=None,
         switch_schedules=switch_schedules,
-        code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
+        code=UserCode(Registry(CodeObjects(files.store)), location / _UNPACKED_FOLDER),
         read_secret=read_managed_secret,
         open_enrichment=enricher.open,
         systems=ports,
@@ -226,10 +226,10 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     )
 
 
-def _adjunct_folder(properties: InstanceProperties, place: Path) -> Path:
+def _adjunct_folder(properties: InstanceProperties, folder: Path) -> Path:
     chosen = properties.get(SPILL_DIRECTORY)
     return (
-        place if chosen is None else temporary_folder(place.name, Path(chosen))
+        folder if chosen is None else temporary_folder(folder.name, Path(chosen))
     ) / _ADJUNCT_FOLDER
 
 

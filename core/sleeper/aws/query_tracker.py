@@ -255,8 +255,8 @@ class DynamoQueryTracker:
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
         """See the port."""
         keys = list(islice(self._newest(), limit))
-        found = self._items.get_all(keys, STATUS_ATTRIBUTES)
-        by_id = {item["queryId"]: status_of(item) for item in found}
+        items = self._items.get_all(keys, STATUS_ATTRIBUTES)
+        by_id = {item["queryId"]: status_of(item) for item in items}
         # A query may expire after the read of the index.
         return tuple(by_id[i] for i in (key["queryId"] for key in keys) if i in by_id)
 

@@ -138,12 +138,12 @@ class DynamoJobTracker:
         subjects = {job_id: _job_key(table_id, job_id) for job_id in job_ids}
         created = _event_key("", JobStep.CREATED)
         keys = [{"job": subject, "event": created} for subject in subjects.values()]
-        known = {item["job"] for item in self._events.items.get_all(keys, ["job"])}
+        tracked = {item["job"] for item in self._events.items.get_all(keys, ["job"])}
         # Few jobs have other events without a creation, so these are read one by one.
         return tuple(
             job_id
             for job_id, subject in subjects.items()
-            if subject not in known and not self._events.read(subject)
+            if subject not in tracked and not self._events.read(subject)
         )
 
     def recent(

@@ -130,10 +130,10 @@ class PresentObjects:
 
     def find(self, path: str) -> ObjectRecord | None:
         """Returns the object, with an empty digest if none is recorded. None if it is missing."""
-        found = self._connection.execute(
+        result = self._connection.execute(
             "SELECT bytes, digest FROM objects WHERE path = ?", (path,)
         ).fetchone()
-        return found and ObjectRecord(path, found[0], found[1] or "")
+        return result and ObjectRecord(path, result[0], result[1] or "")
 
 
 @dataclass(slots=True)
@@ -163,7 +163,8 @@ class FileCopier:
         paths = [file.path, *(file.path + suffix for suffix in file.sidecars)]
         try:
             beside = [
-                self._copy(path, known) for path, known in zip(paths[1:], present[1:], strict=True)
+                self._copy(path, record)
+                for path, record in zip(paths[1:], present[1:], strict=True)
             ]
             return FileRecord((self._copy_file(file, present[0]), *beside))
         except NotFoundError as error:

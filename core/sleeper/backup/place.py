@@ -67,12 +67,12 @@ class BackupPlace:
             raise NotFoundError(f"{self.name} has no backup")
         if at is None:
             return ids[0]
-        found = [each for each in ids if at and each.startswith(at)]
-        if not found:
+        matches = [each for each in ids if at and each.startswith(at)]
+        if not matches:
             raise NotFoundError(f"{self.name} has no backup {at!r} (the newest is {ids[0]})")
-        if len(found) > 1:
-            raise InvalidRequestError(f"backup {at!r} is ambiguous: {', '.join(found[:5])}")
-        return found[0]
+        if len(matches) > 1:
+            raise InvalidRequestError(f"backup {at!r} is ambiguous: {', '.join(matches[:5])}")
+        return matches[0]
 
     def read(self, backup_id: str) -> Manifest:
         """Returns the manifest of a backup. DataError if it is damaged."""
@@ -116,10 +116,10 @@ class BackupPlace:
         return self._verified(path, len(content))
 
     def _verified(self, path: str, size: int) -> ObjectRecord:
-        found = digest_object(self.root, OBJECTS + path)
-        if found.bytes != size:
+        result = digest_object(self.root, OBJECTS + path)
+        if result.bytes != size:
             raise DataError(f"{self.root.url_of(OBJECTS + path)} differs from what was written")
-        return ObjectRecord(path, found.bytes, found.digest)
+        return ObjectRecord(path, result.bytes, result.digest)
 
     def fetch(self, record: ObjectRecord, target: Path) -> None:
         """Writes an object below `objects/` to a file. DataError if it is missing or damaged."""
@@ -214,9 +214,9 @@ def open_place_to_read(name: str, like: DataRoot | None = None) -> BackupPlace:
     """Opens a place of backups. NotFoundError if it holds none."""
     if not is_s3_url(name) and not (Path(name) / PLACE_FILE).exists():
         raise NotFoundError(f"{name} holds no backups: it has no {PLACE_FILE}")
-    place = BackupPlace(open_root(name, like), name)
-    _read_owner(place.root, name)
-    return place
+    target = BackupPlace(open_root(name, like), name)
+    _read_owner(target.root, name)
+    return target
 
 
 def _check_outside(name: str, instance: Instance) -> None:
@@ -226,10 +226,10 @@ def _check_outside(name: str, instance: Instance) -> None:
         if any(each.name == bucket for each in own.buckets):
             raise InvalidRequestError(f"{name} is in the instance's own bucket")
         return
-    place = Path(name).resolve()
-    if not own.buckets and place.is_relative_to(Path(own.url_of("")).resolve()):
+    path = Path(name).resolve()
+    if not own.buckets and path.is_relative_to(Path(own.url_of("")).resolve()):
         raise InvalidRequestError(f"{name} is inside the instance's folder {own.url_of('')}")
-    if place.exists() and not place.is_dir():
+    if path.exists() and not path.is_dir():
         raise InvalidRequestError(f"{name} is a file (expected a folder, or s3://bucket/prefix)")
 
 

@@ -58,15 +58,15 @@ def describe_faults(result: RestoreResult) -> list[Listing]:
 
 def list_backups(name: str, instance: Instance) -> Listing:
     """Returns a row per backup of a place, newest first. DataError if a manifest is damaged."""
-    place = open_place_to_read(name, instance.storage.root)
-    rows = [_backup_row(place, each) for each in place.ids()]
+    target = open_place_to_read(name, instance.storage.root)
+    rows = [_backup_row(target, each) for each in target.ids()]
     return Listing(
         "backups", f"{pluralize(len(rows), 'backup')} in {name}", _LIST_COLUMNS, tuple(rows)
     )
 
 
-def _backup_row(place: BackupPlace, backup_id: str) -> tuple[str | int, ...]:
-    manifest = place.read(backup_id)
+def _backup_row(target: BackupPlace, backup_id: str) -> tuple[str | int, ...]:
+    manifest = target.read(backup_id)
     rows = sum(table.rows for table in manifest.tables)
     size = sum(table.bytes for table in manifest.tables)
     tables = len(manifest.tables)

@@ -139,12 +139,12 @@ def _restore_adapters(root: DataRoot, manifest: Manifest) -> None:
 
 
 def _choose(manifest: Manifest, backup_id: str, names: Sequence[str]) -> list[TableBackup]:
-    known = {table.name: table for table in manifest.tables}
+    by_name = {table.name: table for table in manifest.tables}
     for name in names:
-        if name not in known:
-            tables = ", ".join(sorted(known)) or "none"
+        if name not in by_name:
+            tables = ", ".join(sorted(by_name)) or "none"
             raise NotFoundError(f"backup {backup_id} has no table {name!r} (its tables: {tables})")
-    return [known[name] for name in dict.fromkeys(names)] or list(manifest.tables)
+    return [by_name[name] for name in dict.fromkeys(names)] or list(manifest.tables)
 
 
 def _rows(instance: Instance) -> dict[TableId, TableRef]:
@@ -157,15 +157,15 @@ def _mark(instance: Instance, backup_id: str, tables: Sequence[TableBackup]) -> 
     root = instance.storage.root
     marker = _Marker(backup_id, tuple(table.id for table in tables))
     try:
-        found = _MARKER_CODEC.parse(root.read(MARKER).decode(), root.url_of(MARKER), DataError)
+        result = _MARKER_CODEC.parse(root.read(MARKER).decode(), root.url_of(MARKER), DataError)
     except NotFoundError:
         _check_absent(instance, tables)
         root.create(MARKER, _MARKER_CODEC.format(marker).encode())
         return
-    if found != marker:
+    if result != marker:
         raise ConflictError(
-            f"{instance.where} has an unfinished restore of backup {found.backup}, of "
-            f"{len(found.tables)} tables (expected it to be finished first)"
+            f"{instance.where} has an unfinished restore of backup {result.backup}, of "
+            f"{len(result.tables)} tables (expected it to be finished first)"
         )
 
 
@@ -179,10 +179,10 @@ def _check_absent(instance: Instance, tables: Sequence[TableBackup]) -> None:
             raise ConflictError(
                 f"table {ref.name!r} with id {ref.id} already exists in {instance.where}{state}"
             )
-        for found in instance.storage.root.list_objects(f"{table.id}/"):
+        for each in instance.storage.root.list_objects(f"{table.id}/"):
             raise ConflictError(
                 f"{instance.where} has objects of table {table.id} that the table index does not "
-                f"list, such as {found.path} (expected none: a restore does not overwrite them)"
+                f"list, such as {each.path} (expected none: a restore does not overwrite them)"
             )
 
 
@@ -275,8 +275,8 @@ class _Run:
         if not path.startswith(f"{table.id}/"):
             path = own_path(table.id, path)
         try:
-            found = digest_object(root, path)
-            if (found.bytes, found.digest) == (record.bytes, record.digest):
+            result = digest_object(root, path)
+            if (result.bytes, result.digest) == (record.bytes, record.digest):
                 # An interrupted run restored it, perhaps without the sync of its folder.
                 root.sync_names([path])
                 on_bytes(record.bytes)

@@ -86,13 +86,13 @@ def back_up(
         raise InvalidRequestError(f"{keep} backups to keep (expected at least 1)")
     names = dict.fromkeys(table_names)
     refs = [instance.tables.index.find(n) for n in names] or list(instance.tables.index.list())
-    place = open_place_to_write(place_name, instance)
+    target = open_place_to_write(place_name, instance)
     work = f"a backup of instance {instance.properties().get(ID)}"
     with (
-        lock_root(place.root, LOCK, work, instance.clock) as lock,
+        lock_root(target.root, LOCK, work, instance.clock) as lock,
         working_folder(instance, "backup-") as folder,
     ):
-        run = _Run(instance, place, folder, Progress(_bytes_of_files(instance, refs), on_progress))
+        run = _Run(instance, target, folder, Progress(_bytes_of_files(instance, refs), on_progress))
         wheels = run.copy_wheels()
         done = []
         for ref in refs:
@@ -101,7 +101,7 @@ def back_up(
             except SleeperError:
                 if names or not _is_deleted(instance, ref):
                     raise
-        newest = place.ids()[:1]
+        newest = target.ids()[:1]
         manifest = Manifest(
             max([instance.clock(), *(time_of_id(each) + 1 for each in newest)]),
             sleeper.__version__,
@@ -112,20 +112,20 @@ def back_up(
             adapters=() if names else _read_adapters(instance),
         )
         lock.check()
-        backup_id = place.write(manifest)
-        dropped = 0 if keep is None else place.drop_all_but(keep, lock, folder)
+        backup_id = target.write(manifest)
+        dropped = 0 if keep is None else target.drop_all_but(keep, lock, folder)
     return BackupResult(backup_id, place_name, tuple(_result(*each) for each in done), dropped)
 
 
 def _read_adapters(instance: Instance) -> tuple[tuple[str, str], ...]:
     root = instance.storage.root
     paths = sorted(each.path for each in root.list_objects(DEFINITIONS))
-    found = []
+    result = []
     for path in paths:
         if path.endswith(".json"):
             with suppress(NotFoundError):  # deleted meanwhile
-                found.append((path, root.read(path).decode()))
-    return tuple(found)
+                result.append((path, root.read(path).decode()))
+    return tuple(result)
 
 
 def _result(table: TableBackup, counts: CopyCounts) -> BackedUpTable:
@@ -228,8 +228,8 @@ class _Run:
 
         with closing(PresentObjects(folder / "present.db")) as present:
             for owner in state.owners():
-                found = self.place.list_finished(f"{OBJECTS}{owner}/")
-                present.add((o.path.removeprefix(OBJECTS), o.bytes) for o in found)
+                result = self.place.list_finished(f"{OBJECTS}{owner}/")
+                present.add((o.path.removeprefix(OBJECTS), o.bytes) for o in result)
             present.add_digests(self._earlier_records(ref, folder))
             items = (
                 (file, [present.find(file.path + suffix) for suffix in ("", *file.sidecars)])

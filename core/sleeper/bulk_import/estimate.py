@@ -37,10 +37,10 @@ def estimate_split_points(
         raise InvalidRequestError("the files have no rows (expected rows to sample)")
     within = whole_region(schema).ranges[0]
     lowest = points[0][0]
-    ranks = [place / leaves for place in range(1, leaves)]
+    ranks = [position / leaves for position in range(1, leaves)]
     # A cut at the lowest value would leave an empty leaf below it.
-    found = (value for value in weighted_quantiles(points, ranks) if value != lowest)
-    return distinct_inside(found, within)
+    matches = (value for value in weighted_quantiles(points, ranks) if value != lowest)
+    return distinct_inside(matches, within)
 
 
 def format_split_points(

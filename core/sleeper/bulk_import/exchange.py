@@ -110,12 +110,12 @@ def cut_split(
     size = 0
     starts = pa.array([slot.within.min for slot in slots[1:]], arrow_schema(schema).field(0).type)
     for batch in read_split(split, schema):
-        for place, rows in distribute(batch, starts):
-            waiting[place].add(rows)
+        for position, rows in distribute(batch, starts):
+            waiting[position].add(rows)
             size += rows.nbytes
-            if waiting[place].size >= _PIECE_BYTES:
-                size -= waiting[place].size
-                yield from waiting[place].pieces(slots[place], number)
+            if waiting[position].size >= _PIECE_BYTES:
+                size -= waiting[position].size
+                yield from waiting[position].pieces(slots[position], number)
         if size >= engine.memory_bytes // _WAITING_SHARE:
             size = 0
             for slot, each in zip(slots, waiting, strict=True):
@@ -177,29 +177,32 @@ def distribute(batch: pa.RecordBatch, starts: pa.Array) -> Iterator[tuple[int, p
 
     The slot of each row is found by a binary search, of all rows at once.
     """
-    places = count_not_after(batch.column(0), starts)
-    counts = np.bincount(places, minlength=len(starts) + 1)
+    positions = count_not_after(batch.column(0), starts)
+    counts = np.bincount(positions, minlength=len(starts) + 1)
     ends = np.cumsum(counts)
-    if (places[1:] >= places[:-1]).all():
-        for place in np.flatnonzero(counts).tolist():
-            yield place, batch.slice(ends[place] - counts[place], counts[place])
+    if (positions[1:] >= positions[:-1]).all():
+        for position in np.flatnonzero(counts).tolist():
+            yield position, batch.slice(ends[position] - counts[position], counts[position])
         return
-    order = np.argsort(places, kind="stable")
-    for place in np.flatnonzero(counts).tolist():
+    order = np.argsort(positions, kind="stable")
+    for position in np.flatnonzero(counts).tolist():
         # A copy of each, because rows that wait must not keep the whole batch.
-        yield place, batch.take(pa.array(order[ends[place] - counts[place] : ends[place]]))
+        yield (
+            position,
+            batch.take(pa.array(order[ends[position] - counts[position] : ends[position]])),
+        )
 
 
 def count_not_after(keys: pa.Array, starts: pa.Array) -> npt.NDArray[Any]:
     """Returns for each key the number of starts that are not greater, by a binary search."""
-    found = np.zeros(len(keys), np.int32)
+    result = np.zeros(len(keys), np.int32)
     step = 1 << max(len(starts).bit_length() - 1, 0)
     while step and len(starts):
-        probed = found + (step - 1)
+        probed = result + (step - 1)
         is_inside = probed < len(starts)
         candidates = starts.take(pa.array(np.minimum(probed, len(starts) - 1)))
         is_reached = pc.greater_equal(keys, candidates).to_numpy(zero_copy_only=False)
-        found += np.where(is_reached & is_inside, step, 0).astype(np.int32)
+        result += np.where(is_reached & is_inside, step, 0).astype(np.int32)
         step //= 2
     # The sort of 16 bit numbers takes linear time.
-    return found.astype(np.uint16 if len(starts) < 2**16 else np.int32)
+    return result.astype(np.uint16 if len(starts) < 2**16 else np.int32)

@@ -117,8 +117,8 @@ def _keys_by_leaf(leaves: Sequence[Partition], sample: KeySample) -> list[Weight
     """Returns the sample's keys of each leaf, ascending in the first field."""
     by_leaf: list[WeightedKeys] = [[] for _ in leaves]
     # Leaves with equal starts in the first field are adjacent, in the order of their ends.
-    order = sorted(range(len(leaves)), key=lambda place: leaves[place].region.ranges[0].min)
-    starts = [leaves[place].region.ranges[0].min for place in order]
+    order = sorted(range(len(leaves)), key=lambda position: leaves[position].region.ranges[0].min)
+    starts = [leaves[position].region.ranges[0].min for position in order]
     for key, weight in sample.weighted:
         at = bisect_right(starts, key[0]) - 1
         # For leaves cut on a later field, an earlier one may contain the key.

@@ -60,11 +60,11 @@ def plan_slots(
     slots: list[Slot] = []
     ascending = sorted(leaves, key=lambda leaf: leaf.region.ranges[0].min)
     open_leaves: list[Partition] = []
-    place = tasks = 0
+    position = tasks = 0
     for stretch in _joined(stretches, slot_rows):
-        while place < len(ascending) and _begins_before(ascending[place], stretch.within.max):
-            open_leaves.append(ascending[place])
-            place += 1
+        while position < len(ascending) and _begins_before(ascending[position], stretch.within.max):
+            open_leaves.append(ascending[position])
+            position += 1
         open_leaves = [
             leaf for leaf in open_leaves if leaf.region.ranges[0].overlaps(stretch.within)
         ]

@@ -127,10 +127,10 @@ def _row_groups(
     warn_of_extra_columns(file, parquet, schema)
     row_groups = []
     with parquet:
-        for place in range(parquet.metadata.num_row_groups):
-            group: pq.RowGroupMetaData = parquet.metadata.row_group(place)
+        for position in range(parquet.metadata.num_row_groups):
+            group: pq.RowGroupMetaData = parquet.metadata.row_group(position)
             if group.num_rows:
-                row_groups.append(_RowGroup(place, group.num_rows, group.total_byte_size))
+                row_groups.append(_RowGroup(position, group.num_rows, group.total_byte_size))
     return row_groups
 
 

@@ -97,10 +97,10 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
 def _earlier_run(instance: Instance, run: JobRunRef, runs: BulkImportRuns) -> str | None:
     """Returns the id of this run if accepted, or of an active or committed run of the job."""
     try:
-        known = instance.jobs.tracker.job(run.table_id, run.job_id).runs
+        earlier_runs = instance.jobs.tracker.job(run.table_id, run.job_id).runs
     except NotFoundError:
-        known = ()
-    for each in known:
+        earlier_runs = ()
+    for each in earlier_runs:
         is_this = each.run_id == run.run_id and each.accepted_ms is not None
         # The tracker shows a killed driver as active until the watch records its end.
         is_active = each.state in _ACTIVE and runs.has(each.run_id)

@@ -333,7 +333,7 @@ def _share_rows(rows: int, leaves: list[PartitionId]) -> tuple[tuple[PartitionId
     """Divides rows evenly. Each leaf gets at least one, so that strategies see the reference."""
     share, rest = divmod(rows, max(1, len(leaves)))
     return tuple(
-        (leaf, max(1, share + (1 if place < rest else 0))) for place, leaf in enumerate(leaves)
+        (leaf, max(1, share + (1 if index < rest else 0))) for index, leaf in enumerate(leaves)
     )
 
 

@@ -94,13 +94,13 @@ def check_columns(
 
     A field that was added to the table may have none. `where` names the table or query.
     """
-    found = {column.name: column for column in columns}
+    by_name = {column.name: column for column in columns}
     for field in schema.fields:
-        column = found.get(field.name)
+        column = by_name.get(field.name)
         if column is None:
             if field.name in schema.added_names:
                 continue
-            near = did_you_mean(field.name, found)
+            near = did_you_mean(field.name, by_name)
             raise InvalidRequestError(
                 f"{where} has no column {field.name!r} for the field of that name (expected "
                 f"columns {', '.join(each.name for each in schema.fields)}){near}"
@@ -172,11 +172,11 @@ def select_rows(
 
     Fields without a column are left out. `part_column` is read as `PART_COLUMN`.
     """
-    found = {column.name: column for column in columns}
+    by_name = {column.name: column for column in columns}
     selected = [
-        f"{_expression(found[field.name], field, database)} AS c{place}"
-        for place, field in enumerate(schema.fields)
-        if field.name in found
+        f"{_expression(by_name[field.name], field, database)} AS c{index}"
+        for index, field in enumerate(schema.fields)
+        if field.name in by_name
     ]
     if part_column is not None:
         selected.append(f"{quote_name(part_column, database)} AS {PART_COLUMN}")
@@ -217,11 +217,11 @@ def select_bounds(relation: str, column: str, database: DatabaseKind) -> str:
 
 def find_part_column(columns: Sequence[DatabaseColumn], name: str, where: str) -> DatabaseColumn:
     """Returns the column by which parts are cut. InvalidRequestError if it cannot be cut."""
-    found = {column.name: column for column in columns}
-    if name not in found:
-        near = did_you_mean(name, found)
+    by_name = {column.name: column for column in columns}
+    if name not in by_name:
+        near = did_you_mean(name, by_name)
         raise InvalidRequestError(f"{where} has no partition column {name!r}{near}")
-    column = found[name]
+    column = by_name[name]
     if column.kind not in _PARTED:
         raise InvalidRequestError(
             f"{where}: partition column {name!r} has the type {column.type_name} (expected an "

@@ -167,8 +167,8 @@ class PostgresqlConnection:
             raise self._error(str(error), None) from error
 
     def _error(self, text: str, state: str | None) -> SleeperError:
-        found = _STATE.search(text)
-        return self._make_error(state or (found[1] if found else None), _shorten(text))
+        match = _STATE.search(text)
+        return self._make_error(state or (match[1] if match else None), _shorten(text))
 
 
 def _open_reader(cursor: Any) -> Any:

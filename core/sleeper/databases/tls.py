@@ -55,19 +55,19 @@ def check_tls(url: DatabaseUrl, where: str) -> None:
 
 def libpq_tls(url: DatabaseUrl, where: str) -> dict[str, str]:
     """Returns the parameters of libpq. InvalidRequestError as of `check_tls`."""
-    found = _verifying(url, where)
-    if found and not _has_authorities(url):
+    result = _verifying(url, where)
+    if result and not _has_authorities(url):
         authorities = ssl.get_default_verify_paths().cafile
-        found[_ROOT_CERTIFICATES] = authorities or "system"
-    return found
+        result[_ROOT_CERTIFICATES] = authorities or "system"
+    return result
 
 
 def jdbc_tls(url: DatabaseUrl, where: str) -> dict[str, str]:
     """Returns the properties of JDBC drivers. InvalidRequestError as of `check_tls`."""
-    found = _verifying(url, where)
-    if found and url.kind is DatabaseKind.POSTGRESQL and not _has_authorities(url):
-        found["sslfactory"] = _JAVA_AUTHORITIES
-    return found
+    result = _verifying(url, where)
+    if result and url.kind is DatabaseKind.POSTGRESQL and not _has_authorities(url):
+        result["sslfactory"] = _JAVA_AUTHORITIES
+    return result
 
 
 def _verifying(url: DatabaseUrl, where: str) -> dict[str, str]:

@@ -129,12 +129,12 @@ def split_user(text: str) -> tuple[str, str | None]:
     """
     parts = _split(text)
     user = unquote(parts.username) if parts.username else None
-    found = _parse(parts)
-    named = dict(found.parameters)
+    result = _parse(parts)
+    named = dict(result.parameters)
     if "user" in named:
         user = user or named["user"]
-    parameters = tuple((name, value) for name, value in found.parameters if name != "user")
-    plain = DatabaseUrl(found.kind, found.host, found.port, found.database, parameters)
+    parameters = tuple((name, value) for name, value in result.parameters if name != "user")
+    plain = DatabaseUrl(result.kind, result.host, result.port, result.database, parameters)
     return plain.text, user
 
 
@@ -177,9 +177,9 @@ def _parse(parts: SplitResult) -> DatabaseUrl:
         parameters = ()
     secrets = [name for name, _ in parameters if _has_part(name, _SECRET_PARTS)]
     if parts.password is not None or secrets:
-        place = f"as parameter {secrets[0]}" if secrets else "after its user"
+        where = f"as parameter {secrets[0]}" if secrets else "after its user"
         raise InvalidRequestError(
-            f"the database URL has a password {place}, which would be stored (expected none: "
+            f"the database URL has a password {where}, which would be stored (expected none: "
             "name the secret with --password env:NAME, file:PATH or secret:NAME-OR-ARN)"
         )
     for name, _ in parameters:

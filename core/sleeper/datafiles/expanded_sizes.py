@@ -28,7 +28,7 @@ def is_compact(kind: pa.DataType) -> bool:
         return True
     return any(
         is_compact(inner) or not (_is_varied(inner) or pa.types.is_nested(inner))
-        for inner in (kind.field(place).type for place in range(kind.num_fields))
+        for inner in (kind.field(position).type for position in range(kind.num_fields))
     )
 
 
@@ -84,21 +84,21 @@ def _of_dictionary(values: pa.DictionaryArray) -> Sizes:
         return sizes
     if not len(sizes):
         return CELL_BYTES
-    places = values.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    taken: npt.NDArray[np.int64] = sizes[places]
+    positions = values.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    taken: npt.NDArray[np.int64] = sizes[positions]
     return taken
 
 
-def _of_lists(places: npt.NDArray[np.integer], elements: Sequence[pa.Array]) -> Sizes:
+def _of_lists(positions: npt.NDArray[np.integer], elements: Sequence[pa.Array]) -> Sizes:
     """Returns the size of each list. `places` are the offsets of their elements."""
-    first, last = (int(places[0]), int(places[-1])) if len(places) else (0, 0)
+    first, last = (int(positions[0]), int(positions[-1])) if len(positions) else (0, 0)
     size = _sum([expanded_bytes(each.slice(first, last - first)) for each in elements])
     if isinstance(size, int):
-        plain: npt.NDArray[np.int64] = np.diff(places).astype(np.int64) * size + CELL_BYTES
+        plain: npt.NDArray[np.int64] = np.diff(positions).astype(np.int64) * size + CELL_BYTES
         return plain
     ends = np.zeros(last - first + 1, np.int64)
     np.cumsum(size, out=ends[1:])
-    varied: npt.NDArray[np.int64] = np.diff(ends[places - first]) + CELL_BYTES
+    varied: npt.NDArray[np.int64] = np.diff(ends[positions - first]) + CELL_BYTES
     return varied
 
 

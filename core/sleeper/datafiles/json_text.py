@@ -25,9 +25,9 @@ _ESCAPED_CHARACTERS = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
     """Returns a JSON object per row."""
     parts: list[pa.Array | str] = []
-    for place, name in enumerate(batch.schema.names):
-        parts += [("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":"]
-        parts += [json_values(batch.column(place))]
+    for index, name in enumerate(batch.schema.names):
+        parts += [("," if index else "{") + json.dumps(name, ensure_ascii=False) + ":"]
+        parts += [json_values(batch.column(index))]
     if not parts:
         return pa.repeat(text_scalar("{}"), batch.num_rows)
     return _concatenate(*parts, "}")

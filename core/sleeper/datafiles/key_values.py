@@ -53,10 +53,10 @@ def key_value(value: pa.Scalar) -> Any:
     """Returns a value of a key column."""
     if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
         return value.value
-    found = value.as_py()
-    if isinstance(found, bool):
-        return int(found)
-    return int(found.scaleb(value.type.scale)) if isinstance(found, Decimal) else found
+    result = value.as_py()
+    if isinstance(result, bool):
+        return int(result)
+    return int(result.scaleb(value.type.scale)) if isinstance(result, Decimal) else result
 
 
 def key_scalar(value: KeyValue, kind: pa.DataType) -> pa.Scalar:

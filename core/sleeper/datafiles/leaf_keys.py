@@ -158,14 +158,14 @@ class LeafKeys:
         path = file.path + SKETCHES_SUFFIX
         if file.path not in self._sketches:
             try:
-                found = sketches_from_bytes(self._schema, self._read(path), path)
+                result = sketches_from_bytes(self._schema, self._read(path), path)
             except (NotFoundError, DataError) as error:
                 self._sketches[file.path] = None
                 if not self._is_warned:
                     self._is_warned = True
                     logger.warning("sampling keys from files, because a sidecar failed: %s", error)
             else:
-                self._sketches[file.path] = found
+                self._sketches[file.path] = result
         return self._sketches[file.path]
 
 
@@ -235,9 +235,9 @@ def _row_groups_touching(metadata: pq.FileMetaData, region: Region) -> list[int]
 
 def _touches(group: pq.RowGroupMetaData, region: Region) -> bool:
     # The row key fields are a file's first columns.
-    for place, within in enumerate(region.ranges):
-        found = group.column(place).statistics
-        bounds = None if found is None else key_statistics(found)
+    for index, within in enumerate(region.ranges):
+        result = group.column(index).statistics
+        bounds = None if result is None else key_statistics(result)
         if (
             bounds is not None
             and type(bounds[0]) is type(within.min)

@@ -42,10 +42,10 @@ def text_offsets(values: pa.Array) -> npt.NDArray[np.int32]:
 
 def _bytes_of_lists(offsets: pa.Array, elements: Sequence[pa.Array]) -> npt.NDArray[np.integer]:
     """Returns the bytes of each list, whose elements are parts of these arrays."""
-    places = offsets.to_numpy()
-    first, last = int(places[0]), int(places[-1])
+    positions = offsets.to_numpy()
+    first, last = int(positions[0]), int(positions[-1])
     ends = np.zeros(last - first + 1, np.int64)
     if last > first:
         np.cumsum(row_bytes([each.slice(first, last - first) for each in elements]), out=ends[1:])
-    sizes: npt.NDArray[np.int64] = np.diff(ends[places - first]) + _OFFSET_BYTES
+    sizes: npt.NDArray[np.int64] = np.diff(ends[positions - first]) + _OFFSET_BYTES
     return sizes

@@ -94,11 +94,11 @@ class _Reader:
         arguments = [_only(_parse(each), _ARGUMENT_VALUE) for each in function[_FUNCTION_ARGUMENTS]]
         if name in {"and", "or"}:
             parts = [self.regions(each) for each in arguments]
-            found = parts[0]
+            result = parts[0]
             for part in parts[1:]:
                 join = intersect_regions if name == "and" else unite_regions
-                found = join(found, part)
-            return found
+                result = join(result, part)
+            return result
         if name not in _COMPARISONS or len(arguments) != 2:
             return None
         op = _COMPARISONS[name]
@@ -120,9 +120,9 @@ class _Reader:
         if _FIELD_CHILD in field:
             return None
         # A place of 0 is not written.
-        (place,) = field.get(_FIELD_PLACE) or [0]
-        assert isinstance(place, int)
-        name = self._columns.field(place).name
+        (position,) = field.get(_FIELD_PLACE) or [0]
+        assert isinstance(position, int)
+        name = self._columns.field(position).name
         return next((each for each in self._schema.row_keys if each.name == name), None)
 
 
@@ -132,10 +132,10 @@ def _key_value(field: Field, expression: bytes) -> KeyValue | None:
     member = _LITERALS.get(field.type) if isinstance(field.type, PrimitiveType) else None
     if _LITERAL not in node or member is None:
         return None
-    found = _parse(_only(node, _LITERAL)).get(member)
-    if not found:
+    result = _parse(_only(node, _LITERAL)).get(member)
+    if not result:
         return None
-    value: object = found[0]
+    value: object = result[0]
     if isinstance(value, int):
         value -= (value >> 63) << 64  # in two's complement
     elif field.type is PrimitiveType.STRING:
@@ -169,31 +169,31 @@ def _parse(data: int | bytes) -> Message:
     if isinstance(data, int):
         raise ValueError("a number (expected a message)")
     members: defaultdict[int, list[int | bytes]] = defaultdict(list)
-    place = 0
-    while place < len(data):
-        tag, place = _read_number(data, place)
+    position = 0
+    while position < len(data):
+        tag, position = _read_number(data, position)
         kind = tag & 7
         value: int | bytes
         if kind == 0:
-            value, place = _read_number(data, place)
+            value, position = _read_number(data, position)
         else:
             if kind == 2:
-                size, place = _read_number(data, place)
+                size, position = _read_number(data, position)
             else:
                 size = {1: 8, 5: 4}[kind]
-            value, place = data[place : place + size], place + size
+            value, position = data[position : position + size], position + size
         members[tag >> 3].append(value)
-    if place != len(data):
+    if position != len(data):
         raise ValueError("the message is cut")
     return dict(members)
 
 
-def _read_number(data: bytes, place: int) -> tuple[int, int]:
+def _read_number(data: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place
+            return number, position
         shift += 7

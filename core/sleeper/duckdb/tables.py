@@ -42,10 +42,10 @@ def register_tables(
 
 
 def _check_names_differ(names: Iterable[str]) -> None:
-    known: dict[bytes, str] = {}
+    names_by_case: dict[bytes, str] = {}
     for name in names:
         # The methods of bytes know no other letters than those of ASCII, like DuckDB.
-        other = known.setdefault(name.encode().lower(), name)
+        other = names_by_case.setdefault(name.encode().lower(), name)
         if other != name:
             raise InvalidRequestError(
                 f"tables {other!r} and {name!r} have the same name in DuckDB (expected one of them)"

@@ -44,18 +44,18 @@ class ExportQueries(VersionReader):
 
     def find(self, name: str) -> StoredQueue:
         """Returns the queue of that name. NotFoundError if the table has none."""
-        found = self.find_or_none(name)
-        if found is None:
+        result = self.find_or_none(name)
+        if result is None:
             raise NotFoundError(self._describe_unknown(name, (q.name for q in self.all())))
-        return found
+        return result
 
     def find_or_none(self, name: str) -> StoredQueue | None:
         """Returns the queue of that name; None if the table has none."""
         row = self.row(f"{_SELECT} WHERE q.name = :name", prefix=follower_of(""), name=name)
         return None if row is None else StoredQueue(*row)
 
-    def _describe_unknown(self, name: str, known: Iterable[str]) -> str:
-        names = list(known)
+    def _describe_unknown(self, name: str, others: Iterable[str]) -> str:
+        names = list(others)
         shown = ", ".join(names) or "none"
         return (
             f"the table has no export queue {name!r}{did_you_mean(name, names)} (expected one of: "

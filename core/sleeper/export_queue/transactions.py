@@ -47,11 +47,11 @@ class CreateExportQueue(Transaction):
     definition: str
 
     def validate(self, fold: Fold) -> Verdict:
-        found = _find_queue(fold, self.name)
-        if found is None:
+        result = _find_queue(fold, self.name)
+        if result is None:
             return APPLY
-        if (found[1], found[2]) == (self.source, self.definition):
-            return already_done(f"created by transaction {found[0]}")
+        if (result[1], result[2]) == (self.source, self.definition):
+            return already_done(f"created by transaction {result[0]}")
         return refused(f"export queue {self.name} already exists with another definition")
 
     def apply(self, fold: Fold) -> None:
@@ -79,10 +79,10 @@ class ChangeExportQueue(Transaction):
     definition: str
 
     def validate(self, fold: Fold) -> Verdict:
-        found = _find_queue(fold, self.name)
-        if found is None or found[0] != self.generation:
+        result = _find_queue(fold, self.name)
+        if result is None or result[0] != self.generation:
             return refused(f"export queue {self.name} does not exist any more")
-        return already_done("unchanged") if found[2] == self.definition else APPLY
+        return already_done("unchanged") if result[2] == self.definition else APPLY
 
     def apply(self, fold: Fold) -> None:
         sql = "UPDATE export_queues SET definition = ? WHERE name = ?"
@@ -147,12 +147,12 @@ class ExportRows(Transaction):
         if len({each.queue for each in self.queues}) < len(self.queues):
             return refused(f"transaction {self.id} names an export queue twice")
         for each in self.queues:
-            found = _find_queue(fold, each.queue)
-            if found is None or found[0] != each.generation:
+            result = _find_queue(fold, each.queue)
+            if result is None or result[0] != each.generation:
                 return refused(f"export queue {each.queue} does not exist")
-            if found[1] != TRANSACTION_SOURCE:
+            if result[1] != TRANSACTION_SOURCE:
                 return refused(
-                    f"export queue {each.queue} exports the rows of each {found[1]} "
+                    f"export queue {each.queue} exports the rows of each {result[1]} "
                     "(expected a queue on transactions)"
                 )
         return APPLY

@@ -116,12 +116,12 @@ def _began_ms(each: StoredObject) -> int:
 
 def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject]:
     with store.reading() as state:
-        known = state.files.known(sorted({data_path(each.path) for each in listed}))
+        committed = state.files.known(sorted({data_path(each.path) for each in listed}))
     # Commits of runs this old are refused, so their bodies are unneeded.
     bodies = [each.path for each in listed if each.path.split("/")[1] == _LOG]
     if bodies:
-        known |= store.used_bodies(bodies)
-    return [each for each in listed if data_path(each.path) not in known]
+        committed |= store.used_bodies(bodies)
+    return [each for each in listed if data_path(each.path) not in committed]
 
 
 def data_path(path: str) -> str:
@@ -131,7 +131,7 @@ def data_path(path: str) -> str:
     return path
 
 
-def _batches(found: Iterable[StoredObject], size: int) -> Iterator[list[StoredObject]]:
-    iterator = iter(found)
+def _batches(objects: Iterable[StoredObject], size: int) -> Iterator[list[StoredObject]]:
+    iterator = iter(objects)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -202,9 +202,7 @@ def _has_data(instance: Instance, table_id: TableId) -> bool:
 
 def _was_changed(instance: Instance, table_id: TableId) -> bool:
     folders = tuple(f"{table_id}/{kind}/" for kind in ("data", "snapshots"))
-    if any(
-        found.path.startswith(folders) for found in instance.storage.root.list_objects(table_id)
-    ):
+    if any(each.path.startswith(folders) for each in instance.storage.root.list_objects(table_id)):
         return True
     try:
         with instance.tables.state(table_id).reading() as state:

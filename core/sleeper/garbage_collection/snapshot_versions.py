@@ -78,10 +78,10 @@ def find_versions(
     return tuple(
         VersionStatus(
             version,
-            policy.expiry_ms(version, place),
+            policy.expiry_ms(version, index),
             tuple(hold for hold in holds if version.contains(hold.version)),
         )
-        for place, version in enumerate(state.snapshots.versions())
+        for index, version in enumerate(state.snapshots.versions())
     )
 
 

@@ -283,10 +283,10 @@ def _settle_known(state: StateStore, requests: Sequence[_Request]) -> list[_Requ
     if not ids:
         return list(requests)
     with state.reading() as now:
-        known: Mapping[str, AppliedId] = now.jobs.requests(ids)
+        applied: Mapping[str, AppliedId] = now.jobs.requests(ids)
     left = []
     for request in requests:
-        earlier = None if request.id is None else known.get(request.id)
+        earlier = None if request.id is None else applied.get(request.id)
         if earlier is None:
             left.append(request)
         else:

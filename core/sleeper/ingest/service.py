@@ -190,11 +190,13 @@ def run_ingest_job(
             standard_input if standard_input and name == STANDARD_INPUT else sources.open(name)
             for name in job.files
         ]
-        place = ingest_table(table)
+        target = ingest_table(table)
         if may_queue:
-            place = replace(place, commit=partial(choose_commit(table, INGEST_COMMIT_ASYNC), this))
+            target = replace(
+                target, commit=partial(choose_commit(table, INGEST_COMMIT_ASYNC), this)
+            )
         return ingest_files(
-            place, job.id, files, job.request, rejects, progress, job.op_column, job.options
+            target, job.id, files, job.request, rejects, progress, job.op_column, job.options
         )
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)

@@ -254,8 +254,8 @@ def write_small(
     writer = DataFileWriter(table.root, path, written, table.files, table.engine.spill_folder)
     try:
         for batch in in_order:
-            for place, rows in router.route(batch):
-                rows_of_leaf[place] += rows.num_rows
+            for index, rows in router.route(batch):
+                rows_of_leaf[index] += rows.num_rows
             writer.write([batch])
         file = writer.finish()
     except BaseException:  # an interrupt too
@@ -263,7 +263,7 @@ def write_small(
         with contextlib.suppress(SleeperError):
             table.root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
         raise
-    references = tuple((leaves[place].id, rows) for place, rows in rows_of_leaf.items())
+    references = tuple((leaves[index].id, rows) for index, rows in rows_of_leaf.items())
     return (NewFile(file, references),)
 
 

@@ -159,10 +159,10 @@ def _keep(
     instance: Instance, ref: TableRef, message_id: str, paths: Sequence[str], received_ms: int
 ) -> int:
     _check_type(instance, ref)
-    found = [each for path in paths for each in instance.storage.sources.find(path)]
+    matches = [each for path in paths for each in instance.storage.sources.find(path)]
     requests = [
         FileRequest(ref.id, _request_id(message_id, file), file, size, received_ms)
-        for file, size in found
+        for file, size in matches
     ]
     instance.jobs.file_requests().add(requests)
     return len(requests)

@@ -69,14 +69,14 @@ _HOW_TO_ACCEPT = (
 )
 
 
-def _announce(place: Path, versions: list[int]) -> str:
+def _announce(location: Path, versions: list[int]) -> str:
     counts = sorted(Counter(versions).items())
-    found = ", ".join(
+    formats = ", ".join(
         f"{count} table state{'' if count == 1 else 's'} of format {version}"
         for version, count in counts
     )
     return (
-        f"{place} has {found}, which this version of Sleeper must convert to format "
+        f"{location} has {formats}, which this version of Sleeper must convert to format "
         f"{FOLD_FORMAT_VERSION}: older versions cannot read it afterwards. A copy of each state is "
         "kept beside it"
     )

@@ -67,56 +67,60 @@ def parse_condition(schema: Schema, text: str) -> tuple[Region, ...]:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    place = _skip_space(text, 0)
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+    position = _skip_space(text, 0)
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise _fault(text, place, "text in '', a number, X'' or a field")
+            raise _fault(text, position, "text in '', a number, X'' or a field")
         kind = match.lastgroup or ""
-        yield _token(text, kind, match[kind], place)
-        place = _skip_space(text, match.end())
+        yield _token(text, kind, match[kind], position)
+        position = _skip_space(text, match.end())
 
 
-def _skip_space(text: str, place: int) -> int:
-    match = _SPACE.match(text, place)
-    return place if match is None else match.end()
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
 
 
-def _token(text: str, kind: str, value: str, place: int) -> _Token:
+def _token(text: str, kind: str, value: str, position: int) -> _Token:
     match kind:
         case "text" if "\\" in value:
             raise _fault(
-                text, place, "text without backslashes, which Spark and SQL read in two ways"
+                text, position, "text without backslashes, which Spark and SQL read in two ways"
             )
         case "text":
-            return _Token("value", value[1:-1].replace("''", "'"), place)
+            return _Token("value", value[1:-1].replace("''", "'"), position)
         case "bytes":
             try:
-                return _Token("value", bytes.fromhex(value), place)
+                return _Token("value", bytes.fromhex(value), position)
             except ValueError:
-                raise _fault(text, place, "pairs of hexadecimal digits in X''") from None
+                raise _fault(text, position, "pairs of hexadecimal digits in X''") from None
         case "number":
-            return _Token("value", int(value[:_SHOWN_CHARACTERS_MAX]), place)
+            return _Token("value", int(value[:_SHOWN_CHARACTERS_MAX]), position)
         case "decimal":
-            return _Token("value", Decimal(value), place)
+            return _Token("value", Decimal(value), position)
         case "quoted":
-            return _Token("field", value.replace("``", "`"), place)
+            return _Token("field", value.replace("``", "`"), position)
         case "word":
-            return _word_token(value, place)
-    return _Token(kind, value, place)
+            return _word_token(value, position)
+    return _Token(kind, value, position)
 
 
-def _word_token(value: str, place: int) -> _Token:
+def _word_token(value: str, position: int) -> _Token:
     upper = value.upper()
     if upper in _FLAGS:
-        return _Token("value", _FLAGS[upper], place)
-    return _Token("keyword", upper, place) if upper in _KEYWORDS else _Token("field", value, place)
+        return _Token("value", _FLAGS[upper], position)
+    return (
+        _Token("keyword", upper, position)
+        if upper in _KEYWORDS
+        else _Token("field", value, position)
+    )
 
 
-def _fault(text: str, place: int, expected: str) -> InvalidRequestError:
-    shown = text[place : place + _SHOWN_CHARACTERS_MAX]
-    found = f"{shown!r} at character {place + 1}" if shown else "its end"
-    return InvalidRequestError(f"condition: {found} (expected {expected})")
+def _fault(text: str, position: int, expected: str) -> InvalidRequestError:
+    shown = text[position : position + _SHOWN_CHARACTERS_MAX]
+    result = f"{shown!r} at character {position + 1}" if shown else "its end"
+    return InvalidRequestError(f"condition: {result} (expected {expected})")
 
 
 class _Parser:

@@ -174,13 +174,13 @@ def subtract_region(whole: Region, region: Region) -> list[Region]:
         return [whole]
     pieces = []
     ranges = list(whole.ranges)
-    for place, (outer, inner) in enumerate(zip(whole.ranges, both.ranges, strict=True)):
-        before, after = ranges[:place], ranges[place + 1 :]
+    for index, (outer, inner) in enumerate(zip(whole.ranges, both.ranges, strict=True)):
+        before, after = ranges[:index], ranges[index + 1 :]
         if precedes(outer.min, inner.min):
             pieces.append(Region((*before, Range(outer.min, inner.min), *after)))
         if inner.max is not None and inner.max != outer.max:
             pieces.append(Region((*before, Range(inner.max, outer.max), *after)))
-        ranges[place] = inner
+        ranges[index] = inner
     return pieces
 
 

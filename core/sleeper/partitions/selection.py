@@ -36,11 +36,11 @@ def _selected(
     name: str,
     parse: Callable[[Schema, Any], Region | None],
 ) -> Iterator[Region]:
-    for place, value in enumerate(list_member(raw, name)):
+    for index, value in enumerate(list_member(raw, name)):
         try:
             region = parse(schema, value)
         except InvalidRequestError as error:
-            raise InvalidRequestError(f'"{name}[{place}]": {error}') from error
+            raise InvalidRequestError(f'"{name}[{index}]": {error}') from error
         if region is not None:
             yield region
 

@@ -109,8 +109,8 @@ def _list_regions(schema: Schema, field: Field, kind: Any, literal: pl.Expr) -> 
     if len(values) > _VALUES_MAX:
         return None
     regions = []
-    for place in range(len(values)):
-        value = _key_value(field, kind, values.slice(place, 1))
+    for position in range(len(values)):
+        value = _key_value(field, kind, values.slice(position, 1))
         if value is None:
             return None
         regions += value_regions(schema, field, "=", value)

@@ -131,8 +131,8 @@ def parse_enrichment(text: str) -> tuple[Lookup, ...]:
     if not isinstance(raw, list) or not raw:
         raise InvalidRequestError("enrichment: it is not a list of lookups (expected at least one)")
     lookups = tuple(
-        _CODEC.from_json(each, f"enrichment, lookup {place}")
-        for place, each in enumerate(raw, start=1)
+        _CODEC.from_json(each, f"enrichment, lookup {index}")
+        for index, each in enumerate(raw, start=1)
     )
     inputs: dict[str, str] = {}
     for lookup in lookups:
@@ -148,10 +148,10 @@ def parse_enrichment(text: str) -> tuple[Lookup, ...]:
                 f"unknown input {lookup.input!r} (expected table:NAME, stash:DESTINATION#TABLE or "
                 "files:PATH)",
             )
-        known = inputs.setdefault(lookup.store, lookup.input)
-        if known != lookup.input:
+        first = inputs.setdefault(lookup.store, lookup.input)
+        if first != lookup.input:
             raise InvalidRequestError(
-                f"enrichment: store {lookup.store!r} has the inputs {known} and {lookup.input} "
+                f"enrichment: store {lookup.store!r} has the inputs {first} and {lookup.input} "
                 "(expected one)"
             )
     return lookups
@@ -169,16 +169,16 @@ def used_names(lookups: Sequence[Lookup]) -> frozenset[str]:
 
 def check_fields(lookups: Sequence[Lookup], schema: Schema) -> None:
     """Raises InvalidRequestError if the lookups do not fit the fields of the table."""
-    known = {each.name: each for each in schema.fields}
+    fields = {each.name: each for each in schema.fields}
     unfilled = set(enriched_names(lookups))
     filled: set[str] = set()
     for lookup in lookups:
         for name in lookup.on.fields:
-            _check_on(lookup, name, known, unfilled)
+            _check_on(lookup, name, fields, unfilled)
         for each in lookup.fields:
             if each.name in filled:
                 raise _error(lookup, f"field {each.name!r} is filled twice (expected once)")
-            _check_filled(lookup, each.name, known, schema)
+            _check_filled(lookup, each.name, fields, schema)
             filled.add(each.name)
         unfilled -= filled
 
@@ -230,11 +230,11 @@ def check_layout(
             raise _error(
                 lookup, f"it has no field {each.source!r} (expected one of: {', '.join(values)})"
             )
-        found, target = values[each.source], schema.field(each.name).type
-        if not _widens(found, target):
+        kind, target = values[each.source], schema.field(each.name).type
+        if not _widens(kind, target):
             raise _error(
                 lookup,
-                f"its field {each.source!r} is {type_name(found)}, and field {each.name!r} of the "
+                f"its field {each.source!r} is {type_name(kind)}, and field {each.name!r} of the "
                 f"table is {type_name(target)} (expected the same type)",
             )
     return fields

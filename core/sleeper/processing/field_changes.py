@@ -84,11 +84,11 @@ class AddField(FieldChange):
             )
         new = replace(self.field, nullable=True, id=shape.last_id + 1)
         new = replace(new, default=check_default(new))
-        place = len(schema.values)
+        position = len(schema.values)
         if self.after is not None:
             before = schema.field(self.after)
-            place = schema.values.index(before) + 1 if before in schema.values else 0
-        values = (*schema.values[:place], new, *schema.values[place:])
+            position = schema.values.index(before) + 1 if before in schema.values else 0
+        values = (*schema.values[:position], new, *schema.values[position:])
         processing = replace(shape.processing, aggregations=aggregations)
         return replace(shape, processing=processing, last_id=new.id).with_values(values)
 
@@ -233,8 +233,8 @@ def _to_change(raw: Any) -> FieldChange:
     name, body = next(iter(raw.items())) if isinstance(raw, dict) and len(raw) == 1 else ("", raw)
     if name not in _CODECS:
         raise MismatchError(raw, f"one of {', '.join(_CODECS)}")
-    found: FieldChange = _CODECS[name].decode(body)
-    return found
+    result: FieldChange = _CODECS[name].decode(body)
+    return result
 
 
 def _change_to_json(change: FieldChange) -> Any:

@@ -43,10 +43,10 @@ def find_restriction(callers: str | None, caller: str, table_name: str) -> Restr
     """
     if not callers:
         return NO_RESTRICTION
-    known = parse_callers(callers)
+    restrictions = parse_callers(callers)
     for name in (caller, caller.partition(":")[0], EVERYBODY):
-        if name in known:
-            return known[name]
+        if name in restrictions:
+            return restrictions[name]
     raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
 
 
@@ -100,9 +100,9 @@ def restrict_version(restriction: Restriction, schema: Schema, newest: Schema) -
 
 def restrict_callers(callers: str, schema: Schema, newest: Schema) -> str:
     """Returns the property of callers for a clone, which begins with an older schema."""
-    known = parse_callers(callers)
-    mapped = {name: restrict_version(each, schema, newest) for name, each in known.items()}
-    if mapped == known:
+    restrictions = parse_callers(callers)
+    mapped = {name: restrict_version(each, schema, newest) for name, each in restrictions.items()}
+    if mapped == restrictions:
         return callers
     return json.dumps({name: _CODEC.to_json(each) for name, each in mapped.items()})
 

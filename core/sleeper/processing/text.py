@@ -165,18 +165,18 @@ def processing_from_json(text: str) -> Processing:
 
 def _calls(text: str, expected: str) -> Iterator[tuple[str, str, str | None]]:
     """Yields each `name(field)` or `name(field,argument)`."""
-    place = 0
-    while not _BLANK.match(text, place):
-        found = _CALL.match(text, place)
-        quoted = found and found["quoted"]
+    position = 0
+    while not _BLANK.match(text, position):
+        match = _CALL.match(text, position)
+        quoted = match and match["quoted"]
         field = (
-            quoted.replace('""', '"') if quoted is not None else found and found["field"].strip()
+            quoted.replace('""', '"') if quoted is not None else match and match["field"].strip()
         )
-        if found is None or not field:
-            raise InvalidRequestError(f"{text[place:].strip()[:200]!r} is not {expected}")
-        argument = found["argument"]
-        yield found["name"], field, None if argument is None else argument.strip()
-        place = found.end()
+        if match is None or not field:
+            raise InvalidRequestError(f"{text[position:].strip()[:200]!r} is not {expected}")
+        argument = match["argument"]
+        yield match["name"], field, None if argument is None else argument.strip()
+        position = match.end()
 
 
 def _quoted(name: str) -> str:

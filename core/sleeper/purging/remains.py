@@ -50,9 +50,9 @@ def count_splits(state: TableState, regions: Sequence[Region]) -> int:
     first = [smallest_key_value(field) for field in state.schema.row_keys]
     return sum(
         any(
-            within.min != low and r.ranges[place].contains(within.min)
+            within.min != low and r.ranges[index].contains(within.min)
             for r in regions
-            for place, (within, low) in enumerate(zip(leaf.region.ranges, first, strict=True))
+            for index, (within, low) in enumerate(zip(leaf.region.ranges, first, strict=True))
         )
         for leaf in (state.partitions.leaves() if regions else ())
     )

@@ -145,9 +145,9 @@ class _Purge:
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
         """Returns the report; what storage still lists is not gone."""
-        gone = [*self._list_gone(), *self.trim.gone]
+        deleted = [*self._list_gone(), *self.trim.gone]
         remains = list_remains(self.table.instance, self.splits)
-        return PurgeReport(self.table.ref.name, self.number, (*gone, *kept, *remains))
+        return PurgeReport(self.table.ref.name, self.number, (*deleted, *kept, *remains))
 
     def _find_key_files(self) -> None:
         for number, delete in self._remembered():
@@ -322,14 +322,14 @@ class _Purge:
 
     def _list_gone(self) -> Iterator[PurgedObject]:
         listed = {each.path for each in self._list_objects()}
-        for path, found in sorted(self.found.items()):
-            for name in (path, *(path + suffix for suffix in found.sidecars)):
-                size = found.bytes if name == path else None
+        for path, item in sorted(self.found.items()):
+            for name in (path, *(path + suffix for suffix in item.sidecars)):
+                size = item.bytes if name == path else None
                 if name not in listed:
-                    yield PurgedObject(name, ObjectState.GONE, found.number, size)
+                    yield PurgedObject(name, ObjectState.GONE, item.number, size)
                 elif (owner := owner_id(path)) != self.table.ref.id:
                     reason = f"owned by table {name_table(self.table.instance, TableId(owner))}"
-                    yield PurgedObject(name, ObjectState.REMAINS, found.number, size, reason)
+                    yield PurgedObject(name, ObjectState.REMAINS, item.number, size, reason)
 
     def _list_objects(self) -> Iterator[StoredObject]:
         """Yields the objects of the table, and of those that own files of a clone."""

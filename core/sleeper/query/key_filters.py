@@ -89,9 +89,9 @@ def prune_plan(
     """Returns the plan without the keys, and so the files and leaves, that filters exclude."""
     hashes = _RegionHashes(plan.schema)
     leaves = []
-    for place, leaf in enumerate(plan.leaves):
-        if place % _LEAVES_PER_LOAD == 0:
-            next_leaves = plan.leaves[place : place + _LEAVES_PER_LOAD]
+    for index, leaf in enumerate(plan.leaves):
+        if index % _LEAVES_PER_LOAD == 0:
+            next_leaves = plan.leaves[index : index + _LEAVES_PER_LOAD]
             load([s.file for each in next_leaves for s in each.scans if hashes.has_keys(s)])
         scans = tuple(s for each in leaf.scans for s in _prune_scan(each, hashes, get_filter))
         if scans:
@@ -139,35 +139,35 @@ class _RegionHashes:
 
     def hash_keys(self, regions: Sequence[Region]) -> _RegionKeys:
         """Returns the hashes of the regions that are single keys."""
-        known = self._by_regions.get(id(regions))
-        if known is None and isinstance(regions, KeyRegions):
-            known = self._by_regions[id(regions)] = (regions, self._slice_keys(regions))
-        elif known is None:
+        cached = self._by_regions.get(id(regions))
+        if cached is None and isinstance(regions, KeyRegions):
+            cached = self._by_regions[id(regions)] = (regions, self._slice_keys(regions))
+        elif cached is None:
             hashed = [self._hash_once(region) for region in regions]
             are_keys = np.array([each is not None for each in hashed], np.bool_)
             keys = [each[0] for each in hashed if each is not None]
             hashes = np.array([each[1] for each in hashed if each is not None], np.uint64)
             entry = _RegionKeys(are_keys, HashedKeys(self._schema, keys, hashes))
-            known = self._by_regions[id(regions)] = (regions, entry)
-        return known[1]
+            cached = self._by_regions[id(regions)] = (regions, entry)
+        return cached[1]
 
     def _slice_keys(self, keys: KeyRegions) -> _RegionKeys:
         whole = keys.whole
         if id(whole) not in self._by_regions:
             self._by_regions[id(whole)] = (whole, _hash_all(self._schema, whole.values))
-        known = self._by_regions[id(whole)][1]
+        cached = self._by_regions[id(whole)][1]
         within = slice(keys.place, keys.place + len(keys))
-        return _RegionKeys(known.are_keys[within], known.hashed.slice(within))
+        return _RegionKeys(cached.are_keys[within], cached.hashed.slice(within))
 
     def has_keys(self, scan: FileScan) -> bool:
         """Returns whether any region of the scan is a single key."""
         return len(self.hash_keys(scan.regions or ()).hashed.keys) > 0
 
     def _hash_once(self, region: Region) -> tuple[Key, int] | None:
-        known = self._by_region.get(id(region))
-        if known is None:
-            known = self._by_region[id(region)] = (region, self._hash(region))
-        return known[1]
+        cached = self._by_region.get(id(region))
+        if cached is None:
+            cached = self._by_region[id(region)] = (region, self._hash(region))
+        return cached[1]
 
     def _hash(self, region: Region) -> tuple[Key, int] | None:
         key = key_of_region(self._schema, region)

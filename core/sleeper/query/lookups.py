@@ -68,7 +68,7 @@ class SharedRows:
 
     def spans_of(self, query: Query) -> list[Span]:
         """Returns the rows of a lookup, in key order, up to its limit."""
-        found: list[Span] = []
+        result: list[Span] = []
         left = query.limit
         for key in sorted({tuple(r.min for r in region.ranges) for region in query.regions or ()}):
             start, stop = self.spans.get(key, (0, 0))
@@ -76,8 +76,8 @@ class SharedRows:
                 stop = min(stop, start + left)
                 left -= stop - start
             if start < stop:
-                found.append((start, stop))
-        return found
+                result.append((start, stop))
+        return result
 
     def select(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns rows with the columns of the result."""

@@ -15,7 +15,7 @@ from sleeper.errors import StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
-from sleeper.query.known_deletes import KnownDeletes
+from sleeper.query.cached_deletes import CachedDeletes
 from sleeper.query.leaf_source import StateLeaves
 from sleeper.query.plan import QueryPlan, check_has_rows, describe_version
 from sleeper.statestore.reading.delete_queries import Delete
@@ -35,15 +35,15 @@ _LEAVES_TO_TRY = 16
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLeaf:
+class CachedLeaf:
     """A leaf with all files that may hold its rows, and its deletes; `None` if they are many."""
 
     leaf: Partition
     files: tuple[DataFile, ...]
-    deletes: KnownDeletes | None
+    deletes: CachedDeletes | None
 
 
-class KnownVersion:
+class CachedVersion:
     """Implements `LeafSource` for a version, while it is the newest. Safe for threads.
 
     `plan` describes the version and reads no leaf. The first query reads the files near its keys
@@ -66,54 +66,54 @@ class KnownVersion:
         self._files_max = files_max
         self._lock = threading.Lock()
         # Ascending by the first field. Replaced as a whole, so readers need no lock.
-        self._ascending: tuple[list[Any], list[KnownLeaf]] = ([], [])
-        self._by_id: dict[PartitionId, KnownLeaf] = {}
+        self._ascending: tuple[list[Any], list[CachedLeaf]] = ([], [])
+        self._by_id: dict[PartitionId, CachedLeaf] = {}
         # Leaves of many files, and how often each was looked for.
         self._large: dict[PartitionId, int] = {}
 
-    def leaf_of(self, region: Region) -> KnownLeaf | None:
+    def leaf_of(self, region: Region) -> CachedLeaf | None:
         """Returns the leaf that contains the region; `None` if no single leaf does."""
         return self._find(region) or (self._load(region) if self.is_used else None)
 
     def leaves_overlapping(self, region: Region) -> Sequence[Partition]:
         """See the protocol."""
-        known = self.leaf_of(region)
-        if known is not None:
-            return [known.leaf]
+        cached = self.leaf_of(region)
+        if cached is not None:
+            return [cached.leaf]
         with self._store.reading(stale=True) as state:
             self._check_is_newest(state.version)
             return StateLeaves(state).leaves_overlapping(region)
 
     def leaf_files(self, leaf_id: PartitionId, within: Region) -> Sequence[DataFile]:
         """See the protocol."""
-        known = self._by_id.get(leaf_id)
-        if known is not None:
-            return known.files
+        cached = self._by_id.get(leaf_id)
+        if cached is not None:
+            return cached.files
         with self._store.reading(stale=True) as state:
             self._check_is_newest(state.version)
             return StateLeaves(state).leaf_files(leaf_id, within)
 
     def deletes(self, leaf_id: PartitionId, within: Region) -> Sequence[Delete]:
         """See the protocol."""
-        known = self._by_id.get(leaf_id)
-        if known is not None and known.deletes is not None:
-            return known.deletes.overlapping(within)
+        cached = self._by_id.get(leaf_id)
+        if cached is not None and cached.deletes is not None:
+            return cached.deletes.overlapping(within)
         with self._store.reading(stale=True) as state:
             self._check_is_newest(state.version)
             return StateLeaves(state).deletes(leaf_id, within)
 
-    def _find(self, region: Region) -> KnownLeaf | None:
+    def _find(self, region: Region) -> CachedLeaf | None:
         mins, leaves = self._ascending
         stop = bisect_right(mins, region.ranges[0].min)
-        for place in range(stop - 1, max(stop - 1 - _LEAVES_TO_TRY, -1), -1):
-            known = leaves[place]
-            if known.leaf.region.intersect(region) == region:
-                return known
+        for position in range(stop - 1, max(stop - 1 - _LEAVES_TO_TRY, -1), -1):
+            cached = leaves[position]
+            if cached.leaf.region.intersect(region) == region:
+                return cached
             if len(region.ranges) == 1:
                 break
         return None
 
-    def _load(self, region: Region) -> KnownLeaf | None:
+    def _load(self, region: Region) -> CachedLeaf | None:
         with self._store.reading(stale=True) as state:
             self._check_is_newest(state.version)
             source = StateLeaves(state)
@@ -126,35 +126,35 @@ class KnownVersion:
             files = source.leaf_files(leaf.id, leaf.region)
             deletes = None
             if state.deletes.count() <= _DELETES_AT_ONCE_MAX:
-                deletes = KnownDeletes(source.deletes(leaf.id, leaf.region))
-        known = KnownLeaf(leaf, tuple(files), deletes)
-        if self._reserve(len(known.files) + len(deletes or ())):
-            self._add(known)
-        return known
+                deletes = CachedDeletes(source.deletes(leaf.id, leaf.region))
+        cached = CachedLeaf(leaf, tuple(files), deletes)
+        if self._reserve(len(cached.files) + len(deletes or ())):
+            self._add(cached)
+        return cached
 
     def _is_worth_reading(self, state: TableState, leaf_id: PartitionId) -> bool:
-        found = self._large.get(leaf_id)
-        if found is None:
+        result = self._large.get(leaf_id)
+        if result is None:
             limit = _FILES_AT_ONCE_MAX + 1
             if state.files.count_leaf_files(leaf_id, limit) < limit:
                 return True
-            found = 0
-        self._large[leaf_id] = found + 1
-        if found + 1 != _LOOKUPS_BEFORE_MANY_FILES:
+            result = 0
+        self._large[leaf_id] = result + 1
+        if result + 1 != _LOOKUPS_BEFORE_MANY_FILES:
             return False
         return state.files.count_leaf_files(leaf_id, self._files_max + 1) <= self._files_max
 
-    def _add(self, known: KnownLeaf) -> None:
+    def _add(self, cached: CachedLeaf) -> None:
         with self._lock:
-            if known.leaf.id in self._by_id:
+            if cached.leaf.id in self._by_id:
                 return
-            self._by_id[known.leaf.id] = known
+            self._by_id[cached.leaf.id] = cached
             mins, leaves = self._ascending
-            first = known.leaf.region.ranges[0].min
-            place = bisect_right(mins, first)
+            first = cached.leaf.region.ranges[0].min
+            position = bisect_right(mins, first)
             self._ascending = (
-                [*mins[:place], first, *mins[place:]],
-                [*leaves[:place], known, *leaves[place:]],
+                [*mins[:position], first, *mins[position:]],
+                [*leaves[:position], cached, *leaves[position:]],
             )
 
     def _check_is_newest(self, version: int) -> None:
@@ -171,28 +171,28 @@ class NewestVersions:
         self._files_max = files_max
         self._files = 0
         self._lock = threading.Lock()
-        self._by_store: weakref.WeakKeyDictionary[StateStore, KnownVersion] = (
+        self._by_store: weakref.WeakKeyDictionary[StateStore, CachedVersion] = (
             weakref.WeakKeyDictionary()
         )
 
-    def get(self, name: str, store: StateStore) -> KnownVersion:
+    def get(self, name: str, store: StateStore) -> CachedVersion:
         """Returns the newest version of the table of that name and store.
 
         It includes every transaction that was committed before the call. InvalidRequestError if a
         snapshot table has no rows to read.
         """
         number = store.newest_number()
-        known = self._by_store.get(store)
-        if known is not None and known.plan.version == number:
-            known.is_used = True
-            return known
+        cached = self._by_store.get(store)
+        if cached is not None and cached.plan.version == number:
+            cached.is_used = True
+            return cached
         with store.reading(stale=True) as state:
             check_has_rows(name, state)
             plan = describe_version(state.schema, state)
-        known = KnownVersion(store, plan, self._reserve, self._files_max)
+        cached = CachedVersion(store, plan, self._reserve, self._files_max)
         with self._lock:
-            self._by_store[store] = known
-        return known
+            self._by_store[store] = cached
+        return cached
 
     def _reserve(self, files: int) -> bool:
         """Counts the files and deletes of a leaf. Returns whether they may be kept.

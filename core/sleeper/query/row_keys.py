@@ -44,9 +44,9 @@ class KeySet:
             return rows
         if len(self._parts) != 1:
             self._parts = [self._merged()]
-        known, hashes = self._parts[0], hash_rows(self._schema, [rows])
-        places = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
-        is_known = known[places] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+        keys, hashes = self._parts[0], hash_rows(self._schema, [rows])
+        positions = np.minimum(np.searchsorted(keys, hashes), max(len(keys) - 1, 0))
+        is_known = keys[positions] == hashes if len(keys) else np.zeros(len(hashes), np.bool_)
         return rows if is_known.all() else rows.filter(pa.array(is_known))
 
     def _merged(self) -> Hashes:
@@ -71,8 +71,8 @@ class RowKeys:
         self._set.add(rows)
         if self.are_listed:
             distinct = pa.Table.from_batches([rows]).select(self._names).group_by(self._names)
-            found = distinct.aggregate([]).slice(0, _KEY_REGIONS_MAX + 1)
-            columns = (key_values(each.combine_chunks()) for each in found.columns)
+            result = distinct.aggregate([]).slice(0, _KEY_REGIONS_MAX + 1)
+            columns = (key_values(each.combine_chunks()) for each in result.columns)
             self._keys |= dict.fromkeys(zip(*columns, strict=True))
             if len(self._keys) > _KEY_REGIONS_MAX:
                 self._keys, self.are_listed = {}, False

@@ -21,7 +21,7 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.key_filters import GetFilter, LoadFilters, prune_key, prune_plan
-from sleeper.query.newest_versions import KnownVersion
+from sleeper.query.newest_versions import CachedVersion
 from sleeper.query.plan import (
     LeafPlan,
     QueryPlan,
@@ -59,7 +59,7 @@ def run_query(
     engine: QueryEngine,
     limit: TimeLimit | None = None,
     is_held: bool = False,
-    newest: KnownVersion | None = None,
+    newest: CachedVersion | None = None,
 ) -> QueryResult:
     """Returns the rows of a query, in key order: row keys, then sort keys.
 
@@ -74,8 +74,8 @@ def run_query(
 
     def start() -> QueryResult:
         nonlocal newest
-        known, newest = newest, None
-        return _start(query, table, engine, limit, is_held, known)
+        cached, newest = newest, None
+        return _start(query, table, engine, limit, is_held, cached)
 
     with span("query", table.name) as traced:
         try:
@@ -103,7 +103,7 @@ def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
 
 
 def plan_with_filters(
-    query: Query, table: QueryTable, engine: QueryEngine, newest: KnownVersion | None = None
+    query: Query, table: QueryTable, engine: QueryEngine, newest: CachedVersion | None = None
 ) -> QueryPlan:
     """Returns the plan of a query without the keys that the key filters of files exclude.
 
@@ -113,26 +113,26 @@ def plan_with_filters(
     load = partial(engine.key_filters.load, table.root)
     if query.version is None and query.regions is not None:
         try:
-            known = newest or engine.newest_versions.get(table.name, table.store)
-            check_query(query, known.plan.schema)
-            return _plan_known(query.regions, known, get_filter, load)
+            cached = newest or engine.newest_versions.get(table.name, table.store)
+            check_query(query, cached.plan.schema)
+            return _plan_cached(query.regions, cached, get_filter, load)
         except StateMovedOnError:
             pass  # The state of the version was not read yet, and a transaction followed it.
     return prune_plan(plan_table_query(query, table), get_filter, load)
 
 
-def _plan_known(
-    regions: Sequence[Region], known: KnownVersion, get_filter: GetFilter, load: LoadFilters
+def _plan_cached(
+    regions: Sequence[Region], cached: CachedVersion, get_filter: GetFilter, load: LoadFilters
 ) -> QueryPlan:
-    version = known.plan
+    version = cached.plan
     if len(regions) == 1:
-        key, leaf = key_of_region(version.schema, regions[0]), known.leaf_of(regions[0])
+        key, leaf = key_of_region(version.schema, regions[0]), cached.leaf_of(regions[0])
         if key is not None and leaf is not None and leaf.deletes is not None:
             deletes = leaf.deletes.overlapping(regions[0])
             plan = plan_key(version.schema, regions[0], leaf.leaf.id, leaf.files, deletes)
             plan = prune_key(version.schema, key, plan, get_filter, load)
             return replace(version, leaves=(plan,)) if plan.scans else version
-    cuts = cut_leaves(regions, version.schema, known)
+    cuts = cut_leaves(regions, version.schema, cached)
     return prune_plan(plan_cuts(version, cuts), get_filter, load)
 
 
@@ -142,7 +142,7 @@ def _start(
     engine: QueryEngine,
     limit: TimeLimit | None,
     is_held: bool,
-    newest: KnownVersion | None,
+    newest: CachedVersion | None,
 ) -> QueryResult:
     settings = engine.settings
     plan = plan_with_filters(query, table, engine, newest)
@@ -258,7 +258,7 @@ def read_rows(
             contextlib.closing(_fill_distant(plan, query, request, root, engine))
         )
         extracts: Iterator[Extracts] | None = None
-        for place, leaf in enumerate(plan.leaves):
+        for index, leaf in enumerate(plan.leaves):
             if left == 0:
                 return
             try:
@@ -271,7 +271,7 @@ def read_rows(
                 else:
                     if extracts is None:
                         made = engine.extractor.extract_leaves(
-                            root, plan.schema, scans[place:], **ahead
+                            root, plan.schema, scans[index:], **ahead
                         )
                         extracts = reading.enter_context(contextlib.closing(made))
                     batches = _read_leaf(

@@ -205,9 +205,9 @@ def _check_results_are_private(
         DestinationKind.SQS: (None, properties.get(QUERY_RESULTS_QUEUE_URL)),
     }
     is_s3 = destination.kind is DestinationKind.S3
-    place = destination.bucket if is_s3 else destination.queue_url
+    target = destination.bucket if is_s3 else destination.queue_url
     is_readable = properties.get(QUERY_ROLE) and properties.get(QUERY_RESULTS_SHARED)
-    if is_readable and place in own_places.get(destination.kind, ()):
+    if is_readable and target in own_places.get(destination.kind, ()):
         raise InvalidRequestError(
             f"table {table_name!r} restricts its callers, and all callers can read the results of "
             "others there: name another bucket or queue for the results, or deploy the instance "
@@ -242,9 +242,9 @@ def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
     ) -> None:
         root, folder = instance.queries.results_root(bucket), f"{results_folder(query_id)}/"
         kept = {results_path(query_id, each) for each in sub_query_ids}
-        found = (each.path for each in root.list_objects(folder))
+        matches = (each.path for each in root.list_objects(folder))
         # Deeper files belong to other ids, others are being written.
-        old = [p for p in found if p not in kept and _FILE.fullmatch(p.removeprefix(folder))]
+        old = [p for p in matches if p not in kept and _FILE.fullmatch(p.removeprefix(folder))]
         # Listed before the check, so none of them can be of a newer run.
         if old and tracker.is_newest(query_id, run):
             root.delete(old)

@@ -17,14 +17,14 @@ def _describe(schema: Schema, name: str) -> str:
         old = {field.id: field.name for field in before.fields}
         new = {field.id: field.name for field in after.fields}
         by = f"by transaction {after.version}"
-        for field_id, found in new.items():
-            if found == name != old.get(field_id):
+        for field_id, each in new.items():
+            if each == name != old.get(field_id):
                 was = old.get(field_id)
                 return f"field {name!r} was " + (
                     f"added {by}" if was is None else f"renamed from {was!r} {by}"
                 )
-        for field_id, found in old.items():
-            if found == name != new.get(field_id):
+        for field_id, each in old.items():
+            if each == name != new.get(field_id):
                 now = new.get(field_id)
                 return f"field {name!r} was " + (
                     f"dropped {by}" if now is None else f"renamed to {now!r} {by}"

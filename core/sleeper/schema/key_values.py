@@ -108,12 +108,12 @@ def plain_key_value(field: Field, value: KeyValue) -> int | str | bytes | bool:
         case DecimalType(_, scale):
             return f"{_decimal(value, scale):f}"
     try:
-        found = python_key_value(field, value)
+        result = python_key_value(field, value)
     except OverflowError:
         return value
-    if isinstance(found, datetime):
-        return found.replace(tzinfo=None).isoformat() + "Z"
-    return found.isoformat() if isinstance(found, date) else value
+    if isinstance(result, datetime):
+        return result.replace(tzinfo=None).isoformat() + "Z"
+    return result.isoformat() if isinstance(result, date) else value
 
 
 def python_key_value(

@@ -57,13 +57,13 @@ def _to_type(raw: Any) -> Any:
     name, body = next(iter(raw.items())) if isinstance(raw, dict) and len(raw) == 1 else ("", raw)
     if name not in _COMPOSED:
         raise MismatchError(raw, f"one of {', '.join([*_PRIMITIVES, *_COMPOSED])}")
-    found = _COMPOSED[name].decode(body)
-    if isinstance(found, DecimalType) and not (
-        1 <= found.precision <= _DECIMAL_PRECISION_MAX and 0 <= found.scale <= found.precision
+    result = _COMPOSED[name].decode(body)
+    if isinstance(result, DecimalType) and not (
+        1 <= result.precision <= _DECIMAL_PRECISION_MAX and 0 <= result.scale <= result.precision
     ):
         expected = f"precision 1 to {_DECIMAL_PRECISION_MAX} and scale 0 to precision"
         raise MismatchError(body, expected)
-    return found
+    return result
 
 
 def _type_to_json(kind: Any) -> Any:
@@ -268,8 +268,8 @@ class Schema:
         for schema in (self, *self.earlier):
             if version in (None, schema.version):
                 return schema
-        known = ", ".join(str(each.version) for each in (*self.earlier, self))
-        raise DataError(f"no schema has the version {version} (expected one of {known})")
+        versions = ", ".join(str(each.version) for each in (*self.earlier, self))
+        raise DataError(f"no schema has the version {version} (expected one of {versions})")
 
     def has_fields_of(self, other: "Schema") -> bool:
         """Returns whether the other schema has the same fields in the same order, of any ids."""

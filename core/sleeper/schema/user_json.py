@@ -44,10 +44,10 @@ def _check_type_texts(text: str) -> None:
                 )
 
 
-def _check_members(what: str, raw: dict[str, Any], known: Collection[str]) -> None:
+def _check_members(what: str, raw: dict[str, Any], names: Collection[str]) -> None:
     for name in raw:
-        if name not in known:
-            near = did_you_mean(name, known)
+        if name not in names:
+            near = did_you_mean(name, names)
             raise InvalidRequestError(
-                f"{what}: unknown member {name!r} (expected {', '.join(known)}){near}"
+                f"{what}: unknown member {name!r} (expected {', '.join(names)}){near}"
             )

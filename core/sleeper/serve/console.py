@@ -64,8 +64,8 @@ def _respond(request: Request, name: str) -> Response:
     if asset is None:
         raise HTTPException(404, f"no file {name[:200]!r} in the console")
     headers = {**_HEADERS, "ETag": asset.etag}
-    known = {each.strip() for each in request.headers.get("if-none-match", "").split(",")}
-    if asset.etag in known:
+    tags = {each.strip() for each in request.headers.get("if-none-match", "").split(",")}
+    if asset.etag in tags:
         return Response(status_code=304, headers=headers)
     return Response(asset.content, headers=headers, media_type=asset.media_type)
 

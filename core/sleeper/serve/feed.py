@@ -65,11 +65,11 @@ async def table_changes(service: Service, request: Request) -> RowAnswer:
     """Returns what each transaction of a table changed, in order: rows and deleted regions."""
     form = choose_format(request.headers.get("accept"))
     name, caller = request.path_params["name"], identify_caller(request)
-    known = [each.name for each in _PARAMETERS]
+    names = [each.name for each in _PARAMETERS]
     for each in request.query_params:
-        if each not in known:
+        if each not in names:
             raise InvalidRequestError(
-                f"unknown parameter {each[:200]!r} (expected {', '.join(known)})"
+                f"unknown parameter {each[:200]!r} (expected {', '.join(names)})"
             )
     first, last, limit = (number_parameter(request, each) for each in ("from", "to", "limit"))
     if limit == 0:

@@ -146,20 +146,20 @@ def answer_lookups(
     schema = engine.newest_versions.get(table.name, table.store).plan.schema
     answers: list[Answer] = [None] * len(lookups)
     groups: defaultdict[tuple[Hashable, RowFormat], list[tuple[int, Query]]] = defaultdict(list)
-    for place, lookup in enumerate(lookups):
+    for index, lookup in enumerate(lookups):
         try:
             query = lookup.parse(schema)
         except InvalidRequestError as error:
-            answers[place] = error
+            answers[index] = error
             continue
         if is_lookup(query):
-            groups[lookup_group(query), lookup.form].append((place, query))
+            groups[lookup_group(query), lookup.form].append((index, query))
     for (_, form), members in groups.items():
         queries = [query for _, query in members]
-        for (place, _), answer in zip(
+        for (index, _), answer in zip(
             members, _answer_group(queries, form, table, engine, limit), strict=True
         ):
-            answers[place] = answer
+            answers[index] = answer
     return answers
 
 

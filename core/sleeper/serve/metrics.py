@@ -57,8 +57,8 @@ class ServerMetrics:
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request over HTTP."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route, str(status)).inc()
+        label = method if method in _METHODS else "other"
+        self._requests.labels(label, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def count_group(self, requests: int, rows: int, seconds: float) -> None:

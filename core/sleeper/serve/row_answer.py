@@ -78,10 +78,10 @@ def encode_json_lines(shared: SharedRows, spans: Sequence[Sequence[Span]]) -> li
     """Returns each response. Arrow encodes all rows at once, and joins the lines of each."""
     counts = [sum(stop - start for start, stop in each) for each in spans]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    places = [np.arange(start, stop) for each in spans for start, stop in each]
-    if not places:
+    positions = [np.arange(start, stop) for each in spans for start, stop in each]
+    if not positions:
         return [b""] * len(spans)
-    lines = json_lines(shared.select(shared.rows)).take(pa.array(np.concatenate(places)))
+    lines = json_lines(shared.select(shared.rows)).take(pa.array(np.concatenate(positions)))
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), lines), "\n")
     return [body + b"\n" if body else b"" for body in joined.cast(pa.binary()).to_pylist()]
 
@@ -115,10 +115,10 @@ def choose_format(accept: str | None) -> RowFormat:
     """Returns the format that an Accept header prefers. HTTPException 406 if it allows none."""
     if not accept:
         return JSON_LINES
-    known = {each.media_type: each for each in ROW_FORMATS} | _ALIASES
+    formats = {each.media_type: each for each in ROW_FORMATS} | _ALIASES
     for name, quality in sorted(map(_parse_quality, accept.split(",")), key=lambda each: -each[1]):
-        if quality > 0 and name in known:
-            return known[name]
+        if quality > 0 and name in formats:
+            return formats[name]
     names = ", ".join(each.media_type for each in ROW_FORMATS)
     raise HTTPException(406, f"unknown format of rows: {accept[:200]} (expected {names})")
 

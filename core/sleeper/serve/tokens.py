@@ -46,12 +46,12 @@ class Tokens:
         """Returns the right of an `Authorization` header; `None` if it has no known token."""
         if not header:
             return self.open_right
-        found = None
+        result = None
         # Takes the same time for every wrong token.
         for token, right in self.rights.items():
             if hmac.compare_digest(header.encode(), f"{_SCHEME}{token}".encode()):
-                found = right
-        return found
+                result = right
+        return result
 
 
 def required_right(method: str, path: str) -> Right:

@@ -123,16 +123,16 @@ def place_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
     about `tasks * ln(tasks)` numbers.
     """
     session = pieces.sparkSession
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     start = 0
-    while len(places) < tasks:
+    while len(positions) < tasks:
         end = start + tasks * _NUMBERS_PER_TASK
         numbers = session.range(start, end).select(col("id").cast("int"))
         hashed = numbers.withColumn("place", pmod(hash_of("id"), lit(tasks)))
         for row in hashed.groupBy("place").agg(least("id").alias("id")).collect():
-            places.setdefault(row["place"], row["id"])
+            positions.setdefault(row["place"], row["id"])
         start = end
-    number = array(*[lit(places[task]) for task in range(tasks)])[col("task")]
+    number = array(*[lit(positions[task]) for task in range(tasks)])[col("task")]
     placed = pieces.withColumn("place", number).repartition(tasks, col("place"))
     return placed.drop("place")
 
@@ -191,7 +191,7 @@ def _task_engine(engine: EngineSettings) -> Iterator[EngineSettings]:
 
     Spark deletes the folders of killed tasks with its own.
     """
-    places = os.environ[_LOCAL_DIRS].split(",")
-    place = places[os.getpid() % len(places)]
-    with tempfile.TemporaryDirectory(prefix="sleeper-", dir=place) as folder:
+    folders = os.environ[_LOCAL_DIRS].split(",")
+    parent = folders[os.getpid() % len(folders)]
+    with tempfile.TemporaryDirectory(prefix="sleeper-", dir=parent) as folder:
         yield replace(engine, spill_folder=Path(folder), threads=1)

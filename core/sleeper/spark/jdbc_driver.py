@@ -86,9 +86,9 @@ def find_jar(kind: DatabaseKind) -> Path | None:
     chosen = [each for each in os.environ.get(DRIVERS_VARIABLE, "").split(os.pathsep) if each]
     for folder in (*chosen, *_FOLDERS):
         for pattern in _DRIVERS[kind].jars:
-            found = sorted(Path(folder).glob(pattern))
-            if found:
-                return found[-1]
+            matches = sorted(Path(folder).glob(pattern))
+            if matches:
+                return matches[-1]
     return None
 
 
@@ -142,17 +142,17 @@ class JdbcDatabase:
                 "host in the URL, or the engine adbc)"
             )
         driver = _DRIVERS[self.kind]
-        found = dict(driver.properties)
+        properties = dict(driver.properties)
         if self.timeout_seconds is not None:
             # The database ends the query earlier, unless the network has lost the connection.
             seconds = self.timeout_seconds + _CONNECT_SECONDS
-            found["socketTimeout"] = str(seconds * driver.units_per_second)
-        found |= jdbc_tls(self.url, self.where) | given
+            properties["socketTimeout"] = str(seconds * driver.units_per_second)
+        properties |= jdbc_tls(self.url, self.where) | given
         if self.user is not None:
-            found["user"] = self.user
+            properties["user"] = self.user
         if self.password is not None:
-            found["password"] = self.password
-        return found
+            properties["password"] = self.password
+        return properties
 
     def load_driver(self) -> None:
         """Makes the driver known to Spark. InvalidRequestError if its jar is missing."""
@@ -253,7 +253,7 @@ class JdbcConnection:
             count = result.getMetaData().getColumnCount()
             rows = []
             while result.next():
-                rows.append(tuple(result.getString(place + 1) for place in range(count)))
+                rows.append(tuple(result.getString(position + 1) for position in range(count)))
             return rows
 
     def columns(self, relation: str) -> list[DatabaseColumn]:
@@ -268,10 +268,12 @@ class JdbcConnection:
                     raise InvalidRequestError(
                         f"{self.database.where}: the query has a parameter '?' (expected none)"
                     )
-                found = statement.executeQuery().getMetaData()
-                places = range(1, found.getColumnCount() + 1)
+                result = statement.executeQuery().getMetaData()
+                positions = range(1, result.getColumnCount() + 1)
                 types = self.database._jvm.java.sql.Types
-                return [_column(found, place, types, self.database.kind) for place in places]
+                return [
+                    _column(result, position, types, self.database.kind) for position in positions
+                ]
             finally:
                 statement.close()
 
@@ -312,14 +314,14 @@ _ELEMENTS = {
 _UNLIKE = {"money", "bit"}
 
 
-def _column(found: Any, place: int, types: Any, database: DatabaseKind) -> DatabaseColumn:
-    name, type_name = str(found.getColumnLabel(place)), str(found.getColumnTypeName(place))
-    code = found.getColumnType(place)
+def _column(result: Any, position: int, types: Any, database: DatabaseKind) -> DatabaseColumn:
+    name, type_name = str(result.getColumnLabel(position)), str(result.getColumnTypeName(position))
+    code = result.getColumnType(position)
     names = {getattr(types, each): kind for kind, all_of in _KINDS.items() for each in all_of}
     kind = names.get(code, ColumnKind.OTHER)
     if database is DatabaseKind.POSTGRESQL and type_name in _UNLIKE:
         kind = ColumnKind.OTHER
-    if kind is ColumnKind.INTEGER and not found.isSigned(place):
+    if kind is ColumnKind.INTEGER and not result.isSigned(position):
         kind = ColumnKind.DECIMAL  # its largest values are too large for Java
-    scale = max(int(found.getScale(place)), 0) if kind is ColumnKind.DECIMAL else 0
+    scale = max(int(result.getScale(position)), 0) if kind is ColumnKind.DECIMAL else 0
     return DatabaseColumn(name, type_name, kind, scale, _ELEMENTS.get(type_name.removeprefix("_")))

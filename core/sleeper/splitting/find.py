@@ -26,8 +26,8 @@ def find_partitions_to_split(state: TableState, threshold: int) -> list[LeafRows
     """
     over = [leaf for leaf in state.partitions.leaf_rows() if leaf.rows_total > threshold]
     unsplittable = set(state.partitions.unsplittable()) if over else set()
-    found = [leaf for leaf in over if leaf.partition_id not in unsplittable]
-    return sorted(found, key=lambda leaf: (-leaf.rows_total, leaf.partition_id))
+    matches = [leaf for leaf in over if leaf.partition_id not in unsplittable]
+    return sorted(matches, key=lambda leaf: (-leaf.rows_total, leaf.partition_id))
 
 
 def find_leaves(table: OpenTable) -> list[PartitionId]:
@@ -66,8 +66,8 @@ def send_splits(
     table = OpenTable(instance, ref)
     threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
     with table.state.reading() as state:
-        found = find_partitions_to_split(state, threshold)
-    new = [leaf for leaf in found if _is_new(leaf, sent, number, sends_again)]
+        result = find_partitions_to_split(state, threshold)
+    new = [leaf for leaf in result if _is_new(leaf, sent, number, sends_again)]
     _send(instance, ref, [leaf.partition_id for leaf in new])
     sent.update({leaf.partition_id: SentSplit(number, leaf.rows_total) for leaf in new})
     return len(new)
@@ -89,13 +89,13 @@ def send_new_splits(instance: Instance, ref: TableRef) -> int:
     epoch. It is sent first and recorded after, so that none is lost; one that is sent twice
     finds its leaf split.
     """
-    found = find_leaves(OpenTable(instance, ref))
+    result = find_leaves(OpenTable(instance, ref))
     properties = instance.properties()
     tries_ms = 1000 * properties.get(QUEUE_VISIBILITY_SECONDS) * properties.get(QUEUE_RECEIVES_MAX)
     period = instance.clock() // tries_ms
     sent = 0
-    for start in range(0, len(found), _BATCH_SIZE):
-        requests = {f"{each}@{period}": each for each in found[start : start + _BATCH_SIZE]}
+    for start in range(0, len(result), _BATCH_SIZE):
+        requests = {f"{each}@{period}": each for each in result[start : start + _BATCH_SIZE]}
         new = instance.jobs.tracker.unknown(ref.id, list(requests))
         _send(instance, ref, [requests[request] for request in new])
         now_ms = instance.clock()

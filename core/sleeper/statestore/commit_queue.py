@@ -56,7 +56,7 @@ class Returned(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Submission:
     """Requests of one sender: for each whether its transactions are applied together, and these.
 
     The sender waits until `until`, a time of the machine's monotonic clock.
@@ -69,7 +69,7 @@ class Letter:
 
 
 Answer = list[list[Outcome]] | Returned
-"""The outcomes of each request of a letter, or why there are none."""
+"""The outcomes of each request of a submission, or why there are none."""
 
 
 class CommitQueue:
@@ -82,10 +82,10 @@ class CommitQueue:
         self._socket: socket.socket | None = None
         self._address = f"sleeper-{uuid.uuid4().hex}"
 
-    def send(self, letter_id: str, requests: Sequence[tuple[bool, Lines]]) -> bool:
-        """Sends a letter. Returns False if it cannot be sent, such as a large one."""
+    def send(self, submission_id: str, requests: Sequence[tuple[bool, Lines]]) -> bool:
+        """Sends a submission. Returns False if it cannot be sent, such as a large one."""
         until = time.monotonic() + LOCK_SECONDS_MAX
-        content = [self._address, letter_id, until, requests]
+        content = [self._address, submission_id, until, requests]
         message = json.dumps(content, separators=(",", ":")).encode() + b"\n"
         if len(message) > select.PIPE_BUF:
             return False
@@ -96,8 +96,8 @@ class CommitQueue:
             return False
         return True
 
-    def receive(self, letter_id: str, seconds: float) -> Answer | None:
-        """Returns the answer to a letter, None if there is none within the time."""
+    def receive(self, submission_id: str, seconds: float) -> Answer | None:
+        """Returns the answer to a submission, None if there is none within the time."""
         if self._socket is None:
             return None
         end = time.monotonic() + seconds
@@ -108,32 +108,34 @@ class CommitQueue:
                 message, details, _, _ = self._socket.recvmsg(_ANSWER_BYTES_MAX, _CREDENTIALS_SPACE)
             except (TimeoutError, BlockingIOError):
                 return None
-            answer = _parse_answer(message, letter_id) if _is_own_user(details) else None
+            answer = _parse_answer(message, submission_id) if _is_own_user(details) else None
             if answer is not None:
                 return answer
 
-    def take(self) -> list[Letter]:
-        """Takes all letters out of the pipe. Drops this process's own and overdue ones."""
+    def take(self) -> list[Submission]:
+        """Takes all submissions out of the pipe. Drops this process's own and overdue ones."""
         try:
             content = os.read(self._open_pipe(), _PIPE_BYTES_MAX)
         except OSError:  # empty, or no pipe
             return []
         now = time.monotonic()
-        letters = map(_parse_letter, content.splitlines())
+        submissions = map(_parse_submission, content.splitlines())
         return [
-            letter
-            for letter in letters
-            if letter is not None and letter.sender != self._address and letter.until > now
+            submission
+            for submission in submissions
+            if submission is not None
+            and submission.sender != self._address
+            and submission.until > now
         ]
 
     def wait(self, milliseconds: int) -> None:
-        """Waits until there is a letter in the pipe, or the time is over."""
+        """Waits until there is a submission in the pipe, or the time is over."""
         with suppress(OSError):
             _is_readable(self._open_pipe(), milliseconds)
 
-    def answer(self, letter: Letter, answer: Answer) -> None:
-        """Sends the answer. A sender that does not get it sends its letter again."""
-        content: list[Any] = [letter.id]
+    def answer(self, submission: Submission, answer: Answer) -> None:
+        """Sends the answer. A sender that does not get it sends its submission again."""
+        content: list[Any] = [submission.id]
         if isinstance(answer, Returned):
             content.append(answer.value)
         else:
@@ -142,12 +144,12 @@ class CommitQueue:
             )
         message = json.dumps(content, separators=(",", ":")).encode()
         with suppress(OSError):  # the sender is dead, or the answer is large
-            self._open_socket().sendto(message, socket.MSG_DONTWAIT, f"\0{letter.sender}")
+            self._open_socket().sendto(message, socket.MSG_DONTWAIT, f"\0{submission.sender}")
 
     def close(self) -> None:
         """Closes pipe and socket, and removes the pipe. Later uses open them again."""
         if self._pipe is not None:
-            # Letters of others stay for the next leader.
+            # Submissions of others stay for the next leader.
             is_empty = not _is_readable(self._pipe)
             os.close(self._pipe)
             self._pipe = None
@@ -233,21 +235,21 @@ def _make_folder() -> Path:
         raise PermissionError(str(error)) from error
 
 
-def _parse_letter(message: bytes) -> Letter | None:
+def _parse_submission(message: bytes) -> Submission | None:
     try:
-        sender, letter_id, until, requests = json.loads(message)
+        sender, submission_id, until, requests = json.loads(message)
         parsed = tuple((bool(together), tuple(lines)) for together, lines in requests)
-        return Letter(sender, letter_id, until, parsed)
+        return Submission(sender, submission_id, until, parsed)
     except (ValueError, TypeError, RecursionError) as error:
         logger.warning("commit of another process cannot be read: %r", error)
         return None
 
 
-def _parse_answer(message: bytes, letter_id: str) -> Answer | None:
-    """Returns the answer of that letter, None for that of an earlier one."""
+def _parse_answer(message: bytes, submission_id: str) -> Answer | None:
+    """Returns the answer of that submission, None for that of an earlier one."""
     try:
         answered, content = json.loads(message)
-        if answered != letter_id:
+        if answered != submission_id:
             return None
         if isinstance(content, str):
             return Returned(content)

@@ -49,13 +49,13 @@ def damage_error(path: Path, error: sqlite3.Error) -> SleeperError:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         ) as connection:
-            ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+            ((result,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
     except sqlite3.OperationalError as again:
         return UnavailableError(f"{path}: {error}, and then {again}")
     except sqlite3.Error:
         return DataError(f"{path}: {error}")
-    if found != "ok":
-        return DataError(f"{path}: {error}: {found}")
+    if result != "ok":
+        return DataError(f"{path}: {error}: {result}")
     return UnavailableError(f"{path}: the disk returned damaged content once ({error})")
 
 

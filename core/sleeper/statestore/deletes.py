@@ -41,8 +41,8 @@ def insert_deletes(fold: Fold, regions: Sequence[Region], key_file: int | None =
 @cache
 def _insert_delete_sql(dimensions: int) -> str:
     columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
-    places = ", ".join("?" * (3 + 2 * dimensions))
-    return f"INSERT INTO deletes (number, since, key_file, {columns}) VALUES ({places})"
+    markers = ", ".join("?" * (3 + 2 * dimensions))
+    return f"INSERT INTO deletes (number, since, key_file, {columns}) VALUES ({markers})"
 
 
 def insert_key_file(fold: Fold, file: KeyFile) -> int:
@@ -68,8 +68,8 @@ class KeyFileRow:
 def find_key_file(fold: Fold, path: str) -> KeyFileRow | None:
     """Returns the key file of that path, or None."""
     sql = "SELECT key, collecting FROM key_files WHERE path_hash = ? AND path = ?"
-    found = fold.row(sql, (path_hash(path), path))
-    return found and KeyFileRow(*found)
+    row = fold.row(sql, (path_hash(path), path))
+    return row and KeyFileRow(*row)
 
 
 def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:

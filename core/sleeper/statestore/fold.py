@@ -129,11 +129,11 @@ class Fold:
 
     def applied(self, transaction_id: str, kind: str) -> AppliedId | None:
         """Returns the earlier use of the id by that kind, if it is still stored."""
-        found = self.row(
+        row = self.row(
             "SELECT id, kind, fingerprint, number, time FROM applied WHERE id = ? AND kind = ?",
             (transaction_id, kind),
         )
-        return found and AppliedId(*found)
+        return row and AppliedId(*row)
 
     def remember(
         self, transaction_id: str, kind: str, fingerprint: bytes, number: int | None = None

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.statestore.commit_queue import Answer, CommitQueue, Letter, Returned
+from sleeper.statestore.commit_queue import Answer, CommitQueue, Returned, Submission
 from sleeper.statestore.database import Database
 from sleeper.statestore.entry_commit import CommitRequest, EntryCommitter, fail_rest
 from sleeper.statestore.log import TransactionLog
@@ -25,13 +25,13 @@ _TRANSACTIONS_PER_ENTRY_MAX = 1_000
 # A leader that commits for other processes keeps its own callers waiting.
 _LEADING_SECONDS_MAX = 0.05
 # Senders whose transactions were just committed soon send the next ones.
-_NEXT_LETTER_MS = 1
-# A sender looks so often whether the lock is free, and sends its letter again after so long.
+_NEXT_SUBMISSION_MS = 1
+# A sender looks so often whether the lock is free, and sends its submission again after so long.
 _ANSWER_SECONDS = 0.02
-_LETTER_SECONDS = 0.5
-# After so many letters without an answer, it waits for the lock: leaders of another user, or with
-# another folder of temporary files, do not read its pipe, and do not leave the lock free for long.
-_LETTERS_MAX = 2
+_SUBMISSION_SECONDS = 0.5
+# After so many submissions without an answer, it waits for the lock: leaders of another user or
+# with another folder of temporary files, do not read its pipe, and rarely leave the lock free.
+_SUBMISSIONS_MAX = 2
 
 
 class GroupCommitter:
@@ -118,23 +118,23 @@ class _LeaderOrSender:
     def commit(self, group: Sequence[CommitRequest]) -> None:
         """Sets the outcomes or the error of each request."""
         requests = [(each.together, [t.line for t in each.transactions]) for each in group]
-        # A repeated letter has the same id, so that an answer to the first one counts too.
-        letter_id = uuid.uuid4().hex
+        # A repeated submission has the same id, so that an answer to the first one counts too.
+        submission_id = uuid.uuid4().hex
         is_sent = is_repeated = False
         unanswered = 0
         start = sent = time.monotonic()
         while (now := time.monotonic()) < start + LOCK_SECONDS_MAX:
-            if self._lead_if_free(group, letter_id):
+            if self._lead_if_free(group, submission_id):
                 return
-            if not is_sent or now > sent + _LETTER_SECONDS:
+            if not is_sent or now > sent + _SUBMISSION_SECONDS:
                 is_repeated = sent > start
-                if unanswered == _LETTERS_MAX or not self._queue.send(letter_id, requests):
+                if unanswered == _SUBMISSIONS_MAX or not self._queue.send(submission_id, requests):
                     break
                 is_sent, sent = True, now
                 unanswered += 1
-                # The leader may have stopped before the letter was in the pipe.
+                # The leader may have stopped before the submission was in the pipe.
                 continue
-            answer = self._queue.receive(letter_id, _ANSWER_SECONDS)
+            answer = self._queue.receive(submission_id, _ANSWER_SECONDS)
             if answer is Returned.ALONE or (is_repeated and _is_refused(answer)):
                 # A copy of a refused request could be applied later. Under the lock, the copies
                 # are dropped, and the outcome is final.
@@ -147,59 +147,61 @@ class _LeaderOrSender:
         else:
             raise locked_too_long(self._database.path)
         with self._database.locked():
-            self._lead_unless_answered(group, letter_id)
-        self._return_letters()
+            self._lead_unless_answered(group, submission_id)
+        self._return_submissions()
 
-    def _lead_if_free(self, group: Sequence[CommitRequest], letter_id: str) -> bool:
+    def _lead_if_free(self, group: Sequence[CommitRequest], submission_id: str) -> bool:
         with self._database.try_locking() as is_leader:
             if not is_leader:
                 return False
-            self._lead_unless_answered(group, letter_id)
-        self._return_letters()
+            self._lead_unless_answered(group, submission_id)
+        self._return_submissions()
         return True
 
-    def _lead_unless_answered(self, group: Sequence[CommitRequest], letter_id: str) -> None:
+    def _lead_unless_answered(self, group: Sequence[CommitRequest], submission_id: str) -> None:
         """Leads. The last leader may have answered before it released the lock."""
-        answer = self._queue.receive(letter_id, 0)
+        answer = self._queue.receive(submission_id, 0)
         if isinstance(answer, list) and not _is_refused(answer):
             _settle(group, answer)
             group = ()
         self._lead(group)
 
-    def _return_letters(self) -> None:
-        """Returns letters that arrived while this process stopped to lead."""
-        for letter in self._queue.take():
-            self._queue.answer(letter, Returned.AGAIN)
+    def _return_submissions(self) -> None:
+        """Returns submissions that arrived while this process stopped to lead."""
+        for submission in self._queue.take():
+            self._queue.answer(submission, Returned.AGAIN)
 
     def _lead(self, group: Sequence[CommitRequest]) -> None:
-        """Commits letters with the group after them, and then those that follow."""
+        """Commits submissions with the group after them, and then those that follow."""
         end = time.monotonic() + _LEADING_SECONDS_MAX
-        letters = self._queue.take()
-        self._commit_letters(letters, group)
+        submissions = self._queue.take()
+        self._commit_submissions(submissions, group)
         while time.monotonic() < end:
-            if letters:
-                self._queue.wait(_NEXT_LETTER_MS)
-            letters = self._queue.take()
-            if not letters:
+            if submissions:
+                self._queue.wait(_NEXT_SUBMISSION_MS)
+            submissions = self._queue.take()
+            if not submissions:
                 break
-            self._commit_letters(letters, ())
+            self._commit_submissions(submissions, ())
 
-    def _commit_letters(self, letters: Sequence[Letter], group: Sequence[CommitRequest]) -> None:
-        decoded: list[tuple[Letter, list[CommitRequest]]] = []
-        for letter in letters:
+    def _commit_submissions(
+        self, submissions: Sequence[Submission], group: Sequence[CommitRequest]
+    ) -> None:
+        decoded: list[tuple[Submission, list[CommitRequest]]] = []
+        for submission in submissions:
             try:
-                decoded.append((letter, _decode_letter(letter)))
+                decoded.append((submission, _decode_submission(submission)))
             except (DataError, InvalidRequestError):  # another version wrote it
-                self._queue.answer(letter, Returned.ALONE)
+                self._queue.answer(submission, Returned.ALONE)
         try:
             requests = [request for _, each in decoded for request in each]
             self._entries.commit([*requests, *group])
         finally:
-            for letter, sent in decoded:
+            for submission, sent in decoded:
                 if all(request.done and request.error is None for request in sent):
-                    self._queue.answer(letter, [request.outcomes for request in sent])
+                    self._queue.answer(submission, [request.outcomes for request in sent])
                 else:
-                    self._queue.answer(letter, Returned.ALONE)
+                    self._queue.answer(submission, Returned.ALONE)
 
 
 def _settle(group: Sequence[CommitRequest], answer: Sequence[list[Outcome]]) -> None:
@@ -213,8 +215,8 @@ def _is_refused(answer: Answer | None) -> bool:
     )
 
 
-def _decode_letter(letter: Letter) -> list[CommitRequest]:
+def _decode_submission(submission: Submission) -> list[CommitRequest]:
     return [
         CommitRequest([decode_line(line) for line in lines], together)
-        for together, lines in letter.requests
+        for together, lines in submission.requests
     ]

@@ -68,19 +68,19 @@ class OpenStates:
         replaced, unused = None, list[Database]()
         try:
             with self._lock:
-                identity, known = self._identify(table_id), self._open.get(table_id)
-                if known is not None and identity not in (None, known.identity):
-                    replaced, known = self._open.pop(table_id), None
-                if known is None:
+                identity, opened = self._identify(table_id), self._open.get(table_id)
+                if opened is not None and identity not in (None, opened.identity):
+                    replaced, opened = self._open.pop(table_id), None
+                if opened is None:
                     store = self._open_state(table_id)
-                    known = _OpenState(
+                    opened = _OpenState(
                         store.database, store, identity or self._identify(table_id), 0.0
                     )
-                    self._open[table_id] = known
-                known.used_at = time.monotonic()
+                    self._open[table_id] = opened
+                opened.used_at = time.monotonic()
                 self._open.move_to_end(table_id)
-                unused = self._take_unused(known.used_at - _IDLE_SECONDS)
-                return known.store
+                unused = self._take_unused(opened.used_at - _IDLE_SECONDS)
+                return opened.store
         finally:
             if replaced is not None:
                 replaced.store.close()
@@ -104,9 +104,9 @@ class OpenStates:
     def forget(self, table_id: TableId) -> None:
         """Closes the state of a deleted table, even one in use."""
         with self._lock:
-            known = self._open.pop(table_id, None)
-        if known is not None:
-            known.store.close()
+            opened = self._open.pop(table_id, None)
+        if opened is not None:
+            opened.store.close()
 
     def close(self) -> None:
         """Closes all states."""
@@ -127,14 +127,14 @@ class OpenStates:
 
     def _take(self, table_id: TableId) -> Database | None:
         """Takes the state out of this cache and returns its database, None if it is in use."""
-        known = self._open.get(table_id)
-        if known is None:
+        opened = self._open.get(table_id)
+        if opened is None:
             return None
-        database, reference = known.database, weakref.ref(known.store)
-        del known.store
+        database, reference = opened.database, weakref.ref(opened.store)
+        del opened.store
         store = reference()
         if store is not None:
-            known.store = store
+            opened.store = store
             return None
         del self._open[table_id]
         return database

@@ -45,12 +45,12 @@ def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None
     """Returns the partition of that id, leaf or not; None if there never was one."""
     row: PartitionRow | None = fold.partition_rows.get(partition_id)
     if row is None:
-        found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
-        if found is None:
+        record = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
+        if record is None:
             return None
         if len(fold.partition_rows) >= _PARTITION_ROWS_MAX:
             fold.partition_rows.clear()
-        row = PartitionRow(found[0], found[1], region_from_columns(found[2:]))
+        row = PartitionRow(record[0], record[1], region_from_columns(record[2:]))
         fold.partition_rows[partition_id] = row
     return row
 
@@ -124,8 +124,8 @@ class FileRow:
 
 def find_file(fold: Fold, path: str) -> FileRow | None:
     """Returns the file of that path, or None."""
-    found = fold.row(_FIND_FILE, (path_hash(path), path))
-    return found and FileRow(*found)
+    row = fold.row(_FIND_FILE, (path_hash(path), path))
+    return row and FileRow(*row)
 
 
 def insert_file(

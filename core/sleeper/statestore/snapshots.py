@@ -110,14 +110,14 @@ class SnapshotStore:
 
     def all(self) -> list[Snapshot]:
         """Returns all snapshots, valid or not, newest first."""
-        found = []
+        result = []
         with self._translated(self._prefix):
             for page in obstore.list(self._store, prefix=self._prefix):
                 for item in page:
                     match = _NAME.search(item["path"])
                     if match:
-                        found.append(Snapshot(item["path"], int(match[1]), match[2]))
-        return sorted(found, key=lambda s: (s.number, s.path), reverse=True)
+                        result.append(Snapshot(item["path"], int(match[1]), match[2]))
+        return sorted(result, key=lambda s: (s.number, s.path), reverse=True)
 
     def verified(self, count: int, number_max: int | None = None) -> list[Snapshot]:
         """Returns the newest `count` valid snapshots up to `number_max`, newest first."""
@@ -134,10 +134,10 @@ class SnapshotStore:
 
         Returns its number; None if there is none. Torn snapshots are skipped.
         """
-        with self._newest_valid(into.path.parent, number_max) as found:
-            if found is None:
+        with self._newest_valid(into.path.parent, number_max) as result:
+            if result is None:
                 return None
-            snapshot, file = found
+            snapshot, file = result
             with (
                 into.exclusively() as connection,
                 closing(sqlite3.connect(file, isolation_level=None)) as source,
@@ -147,10 +147,10 @@ class SnapshotStore:
 
     def place_newest(self, path: Path) -> int | None:
         """Creates a database file from the newest valid snapshot. Returns its number, or None."""
-        with self._newest_valid(path.parent) as found:
-            if found is None:
+        with self._newest_valid(path.parent) as result:
+            if result is None:
                 return None
-            snapshot, file = found
+            snapshot, file = result
             replace_database(path, file)
             return snapshot.number
 

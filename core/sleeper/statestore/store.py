@@ -144,12 +144,12 @@ class StateStore:
             # Followers of a snapshot table skip versions that expired.
             number, horizon = state.number, 0 if state.is_snapshot_table else state.horizon
             starts = state.collection.follower_starts()
-        found = []
+        result = []
         for name, cursor_key, start in starts:
             position = max(start, self._log.cursor(cursor_key))
             lag, lost = max(0, number - position), max(0, horizon - position)
-            found.append(Follower(name, cursor_key, start, position, lag, lost))
-        return found
+            result.append(Follower(name, cursor_key, start, position, lag, lost))
+        return result
 
     def advance_follower(self, name: str, to: int) -> None:
         """Advances the follower's cursor to `to`. NotFoundError if there is no such follower."""

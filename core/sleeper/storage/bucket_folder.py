@@ -137,8 +137,8 @@ def list_objects(store: S3Store, prefix: str) -> Iterator[StoredObject]:
 def list_prefixes(store: S3Store, prefix: str) -> list[str]:
     """Returns the last names of the prefixes directly below a prefix."""
     with store_errors(_url_of(store, prefix)):
-        found = obstore.list_with_delimiter(store, prefix=prefix or None)
-        return [path.rstrip("/").rsplit("/", 1)[-1] for path in found["common_prefixes"]]
+        result = obstore.list_with_delimiter(store, prefix=prefix or None)
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in result["common_prefixes"]]
 
 
 @contextlib.contextmanager
@@ -325,8 +325,8 @@ class S3File:
                     yield replace(self, key=each["path"]), *_version_of(each)
 
 
-def _version_of(found: Any) -> tuple[int, str]:
-    return found["size"], found["e_tag"] or found["last_modified"].isoformat()
+def _version_of(result: Any) -> tuple[int, str]:
+    return result["size"], result["e_tag"] or result["last_modified"].isoformat()
 
 
 SourceFile = Path | S3File

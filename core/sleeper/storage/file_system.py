@@ -167,10 +167,10 @@ class FileSystemRoot:
                 fs = self._open_file_system()
                 # Other processes add files.
                 fs.invalidate_cache()
-                found = fs.ls(self._path_of(folder), detail=True)
+                result = fs.ls(self._path_of(folder), detail=True)
             except FileNotFoundError:
                 return
-        for info in found:
+        for info in result:
             yield str(info["name"]).rstrip("/").rpartition("/")[2], info
 
     def _path_of(self, path: str) -> str:
@@ -217,13 +217,13 @@ def parse_url(url: str) -> str:
 
     InvalidRequestError if the files of its scheme do not outlive the process.
     """
-    found = _URL.fullmatch(url)
-    if found is None or "::" in url or found[1] in _REFUSED:
+    match = _URL.fullmatch(url)
+    if match is None or "::" in url or match[1] in _REFUSED:
         raise InvalidRequestError(
             f"{url} is not a lasting file system (expected a folder, s3://bucket/prefix, or a URL "
             "such as hdfs://namenode:8020/folder)"
         )
-    return f"{found[1]}://{found[2].rstrip('/')}"
+    return f"{match[1]}://{match[2].rstrip('/')}"
 
 
 def _has_rename(fs: Any) -> bool:

@@ -93,9 +93,9 @@ class DataRoot:
 
     def url_of(self, path: str) -> str:
         """Returns a file's path or an object's URL for the engine."""
-        place, path = self._place, check_path(path)
-        if isinstance(place, Bucket):
-            return place.url_of(path)
+        root, path = self._place, check_path(path)
+        if isinstance(root, Bucket):
+            return root.url_of(path)
         # Lookups call this for each file, and pathlib takes ten times as long.
         return os.path.join(self._folder, path) if path else self._folder
 
@@ -331,8 +331,8 @@ class DataRoot:
         try:
             yield
         except OSError as error:
-            place = error.filename or self._folder
-            raise UnavailableError(f"cannot delete {place}: {error}") from error
+            path = error.filename or self._folder
+            raise UnavailableError(f"cannot delete {path}: {error}") from error
 
 
 @contextlib.contextmanager

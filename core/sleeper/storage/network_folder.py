@@ -12,11 +12,11 @@ _NETWORK_TYPES = {
 
 def describe_network_folder(folder: Path) -> str | None:
     """Returns a warning if the folder is on a network file system, by the type of its mount."""
-    found = _find_type(folder.resolve())
-    if found not in _NETWORK_TYPES:
+    kind = _find_type(folder.resolve())
+    if kind not in _NETWORK_TYPES:
         return None
     return (
-        f"{folder} is on a network file system ({found}): locks and shared memory of SQLite do not "
+        f"{folder} is on a network file system ({kind}): locks and shared memory of SQLite do not "
         "work between machines, so use the instance on one machine only, or on a local disk"
     )
 
@@ -27,15 +27,15 @@ def _find_type(folder: Path) -> str | None:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    places = {str(place) for place in (folder, *folder.parents)}
-    found: tuple[int, str] | None = None
+    folders = {str(mount) for mount in (folder, *folder.parents)}
+    kind: tuple[int, str] | None = None
     for line in lines:
         before, _, after = line.partition(" - ")
-        place = _unescape(before.split()[4])
+        mount = _unescape(before.split()[4])
         # A later mount on the same folder hides the earlier one.
-        if place in places and (found is None or len(place) >= found[0]):
-            found = len(place), after.split()[0]
-    return found[1] if found else None
+        if mount in folders and (kind is None or len(mount) >= kind[0]):
+            kind = len(mount), after.split()[0]
+    return kind[1] if kind else None
 
 
 def _unescape(text: str) -> str:

@@ -26,10 +26,10 @@ def find_matching_objects(pattern: S3File) -> list[S3File]:
     if not glob.has_magic(pattern.key):
         return []
     parts = pattern.key.split("/")
-    fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     below = replace(pattern, key="/".join(parts[:fixed])).below()
-    found = (each for each in below if _matches(each.key.split("/"), parts))
-    return sorted(found, key=lambda each: each.key)
+    matches = (each for each in below if _matches(each.key.split("/"), parts))
+    return sorted(matches, key=lambda each: each.key)
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:

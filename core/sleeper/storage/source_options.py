@@ -110,12 +110,12 @@ def _check_delimiter(text: str) -> str:
 
 def _find_encoding(name: str) -> str:
     try:
-        found = codecs.lookup(name)
+        result = codecs.lookup(name)
         # Other codecs convert bytes to bytes.
-        "".encode(found.name)
+        "".encode(result.name)
     except (LookupError, ValueError):
         near = did_you_mean(name, ("utf-8", "utf-16", "cp1252", "latin-1"))
         raise InvalidRequestError(
             f"unknown encoding: {name!r} (expected a name such as utf-8, cp1252 or utf-16){near}"
         ) from None
-    return "utf-8" if found.name == "utf-8-sig" else found.name
+    return "utf-8" if result.name == "utf-8-sig" else result.name

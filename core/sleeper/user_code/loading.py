@@ -81,12 +81,12 @@ class UserCode:
             return WheelObject(point, wheel.file_name, self._unpacked(wheel))
 
     def _make_importable(self, wheel: Wheel) -> None:
-        place = self._unpacked(wheel)
+        folder = self._unpacked(wheel)
         for entry in unpacked_on_path():
-            if Path(entry) != place and any(_has_module(Path(entry), m) for m in wheel.modules):
+            if Path(entry) != folder and any(_has_module(Path(entry), m) for m in wheel.modules):
                 _forget(entry)
-        if str(place) not in sys.path:
-            sys.path.append(str(place))
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
             importlib.invalidate_caches()
 
     def _unpacked(self, wheel: Wheel) -> Path:
@@ -106,11 +106,11 @@ class UserCode:
             raise UnavailableError(f"cannot unpack {wheel.file_name}: {error}") from error
 
     def _unpacked_in(self, folder: Path, wheel: Wheel) -> Path:
-        place = folder / wheel.sha256
-        if place.exists():
-            if not os.access(place, os.R_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "the folder is not readable", str(place))
-            return place
+        target = folder / wheel.sha256
+        if target.exists():
+            if not os.access(target, os.R_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "the folder is not readable", str(target))
+            return target
         folder.mkdir(parents=True, exist_ok=True)
         whole = Path(mkdtemp(prefix=_UNPACKING, dir=folder))
         try:
@@ -119,14 +119,14 @@ class UserCode:
             # A temporary folder is closed to other users.
             whole.chmod(stat.S_IMODE(folder.stat().st_mode))
             _sync(whole)
-            whole.rename(place)
+            whole.rename(target)
         except OSError:
             # Another process has put it there, with the same content.
-            if not place.exists():
+            if not target.exists():
                 raise
         finally:
             shutil.rmtree(whole, ignore_errors=True)
-        return place
+        return target
 
     def _content(self, wheel: Wheel) -> bytes:
         """Returns the content of the checked wheel, whose file may have been replaced."""
@@ -182,11 +182,13 @@ def _import(point: EntryPoint, file_name: str | None) -> Any:
         # The disk may have failed, not the code.
         cause = error.__cause__ or error
         raise classify_error(cause, str(error), UserCodeError) from cause
-    found = getattr(module, point.attribute, None)
-    if not callable(found):
-        what = "the module has no such attribute" if found is None else "the object is not callable"
+    result = getattr(module, point.attribute, None)
+    if not callable(result):
+        what = (
+            "the module has no such attribute" if result is None else "the object is not callable"
+        )
         raise InvalidRequestError(f"{where}: {what}")
-    return found
+    return result
 
 
 class _NoWheels:

@@ -94,8 +94,8 @@ class Registry:
                     return point, wheel
                 if point.kind is kind:
                     points.append(point)
-        known = "one of " + ", ".join(sorted(point.name for point in points))
-        expected = known if points else f"a wheel with an entry point of {kind.value}"
+        hint = "one of " + ", ".join(sorted(point.name for point in points))
+        expected = hint if points else f"a wheel with an entry point of {kind.value}"
         raise InvalidRequestError(f"no {kind.noun} {name!r} is registered (expected {expected})")
 
     def add(self, paths: Iterable[Path]) -> list[Wheel]:
@@ -141,8 +141,8 @@ class Registry:
         for wheel in wheels:
             if name == wheel.file_name or canonicalize_name(name) == wheel.project:
                 return wheel
-        known = ", ".join(wheel.project for wheel in wheels) or "none"
-        raise NotFoundError(f"unknown wheel {name!r} (expected one of: {known})")
+        names = ", ".join(wheel.project for wheel in wheels) or "none"
+        raise NotFoundError(f"unknown wheel {name!r} (expected one of: {names})")
 
     def remove(self, file_name: str) -> None:
         """Removes the file. Processes that have loaded it keep it until their work is done."""

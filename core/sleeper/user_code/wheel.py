@@ -193,11 +193,11 @@ def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
 def _info_folder(file_name: str, project: str, names: Iterable[str]) -> str:
     from packaging.utils import canonicalize_name
 
-    known = set(names)
-    for folder in {name.partition("/")[0] for name in known}:
+    paths = set(names)
+    for folder in {name.partition("/")[0] for name in paths}:
         stem = folder.removesuffix(".dist-info")
         if folder != stem and canonicalize_name(stem.rpartition("-")[0]) == project:
-            missing = [f for f in ("METADATA", "WHEEL", "RECORD") if f"{folder}/{f}" not in known]
+            missing = [f for f in ("METADATA", "WHEEL", "RECORD") if f"{folder}/{f}" not in paths]
             if missing:
                 raise InvalidRequestError(
                     f"{file_name} is not a wheel: {folder} has no {missing[0]}"
@@ -217,27 +217,27 @@ def _entry_points(file_name: str, text: str, names: set[str]) -> Iterator[EntryP
         raise InvalidRequestError(f"{file_name}: entry_points.txt: {reason}") from error
     count = 0
     for kind in CodeKind:
-        for name, place in parser.items(kind.value) if parser.has_section(kind.value) else ():
+        for name, location in parser.items(kind.value) if parser.has_section(kind.value) else ():
             count += 1
-            yield _entry_point(file_name, kind, name, place, names)
+            yield _entry_point(file_name, kind, name, location, names)
     if not count:
         groups = " or ".join(kind.value for kind in CodeKind)
         raise InvalidRequestError(f"{file_name} registers nothing: no entry points of {groups}")
 
 
 def _entry_point(
-    file_name: str, kind: CodeKind, name: str, place: str, names: set[str]
+    file_name: str, kind: CodeKind, name: str, location: str, names: set[str]
 ) -> EntryPoint:
     where = f"{file_name}: entry point {name!r} of {kind.value}"
     if not is_code_name(name):
         raise InvalidRequestError(f"{where}: invalid name (expected {NAME_EXPECTED})")
-    found = _PLACE.fullmatch(place.strip())
-    if found is None:
-        raise InvalidRequestError(f"{where}: {place!r} is not module:Object")
-    path = found["module"].replace(".", "/")
+    match = _PLACE.fullmatch(location.strip())
+    if match is None:
+        raise InvalidRequestError(f"{where}: {location!r} is not module:Object")
+    path = match["module"].replace(".", "/")
     if names.isdisjoint((f"{path}.py", f"{path}/__init__.py")):
-        raise InvalidRequestError(f"{where}: the wheel has no module {found['module']}")
-    return EntryPoint(kind, name, found["module"], found["attribute"])
+        raise InvalidRequestError(f"{where}: the wheel has no module {match['module']}")
+    return EntryPoint(kind, name, match["module"], match["attribute"])
 
 
 def _modules(names: Iterable[str]) -> set[str]:

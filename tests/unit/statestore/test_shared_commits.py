@@ -30,7 +30,7 @@ import pytest
 from sleeper.errors import DataError, UnavailableError
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore import commit_queue, group_commit, write_lock
-from sleeper.statestore.commit_queue import CommitQueue, Letter, Returned
+from sleeper.statestore.commit_queue import CommitQueue, Returned, Submission
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -51,7 +51,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def observer(tmp_path: Path, table: StateTable) -> Iterator[CommitQueue]:
-    """Reads the pipe as a leader does, and so takes letters away."""
+    """Reads the pipe as a leader does, and so takes submissions away."""
     queue = CommitQueue(tmp_path / "state.db.lock")
     queue._open_pipe(creates=True)
     yield queue
@@ -76,15 +76,15 @@ class Senders:
         self._sent = 0
         send = CommitQueue.send
 
-        def counted_send(queue: CommitQueue, letter_id: str, requests: Any) -> bool:
-            is_sent = send(queue, letter_id, requests)
+        def counted_send(queue: CommitQueue, submission_id: str, requests: Any) -> bool:
+            is_sent = send(queue, submission_id, requests)
             self._sent += 1
             return is_sent
 
         monkeypatch.setattr(CommitQueue, "send", counted_send)
 
     def commit(self, *transactions: Transaction, together: bool = False) -> Future[list[Outcome]]:
-        """Starts the commit, and returns when its letter is sent or cannot be sent."""
+        """Starts the commit, and returns when its submission is sent or cannot be sent."""
         store, before = self._table.another_store(), self._sent
         action = store.commit_together if together else store.commit
         started = self._threads.submit(action, *transactions)
@@ -97,7 +97,7 @@ def senders(
     table: StateTable, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> Senders:
     monkeypatch.setattr(group_commit, "_ANSWER_SECONDS", 0.002)
-    # On a busy machine a leader would stop before it takes a letter, which nobody else takes.
+    # On a busy machine a leader would stop before it takes a submission, which nobody else takes.
     monkeypatch.setattr(group_commit, "_LEADING_SECONDS_MAX", 30)
     return Senders(table, threads, monkeypatch)
 
@@ -131,7 +131,7 @@ def test_the_leader_commits_for_those_that_wait_in_one_entry(
     check_numbers(table, SENDERS + 1)
 
 
-def test_letters_that_arrive_during_a_commit_are_committed_before_the_lock_is_free(
+def test_submissions_that_arrive_during_a_commit_are_committed_before_the_lock_is_free(
     table: StateTable, senders: Senders
 ) -> None:
     sent: list[Future[list[Outcome]]] = []
@@ -223,13 +223,13 @@ def test_a_large_request_is_not_sent(table: StateTable, senders: Senders) -> Non
     assert sent.result(30) == [Outcome(APPLIED, 3)]
 
 
-def test_a_letter_that_a_dead_leader_took_is_sent_again(
+def test_a_submission_that_a_dead_leader_took_is_sent_again(
     table: StateTable,
     senders: Senders,
     observer: CommitQueue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.05)
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 0.05)
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
         assert len(observer.take()) == 1
@@ -239,34 +239,34 @@ def test_a_letter_that_a_dead_leader_took_is_sent_again(
     check_numbers(table, 2)
 
 
-def test_an_answer_to_a_repeated_letter_counts(
+def test_an_answer_to_a_repeated_submission_counts(
     table: StateTable,
     senders: Senders,
     observer: CommitQueue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.05)
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 0.05)
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
-        (letter,) = observer.take()
+        (submission,) = observer.take()
         wait_until(lambda: senders._sent > 1)
-        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+        observer.answer(submission, [[Outcome(APPLIED, 7)]])
         assert sent.result(30) == [Outcome(APPLIED, 7)]
 
 
-def test_a_refusal_of_a_repeated_letter_is_found_again_under_the_lock(
+def test_a_refusal_of_a_repeated_submission_is_found_again_under_the_lock(
     table: StateTable,
     senders: Senders,
     observer: CommitQueue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A later copy in the pipe could be applied, although the first was refused."""
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.05)
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 0.05)
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
-        (letter,) = observer.take()
+        (submission,) = observer.take()
         wait_until(lambda: senders._sent > 1)
-        observer.answer(letter, [[Outcome(REFUSED, None, "because")]])
+        observer.answer(submission, [[Outcome(REFUSED, None, "because")]])
     assert sent.result(30) == [Outcome(APPLIED, 2)]
     check_numbers(table, 1)
 
@@ -279,21 +279,21 @@ def test_an_answer_that_came_before_the_lock_was_free_counts(
 ) -> None:
     receive = CommitQueue.receive
 
-    def receive_late(queue: CommitQueue, letter_id: str, seconds: float) -> Any:
-        return None if seconds else receive(queue, letter_id, 0)
+    def receive_late(queue: CommitQueue, submission_id: str, seconds: float) -> Any:
+        return None if seconds else receive(queue, submission_id, 0)
 
     monkeypatch.setattr(CommitQueue, "receive", receive_late)
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
-        (letter,) = observer.take()
-        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+        (submission,) = observer.take()
+        observer.answer(submission, [[Outcome(APPLIED, 7)]])
     assert sent.result(30) == [Outcome(APPLIED, 7)]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_answers_of_other_users_are_ignored(observer: CommitQueue) -> None:
-    observer.send("letter", [])
-    answer = ["letter", [[[APPLIED.value, 7, ""]]]]
+    observer.send("submission", [])
+    answer = ["submission", [[[APPLIED.value, 7, ""]]]]
     program = (
         "import os, socket, sys; os.setuid(65534);"
         "out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
@@ -301,9 +301,9 @@ def test_answers_of_other_users_are_ignored(observer: CommitQueue) -> None:
     )
     words = [sys.executable, "-c", program, observer._address, json.dumps(answer), "[" * 100_000]
     subprocess.run(words, check=True)
-    assert observer.receive("letter", 0) is None
-    observer.answer(Letter(observer._address, "letter", 0, ()), [[Outcome(APPLIED, 7)]])
-    assert observer.receive("letter", 0) == [[Outcome(APPLIED, 7)]]
+    assert observer.receive("submission", 0) is None
+    observer.answer(Submission(observer._address, "submission", 0, ()), [[Outcome(APPLIED, 7)]])
+    assert observer.receive("submission", 0) == [[Outcome(APPLIED, 7)]]
 
 
 def test_a_sender_commits_itself_when_the_leader_is_gone(
@@ -327,18 +327,18 @@ def test_a_commit_that_was_not_answered_is_already_done(
     check_numbers(table, 2)
 
 
-def test_a_returned_letter_is_committed_by_its_sender(
+def test_a_returned_submission_is_committed_by_its_sender(
     table: StateTable, senders: Senders, observer: CommitQueue
 ) -> None:
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
-        (letter,) = observer.take()
-        observer.answer(letter, Returned.AGAIN)
+        (submission,) = observer.take()
+        observer.answer(submission, Returned.AGAIN)
         wait_until(lambda: senders._sent > 1)
     assert sent.result(30) == [Outcome(APPLIED, 2)]
 
 
-def test_a_sender_whose_letters_nobody_reads_waits_for_the_lock(
+def test_a_sender_whose_submissions_nobody_reads_waits_for_the_lock(
     table: StateTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
@@ -346,7 +346,7 @@ def test_a_sender_whose_letters_nobody_reads_waits_for_the_lock(
         """Processes of another user take the lock again before this one looks."""
         yield False
 
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.01)
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 0.01)
     monkeypatch.setattr(Database, "try_locking", find_taken)
     assert table.ingest("alone") == Outcome(APPLIED, 2)
     check_numbers(table, 1)
@@ -355,12 +355,12 @@ def test_a_sender_whose_letters_nobody_reads_waits_for_the_lock(
 def test_an_answer_that_came_during_the_wait_for_the_lock_counts(
     table: StateTable, senders: Senders, observer: CommitQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 0.01)
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 0.01)
     with leading(table.store):
         sent = senders.commit(table.ingest_job("sent"))
         wait_until(lambda: any(each.name == "write-lock" for each in threading.enumerate()))
-        (letter, *_) = observer.take()
-        observer.answer(letter, [[Outcome(APPLIED, 7)]])
+        (submission, *_) = observer.take()
+        observer.answer(submission, [[Outcome(APPLIED, 7)]])
     assert sent.result(30) == [Outcome(APPLIED, 7)]
     check_numbers(table, 0)
 
@@ -376,7 +376,7 @@ def test_a_stopped_leader_does_not_block_a_sender_for_ever(
         for sent in (small, large):
             with pytest.raises(UnavailableError, match=r"locked by another process"):
                 sent.result(30)
-        # The letter is overdue, so that its caller may repeat it or give up.
+        # The submission is overdue, so that its caller may repeat it or give up.
         assert table.ingest("own") == Outcome(APPLIED, 2)
     assert table.ingest("last") == Outcome(APPLIED, 3)
     check_numbers(table, 2)
@@ -434,7 +434,7 @@ def many_open_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_leader_with_many_open_files_waits_for_letters(
+def test_a_leader_with_many_open_files_waits_for_submissions(
     table: StateTable, senders: Senders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with many_open_files(), leading(table.store):
@@ -496,7 +496,7 @@ def test_a_folder_that_others_may_write_has_no_pipes(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folder = make_pipes_folder(tmp_path)
     folder.chmod(0o777)
-    assert not CommitQueue(tmp_path / "state.db.lock").send("letter", [(False, ["{}"])])
+    assert not CommitQueue(tmp_path / "state.db.lock").send("submission", [(False, ["{}"])])
     assert list(folder.iterdir()) == []
 
 
@@ -523,8 +523,8 @@ def test_a_pipe_exists_only_while_it_is_in_use(
     monkeypatch: pytest.MonkeyPatch,
     open_files: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    # On a busy machine a repeated letter would stay in the pipe, which is then kept.
-    monkeypatch.setattr(group_commit, "_LETTER_SECONDS", 60)
+    # On a busy machine a repeated submission would stay in the pipe, which is then kept.
+    monkeypatch.setattr(group_commit, "_SUBMISSION_SECONDS", 60)
     with open_files():
         folder = set_folder(table, tmp_path, monkeypatch)
         table.ingest("alone")
@@ -556,7 +556,7 @@ def test_a_removed_pipe_is_replaced(
 @pytest.mark.parametrize(
     "message", [b"\n", b"{}\n", b"null\n", b"[1,2]\n", b"\xff\n", b'["a","b",1e300,[[1]]]\n', b"["]
 )
-def test_messages_that_are_no_letters_are_skipped(
+def test_messages_that_are_no_submissions_are_skipped(
     table: StateTable, observer: CommitQueue, message: bytes
 ) -> None:
     os.write(observer._open_pipe(), message)
@@ -597,7 +597,7 @@ def test_a_commit_of_senders_is_synchronised_once_before_they_are_answered(
     assert steps == ["COMMIT", *["answer"] * SENDERS]
 
 
-def test_letters_that_arrive_at_the_end_are_returned_at_once(
+def test_submissions_that_arrive_at_the_end_are_returned_at_once(
     table: StateTable, senders: Senders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "_ANSWER_SECONDS", 30)
@@ -605,7 +605,7 @@ def test_letters_that_arrive_at_the_end_are_returned_at_once(
     received = threading.Event()
     lead, receive = group_commit._LeaderOrSender._lead, CommitQueue.receive
 
-    def lead_until_a_letter(*arguments: Any) -> None:
+    def lead_until_a_submission(*arguments: Any) -> None:
         lead(*arguments)
         if not sent:
             sent.append(Future())
@@ -616,7 +616,7 @@ def test_letters_that_arrive_at_the_end_are_returned_at_once(
         received.set()
         return receive(*arguments)
 
-    monkeypatch.setattr(group_commit._LeaderOrSender, "_lead", lead_until_a_letter)
+    monkeypatch.setattr(group_commit._LeaderOrSender, "_lead", lead_until_a_submission)
     monkeypatch.setattr(CommitQueue, "receive", recorded_receive)
     assert table.ingest("own") == Outcome(APPLIED, 2)
     assert sent[0].result(10) == [Outcome(APPLIED, 3)]

@@ -90,23 +90,25 @@ class DeletedRows:
         `on_dropped` receives the number of the others.
         """
         rows = len(columns[0])
-        found = self._find(columns) if rows else None
-        if found is None:
+        result = self._find(columns) if rows else None
+        if result is None:
             if rows > len(self._all_kept):
                 self._all_kept = boolean_array(np.ones(rows, np.bool_))
             return self._all_kept.slice(0, rows)
-        on_dropped(int(found.sum()))
-        return boolean_array(~found)
+        on_dropped(int(result.sum()))
+        return boolean_array(~result)
 
     def _find(self, columns: Sequence[pa.Array]) -> Mask | None:
         """Returns whether each row is deleted, None if none is."""
         rows = key_columns(columns, self._are_in_order)
-        found = None if self._boxes is None else self._boxes.find(rows.columns, rows.low, rows.high)
+        result = (
+            None if self._boxes is None else self._boxes.find(rows.columns, rows.low, rows.high)
+        )
         for source in self._sources:
             hits = rows.find(source)
             if hits is not None:
-                found = hits if found is None else found | hits
-        return found
+                result = hits if result is None else result | hits
+        return result
 
 
 class DeletedBoxes:
@@ -143,8 +145,8 @@ class DeletedBoxes:
         """
         if not self._near(low, high):
             return None
-        found = self._find([as_key_column(as_plain(each)) for each in columns])
-        return found if found.any() else None
+        result = self._find([as_key_column(as_plain(each)) for each in columns])
+        return result if result.any() else None
 
     def _find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Returns whether each row is in a region."""
@@ -173,41 +175,41 @@ class DeletedBoxes:
         self, columns: Sequence[pa.Array], near: list[Region], low: Key, high: Key
     ) -> npt.NDArray[np.bool_]:
         varying = [i for i in range(len(columns)) if low[i] != high[i]]
-        place = varying[0] if varying else 0
-        found = np.zeros(len(columns[0]), np.bool_)
+        position = varying[0] if varying else 0
+        result = np.zeros(len(columns[0]), np.bool_)
         searched: list[Region] = []
         boxes: list[Region] = []
         for region in near:
-            others = (i for i in varying if i != place)
+            others = (i for i in varying if i != position)
             is_one_field = all(region.ranges[i].contains_values(low[i], high[i]) for i in others)
             (searched if is_one_field else boxes).append(region)
         if len(searched) < _SEARCHED_MIN:
             boxes = near
-        elif pa.types.is_integer(self._types[place]):
-            ranges = [region.ranges[place] for region in searched]
-            found = _in_ranges(columns[place].to_numpy(), ranges)
+        elif pa.types.is_integer(self._types[position]):
+            ranges = [region.ranges[position] for region in searched]
+            result = _in_ranges(columns[position].to_numpy(), ranges)
         else:
-            field, points = self._schema.row_keys[place], []
+            field, points = self._schema.row_keys[position], []
             for region in searched:
-                within = region.ranges[place]
+                within = region.ranges[position]
                 if holds_one_value(field, within):
                     points.append(within.min)
                 else:
                     boxes.append(region)
-            listed = pa.array(points, self._types[place])
-            found = _as_numpy(pc.is_in(columns[place], value_set=listed))
+            listed = pa.array(points, self._types[position])
+            result = _as_numpy(pc.is_in(columns[position], value_set=listed))
         for region in boxes:
-            found = found | _as_numpy(self._inside(columns, region))
-        return found
+            result = result | _as_numpy(self._inside(columns, region))
+        return result
 
     def _inside(self, columns: Sequence[pa.Array], region: Region) -> pa.Array:
-        found: pa.Array | None = None
+        result: pa.Array | None = None
         for field, kind, values, within in zip(
             self._schema.row_keys, self._types, columns, region.ranges, strict=True
         ):
             for mask in _compare(values, within, kind, smallest_key_value(field)):
-                found = mask if found is None else pc.and_(found, mask)
-        return pa.array(np.ones(len(columns[0]), np.bool_)) if found is None else found
+                result = mask if result is None else pc.and_(result, mask)
+        return pa.array(np.ones(len(columns[0]), np.bool_)) if result is None else result
 
 
 def _compare(
@@ -237,5 +239,5 @@ def _in_ranges(values: npt.NDArray[Any], ranges: Sequence[Range]) -> npt.NDArray
     # A range may end after the next one: the largest end up to each decides.
     ends = np.array(list(accumulate((end for _, end in ascending), max)), values.dtype)
     before = np.searchsorted(starts, values, "right")
-    found: npt.NDArray[np.bool_] = (before > 0) & (values <= ends[np.maximum(before, 1) - 1])
-    return found
+    result: npt.NDArray[np.bool_] = (before > 0) & (values <= ends[np.maximum(before, 1) - 1])
+    return result

@@ -103,8 +103,8 @@ def run_iterators(
     rows: Iterator[pa.RecordBatch] = (batch.cast(kind) for batch in batches)
     planned = len(planned_steps(steps))
     bound: BoundIterator | None = None
-    for place, step in enumerate(steps):
-        if place >= planned:
+    for index, step in enumerate(steps):
+        if index >= planned:
             assert bound is not None
             rows = _apply_step(rows, schema, step, bound, session)
         if step.iterator is not None:

@@ -41,14 +41,14 @@ def is_ascending(keys: Sequence[pa.Array]) -> bool:
     if _increases(keys[0]):
         return True
     are_equal: pa.Array | None = None
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         before, this = _adjacent(key)
         descends = pc.less(this, before)
         if are_equal is not None:
             descends = pc.and_(are_equal, descends)
         if pc.any(descends).as_py():
             return False
-        if place + 1 < len(keys):
+        if index + 1 < len(keys):
             same = pc.equal(this, before)
             are_equal = same if are_equal is None else pc.and_(are_equal, same)
             if not pc.any(are_equal).as_py():
@@ -78,9 +78,9 @@ def _increases(key: pa.Array) -> bool:
     return bool((is_tie & (end[ties + 1] > end[ties])).all())
 
 
-def _big_endian_words(key: pa.Array, place: int) -> np.ndarray:
+def _big_endian_words(key: pa.Array, position: int) -> np.ndarray:
     """Returns the 8 bytes at a place of each view as a number."""
-    first = key.offset * _VIEW_BYTES + place
+    first = key.offset * _VIEW_BYTES + position
     words = np.ndarray((len(key),), ">u8", key.buffers()[1], first, (_VIEW_BYTES,))
     return words.astype("<u8")
 

@@ -128,7 +128,7 @@ class KeyColumns:
 
     def find(self, source: KeySource) -> Mask | None:
         """Returns whether each row has a key of the source. None if no row has."""
-        found: Mask | None = None
+        result: Mask | None = None
         for run in source.near(self.low, self.high):
             start, stop = self._rows_of(run)
             if start == stop:
@@ -137,10 +137,10 @@ class KeyColumns:
             keys = run.read().between(rows.low, rows.high)
             hits = rows._find_keys(keys) if len(keys) else None
             if hits is not None:
-                if found is None:
-                    found = np.zeros(len(self), np.bool_)
-                found[start:stop] |= hits
-        return found
+                if result is None:
+                    result = np.zeros(len(self), np.bool_)
+                result[start:stop] |= hits
+        return result
 
     def _rows_of(self, run: KeyRun) -> tuple[int, int]:
         """Returns start and stop of the rows that may have a key of the run."""
@@ -182,16 +182,16 @@ def _find_values(values: pa.Array, keys: pa.Array, in_order: bool) -> Mask | Non
             starts = np.searchsorted(numbers, sought)
             stops = np.searchsorted(numbers, sought, "right")
             return _mask_of_runs(len(numbers), starts, stops)
-        places = np.minimum(np.searchsorted(sought, numbers), len(sought) - 1)
-        return _mask(sought[places] == numbers)
+        positions = np.minimum(np.searchsorted(sought, numbers), len(sought) - 1)
+        return _mask(sought[positions] == numbers)
     if in_order and len(keys) <= _SEARCHED_TEXTS_MAX:
         texts = keys.to_pylist()
         starts = np.array([_bisect(values, text, 0, len(values)) for text in texts])
         pairs = zip(texts, starts.tolist(), strict=True)
         stops = np.array([_run_stop(values, text, start, len(values)) for text, start in pairs])
         return _mask_of_runs(len(values), starts, stops)
-    found = pc.is_in(as_plain(values), value_set=keys)
-    return _mask(found.to_numpy(zero_copy_only=False))
+    result = pc.is_in(as_plain(values), value_set=keys)
+    return _mask(result.to_numpy(zero_copy_only=False))
 
 
 def _run_stop(values: pa.Array, value: KeyValue, start: int, stop: int) -> int:
@@ -218,8 +218,8 @@ def _mask_of_runs(
     return mask
 
 
-def _mask(found: Mask) -> Mask | None:
-    return found if found.any() else None
+def _mask(mask: Mask) -> Mask | None:
+    return mask if mask.any() else None
 
 
 def _encode(

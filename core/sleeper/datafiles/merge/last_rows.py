@@ -50,9 +50,9 @@ class LastRows:
             if batch.num_columns > len(fields):
                 deleted = batch.column(DELETED_COLUMN)
                 self._has_tombstones |= deleted.null_count < rows
-            places = pa.array(np.arange(self._rows, self._rows + rows))
+            positions = pa.array(np.arange(self._rows, self._rows + rows))
             self._rows += rows
-            yield pa.RecordBatch.from_arrays([*fields, deleted, places], schema=kind)
+            yield pa.RecordBatch.from_arrays([*fields, deleted, positions], schema=kind)
 
     def keep(self, in_order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the first row of each key, with the columns of the files."""

@@ -69,9 +69,9 @@ def _reduce_runs(
         offsets = pa.array(np.append(starts, len(maps)), pa.int32())
         runs = pa.ListArray.from_arrays(offsets, maps)
         whole = merge_maps(runs, op, kind)
-        places = np.full(len(maps), -1)
-        places[starts] = np.arange(len(starts))
-        return whole.take(pa.array(places, mask=places < 0))
+        positions = np.full(len(maps), -1)
+        positions[starts] = np.arange(len(starts))
+        return whole.take(pa.array(positions, mask=positions < 0))
 
     return udf(reduce, [kind, *key_types], kind, "immutable", f"reduce_runs_{op.value}")
 
@@ -228,14 +228,14 @@ class _Aggregated:
         if self.op is AggregationOp.SUM or self.field.type not in _FLOATS:
             return part
         extreme = f.case(column(self.class_name))
-        for place, special in _SPECIAL.items():
-            extreme = extreme.when(lit(place), lit(pa.scalar(special, self.kind)))
+        for position, special in _SPECIAL.items():
+            extreme = extreme.when(lit(position), lit(pa.scalar(special, self.kind)))
         return extreme.otherwise(part)
 
     def _number_class(self) -> Expr:
         """Returns the class of the float. Classes are numbered in the order of their values."""
         number_class = f.when(f.isnan(self.value), lit(_NAN))
-        for place in (_MINUS_INFINITE, _INFINITE):
-            special = lit(pa.scalar(_SPECIAL[place], self.kind))
-            number_class = number_class.when(self.value == special, lit(place))
+        for position in (_MINUS_INFINITE, _INFINITE):
+            special = lit(pa.scalar(_SPECIAL[position], self.kind))
+            number_class = number_class.when(self.value == special, lit(position))
         return number_class.otherwise(lit(_FINITE))

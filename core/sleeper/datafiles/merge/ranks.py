@@ -32,28 +32,28 @@ def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array:
     if rows.num_rows < _RANKED_ROWS_MIN:
         return pc.sort_indices(rows, sort_keys=list(order))
     keys = as_key_column(rows.column(order[0][0]).combine_chunks())
-    places, is_same, tied = _place(_ranks(keys, 0))
-    if len(tied) > _TIED_SHARE_MAX * len(places):
-        places, is_same, tied = _place(_ranks(keys, _count_shared(keys)))
-    if len(tied) > _TIED_SHARE_MAX * len(places):
+    positions, is_same, tied = _place(_ranks(keys, 0))
+    if len(tied) > _TIED_SHARE_MAX * len(positions):
+        positions, is_same, tied = _place(_ranks(keys, _count_shared(keys)))
+    if len(tied) > _TIED_SHARE_MAX * len(positions):
         return pc.sort_indices(rows, sort_keys=list(order))
     if len(tied):
         groups = np.cumsum(np.append(True, ~is_same))[tied]
-        some = rows.select([name for name, _ in order]).take(integer_array(places[tied]))
-        names = [str(place) for place in range(len(order))]
+        some = rows.select([name for name, _ in order]).take(integer_array(positions[tied]))
+        names = [str(position) for position in range(len(order))]
         some = some.rename_columns(names).append_column("group", integer_array(groups))
         directions = [(name, way) for name, (_, way) in zip(names, order, strict=True)]
         within = pc.sort_indices(some, sort_keys=[("group", "ascending"), *directions])
-        places[tied] = places[tied][as_numbers(within)]
-    return integer_array(places)
+        positions[tied] = positions[tied][as_numbers(within)]
+    return integer_array(positions)
 
 
 def _place(ranks: _Ranks) -> tuple[_Numbers, npt.NDArray[np.bool_], _Numbers]:
     """Returns the order of the numbers, whether each next one is the same, and places of these."""
-    places: _Numbers = np.argsort(ranks, kind="stable")
-    in_order = ranks[places]
+    positions: _Numbers = np.argsort(ranks, kind="stable")
+    in_order = ranks[positions]
     is_same = in_order[1:] == in_order[:-1]
-    return places, is_same, np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
+    return positions, is_same, np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
 
 
 def _ranks(keys: pa.Array, shared: int) -> _Ranks:

@@ -186,8 +186,8 @@ def _signed(numbers: npt.NDArray[np.integer], rows: Places | None) -> Words:
 def _view_words(column: pa.Array) -> Iterator[Word]:
     """A view has the length in 4 bytes, and then up to 12 bytes padded with zeros."""
 
-    def part(place: int, kind: str) -> npt.NDArray[np.integer]:
-        start = column.offset * _VIEW_BYTES + place
+    def part(position: int, kind: str) -> npt.NDArray[np.integer]:
+        start = column.offset * _VIEW_BYTES + position
         return np.ndarray((len(column),), kind, column.buffers()[1], start, (_VIEW_BYTES,))
 
     def word(values: npt.NDArray[np.integer]) -> Word:
@@ -262,12 +262,12 @@ def take_rows(columns: Sequence[pa.Array], places: Places) -> list[pa.Array]:
     return taken
 
 
-def _take_views(column: pa.Array, places: Places) -> pa.Array:
+def _take_views(column: pa.Array, positions: Places) -> pa.Array:
     views = np.frombuffer(column.buffers()[1], np.complex128)[column.offset :]
-    taken = views[places]
+    taken = views[positions]
     valid = None
     if column.null_count:
         is_valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
-        valid = pa.array(is_valid[places]).buffers()[1]
-        taken[~is_valid[places]] = 0
-    return pa.Array.from_buffers(column.type, len(places), [valid, pa.py_buffer(taken)])
+        valid = pa.array(is_valid[positions]).buffers()[1]
+        taken[~is_valid[positions]] = 0
+    return pa.Array.from_buffers(column.type, len(positions), [valid, pa.py_buffer(taken)])

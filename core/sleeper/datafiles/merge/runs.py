@@ -44,8 +44,8 @@ class Run:
         """Yields the rows, in batches of the engine's types. UnavailableError if it is gone."""
         try:
             with ipc.open_file(str(self.path)) as file:
-                for place in range(file.num_record_batches):
-                    yield file.get_batch(place)
+                for position in range(file.num_record_batches):
+                    yield file.get_batch(position)
         except OSError as error:
             raise UnavailableError(f"cannot read sorted rows: {error}") from error
 

@@ -231,12 +231,12 @@ class RowSort:
         keys = [columns[names.index(each.name)] for each in self._order]
         return sort_places(keys, [each.is_descending for each in self._order])
 
-    def _in_order(self, buffer: RowBuffer, places: Places) -> Iterator[pa.RecordBatch]:
+    def _in_order(self, buffer: RowBuffer, positions: Places) -> Iterator[pa.RecordBatch]:
         """Yields the rows at the places, in batches of the engine's types."""
         columns = buffer.columns()
-        step = batch_rows(len(places), buffer.bytes, self._settings)
-        for start in range(0, len(places), step):
-            taken = take_rows(columns, places[start : start + step])
+        step = batch_rows(len(positions), buffer.bytes, self._settings)
+        for start in range(0, len(positions), step):
+            taken = take_rows(columns, positions[start : start + step])
             arrays = [
                 each.cast(field.type) if is_view(field.type) else each
                 for each, field in zip(taken, buffer.kind, strict=True)

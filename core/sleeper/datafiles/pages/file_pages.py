@@ -130,23 +130,23 @@ class FilePages:
 
     def pages(self, group: int, leaf: int) -> Pages:
         """Returns the pages of a leaf column in a row group."""
-        found = self._pages.get((group, leaf))
-        if found is None:
+        result = self._pages.get((group, leaf))
+        if result is None:
             at, size = self.chunks[group][leaf].offset_index
             rows = self.first_rows[group], self.first_rows[group + 1]
-            found = read_offset_index(self._bytes_at(at, size), *rows)
-            self._pages[group, leaf] = found
-        return found
+            result = read_offset_index(self._bytes_at(at, size), *rows)
+            self._pages[group, leaf] = result
+        return result
 
     def locate(self, group: int, leaf: int, numbers: Rows) -> PagePlaces:
         """Returns the places of pages of a leaf column, and of the dictionary before them."""
         pages = self.pages(group, leaf)
         offsets, sizes = pages.offsets[numbers].tolist(), pages.sizes[numbers].tolist()
-        found = list(zip(offsets, sizes, strict=True))
+        matches = list(zip(offsets, sizes, strict=True))
         start, first = self.chunks[group][leaf].start, int(pages.offsets[0])
         if start < first:
-            found.insert(0, (start, first - start))
-        return PagePlaces(found, start < first)
+            matches.insert(0, (start, first - start))
+        return PagePlaces(matches, start < first)
 
     def bytes_of_groups(self, groups: Iterable[int]) -> int:
         """Returns the bytes of row groups in the file."""
@@ -158,15 +158,15 @@ class FilePages:
         return all(self._is_aligned(group, leaves) for group in groups)
 
     def _is_aligned(self, group: int, leaves: Sequence[int]) -> bool:
-        known = self._aligned.get(group)
-        if known is None:
+        aligned = self._aligned.get(group)
+        if aligned is None:
             first = self.pages(group, 0).first_rows
             every = range(len(self.leaves))
-            known = frozenset(
+            aligned = frozenset(
                 i for i in every if np.array_equal(self.pages(group, i).first_rows, first)
             )
-            self._aligned[group] = known
-        return known.issuperset(leaves)
+            self._aligned[group] = aligned
+        return aligned.issuperset(leaves)
 
     def smallest(self, group: int, leaf: int) -> Sequence[Any]:
         """Returns lower bounds of the pages' values: integers, or bytes."""
@@ -188,18 +188,18 @@ class FilePages:
         ]
 
     def _bounds_of(self, group: int, leaf: int, is_largest: bool) -> Sequence[Any]:
-        found = self._bounds.get((group, leaf, is_largest))
-        if found is None:
-            place = self.chunks[group][leaf].column_index
-            if place is None:
+        result = self._bounds.get((group, leaf, is_largest))
+        if result is None:
+            position = self.chunks[group][leaf].column_index
+            if position is None:
                 raise UnknownLayoutError("a key column has no page bounds")
             pages = len(self.pages(group, leaf).sizes)
             kind = self.leaves[leaf].physical_type
-            found = read_page_bounds(self._bytes_at(*place), kind, is_largest, pages)
-            if leaf == 0 and any(map(gt, found, found[1:])):
+            result = read_page_bounds(self._bytes_at(*position), kind, is_largest, pages)
+            if leaf == 0 and any(map(gt, result, result[1:])):
                 raise UnknownLayoutError("the bounds of a row group's pages do not ascend")
-            self._bounds[group, leaf, is_largest] = found
-        return found
+            self._bounds[group, leaf, is_largest] = result
+        return result
 
     def _bytes_at(self, at: int, size: int) -> bytes:
         start = at - self.end_at
@@ -357,10 +357,10 @@ def _varints(data: bytes, at: int, count: int) -> Rows:
         return np.zeros(0, np.int64)
     taken = taken[: ends[-1] + 1]
     starts = np.concatenate(([0], ends[:-1] + 1))
-    places = np.arange(len(taken)) - np.repeat(starts, ends - starts + 1)
-    if places.max() > 8:
+    positions = np.arange(len(taken)) - np.repeat(starts, ends - starts + 1)
+    if positions.max() > 8:
         raise ValueError("a number is too large")
-    return np.add.reduceat((taken & 127).astype(np.int64) << (7 * places), starts)
+    return np.add.reduceat((taken & 127).astype(np.int64) << (7 * positions), starts)
 
 
 def read_page_bounds(
@@ -376,8 +376,8 @@ def read_page_bounds(
         if physical_type == BYTE_ARRAY:
             return list(bounds)
         kind = np.dtype(_INTEGERS[physical_type])
-        found: list[int] = np.frombuffer(b"".join(bounds), kind, pages).tolist()
-        return found
+        result: list[int] = np.frombuffer(b"".join(bounds), kind, pages).tolist()
+        return result
     except (IndexError, KeyError, ValueError) as error:
         raise UnknownLayoutError(f"a column index cannot be read: {error}") from error
 

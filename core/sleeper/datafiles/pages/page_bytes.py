@@ -77,15 +77,15 @@ def _decompress(frames: Sequence[memoryview], sizes: "array[int]") -> list[Any]:
     context = _threads.zstd
     try:
         if len(frames) < _BATCH_MIN or not hasattr(context, "multi_decompress_to_buffer"):
-            found = [
+            matches = [
                 context.decompress(frame, max_output_size=size)
                 for frame, size in zip(frames, sizes, strict=True)
             ]
         else:
             segments = context.multi_decompress_to_buffer(list(frames), sizes, threads=1)
-            found = [segments[i] for i in range(len(segments))]
+            matches = [segments[i] for i in range(len(segments))]
     except (zstandard.ZstdError, ValueError) as error:
         raise UnknownLayoutError(f"a page cannot be decompressed: {error}") from error
-    if any(len(each) != size for each, size in zip(found, sizes, strict=True)):
+    if any(len(each) != size for each, size in zip(matches, sizes, strict=True)):
         raise UnknownLayoutError("a page has another size than its header says")
-    return found
+    return matches

@@ -78,17 +78,17 @@ def read_selection(
         table = reader.read_rows(key_names, spans.all_rows())
     key_columns = [as_key_column(_whole(table.column(name))) for name in key_names]
     if selection.keys:
-        found = find_keys(key_columns[0], selection.keys)
+        result = find_keys(key_columns[0], selection.keys)
     else:
         limits = spans.places(np.array([span for _, span in selection.regions]))
         regions = [region for region, _ in selection.regions]
-        found = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
-    if not len(found):
+        result = find_rows(key_columns, keys, list(zip(regions, limits, strict=True)))
+    if not len(result):
         return None
     others = [name for name in names if name not in table.schema.names]
-    taken = _take(table, found)
+    taken = _take(table, result)
     if others:
-        more = reader.read_rows(others, spans.all_rows()[found])
+        more = reader.read_rows(others, spans.all_rows()[result])
         for name in others:
             taken = taken.append_column(more.schema.field(name), more.column(name))
     return taken.select(names)
@@ -140,12 +140,12 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _take(table: pa.Table, places: Rows) -> pa.Table:
+def _take(table: pa.Table, positions: Rows) -> pa.Table:
     """Returns the rows at ascending places."""
-    first, last = int(places[0]), int(places[-1])
-    if last - first + 1 == len(places):
-        return table.slice(first, len(places))
-    return table.take(integer_array(places))
+    first, last = int(positions[0]), int(positions[-1])
+    if last - first + 1 == len(positions):
+        return table.slice(first, len(positions))
+    return table.take(integer_array(positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class _Spans:
         sizes = self.stops - self.starts
         before = np.cumsum(sizes) - sizes
         span = np.searchsorted(self.starts, rows, "right") - 1
-        places: Rows = rows - self.starts[span] + before[span]
-        return places
+        positions: Rows = rows - self.starts[span] + before[span]
+        return positions
 
 
 class _Reader:
@@ -224,14 +224,14 @@ class _Reader:
             for leaf, numbers in zip(leaves, each.numbers, strict=True)
         ]
         stored = iter(self._fetch([page for each in located for page in each.pages]))
-        places = iter(located)
+        positions = iter(located)
         parts = []
         for each in groups:
             chunks = []
             for leaf in leaves:
-                place = next(places)
-                pages = list(islice(stored, len(place.pages)))
-                dictionary = pages.pop(0) if place.has_dictionary else None
+                position = next(positions)
+                pages = list(islice(stored, len(position.pages)))
+                dictionary = pages.pop(0) if position.has_dictionary else None
                 codec = self._file.chunks[each.group][leaf].codec
                 chunks.append(StoredChunk(codec, dictionary, pages))
             parts.append(StoredRows(each.rows, chunks))
@@ -245,11 +245,11 @@ class _Reader:
         runs = join_places(pages, self._source.gap_bytes_max)
         starts = [start for start, _ in runs]
         contents = self._source.read(runs)
-        found = []
+        result = []
         for at, size in pages:
             run = bisect_right(starts, at) - 1
-            found.append((contents[run], at - starts[run], size))
-        return found
+            result.append((contents[run], at - starts[run], size))
+        return result
 
 
 @dataclass(frozen=True, slots=True)

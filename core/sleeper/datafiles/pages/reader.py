@@ -265,27 +265,27 @@ def _load(source: _Source, file: DataFile) -> FilePages | None:
             (before,) = source.read([(index_at, start)])
             return index_at, before + tail[:-length]
 
-        found = read_file_pages(tail[-length:-TAIL_BYTES], read)
+        result = read_file_pages(tail[-length:-TAIL_BYTES], read)
     except (UnknownLayoutError, ValueError):
         return None
-    return found if found.rows == file.rows else None
+    return result if result.rows == file.rows else None
 
 
-def _typed(each: _Read, found: pa.Table | None) -> pa.Table:
+def _typed(each: _Read, result: pa.Table | None) -> pa.Table:
     """Returns the rows with the schema's types, and nulls in columns that the file lacks."""
     kinds = {field.name: arrow_type(field.type) for field in each.schema.fields}
     names = list(each.names)
-    if found is not None and found.schema.names == names:
-        types = found.schema.types
+    if result is not None and result.schema.names == names:
+        types = result.schema.types
         if all(map(eq, types, (kinds[name] for name in names))):
-            return found
-    if found is None:
+            return result
+    if result is None:
         return empty_table(pa.schema([(name, kinds[name]) for name in each.names]))
     columns = []
     for name in each.names:
-        if name in found.schema.names:
-            column = found.column(name)
+        if name in result.schema.names:
+            column = result.column(name)
             columns.append(column if column.type == kinds[name] else column.cast(kinds[name]))
         else:
-            columns.append(pa.nulls(found.num_rows, kinds[name]))
+            columns.append(pa.nulls(result.num_rows, kinds[name]))
     return pa.table(columns, names)

@@ -82,13 +82,13 @@ class FetchedPages:
         return [self._bytes(start, end) for start, end in ranges]
 
     def _bytes(self, start: int, end: int) -> bytes:
-        place = bisect_right(self._starts, start) - 1
-        at = start - self._starts[place]
-        content = self._contents[place][at : at + end - start]
+        position = bisect_right(self._starts, start) - 1
+        at = start - self._starts[position]
+        content = self._contents[position][at : at + end - start]
         while len(content) < end - start:
             # Adjacent pages may be of several requests.
-            place += 1
-            content += self._contents[place][: end - start - len(content)]
+            position += 1
+            content += self._contents[position][: end - start - len(content)]
         return content
 
 

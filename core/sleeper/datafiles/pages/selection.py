@@ -53,14 +53,14 @@ def select_pages(
     if isinstance(regions, KeyRegions):
         return _select_pages_of_keys(file, key_leaves[0], regions.values)
     leaf = key_leaves[0]
-    found = [(region, list(_pages_of(file, key_leaves, region))) for region in regions]
-    found = [(region, groups) for region, groups in found if groups]
-    rows = [(region, _rows_of_pages(file, leaf, groups)) for region, groups in found]
-    if len(found) == 1:
-        ascending = {group: np.array(numbers) for group, numbers in found[0][1]}
+    matches = [(region, list(_pages_of(file, key_leaves, region))) for region in regions]
+    matches = [(region, groups) for region, groups in matches if groups]
+    rows = [(region, _rows_of_pages(file, leaf, groups)) for region, groups in matches]
+    if len(matches) == 1:
+        ascending = {group: np.array(numbers) for group, numbers in matches[0][1]}
     else:
         pages: dict[int, set[int]] = defaultdict(set)
-        for _, groups in found:
+        for _, groups in matches:
             for group, numbers in groups:
                 pages[group].update(numbers)
         ascending = {group: np.array(sorted(pages[group])) for group in sorted(pages)}
@@ -96,11 +96,11 @@ def _select_pages_of_keys(file: FilePages, leaf: int, keys: Sequence[KeyValue]) 
 
 def _keys_of_groups(smallest: Sequence[Any], values: Sequence[Any]) -> dict[int, Span]:
     """Returns the row groups that may hold values, ascending, and the places of their values."""
-    found: dict[int, Span] = {}
-    for place, value in enumerate(values):
+    result: dict[int, Span] = {}
+    for index, value in enumerate(values):
         for group in range(*_places_of_value(smallest, value)):
-            found[group] = (found.get(group, (place, 0))[0], place + 1)
-    return found
+            result[group] = (result.get(group, (index, 0))[0], index + 1)
+    return result
 
 
 def _places_of_value(smallest: Sequence[Any], value: Any) -> Span:
@@ -182,8 +182,8 @@ def find_keys(column: pa.Array, keys: Sequence[KeyValue]) -> _Indexes:
         single: _Indexes = starts[sizes > 0]
         return single
     ends = np.cumsum(sizes)
-    found: _Indexes = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
-    return found
+    result: _Indexes = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return result
 
 
 def find_rows(
@@ -194,7 +194,7 @@ def find_rows(
     `columns` are the row key fields, in key order; the spans limit the search for each region.
     """
     values = [_reader(column) for column in columns]
-    found: list[_Indexes] = []
+    result: list[_Indexes] = []
     ends: list[Span] = []
     for region, span in regions:
         first = region.ranges[0]
@@ -205,11 +205,11 @@ def find_rows(
             elif start < stop:
                 ends.append((start, stop))
         else:
-            found.append(_find_further(columns, values, keys, region, (start, stop)))
-    found += [np.arange(start, stop) for start, stop in ends]
-    if not found:
+            result.append(_find_further(columns, values, keys, region, (start, stop)))
+    result += [np.arange(start, stop) for start, stop in ends]
+    if not result:
         return np.zeros(0, np.int64)
-    rows = found[0] if len(found) == 1 else np.concatenate(found)
+    rows = result[0] if len(result) == 1 else np.concatenate(result)
     return np.unique(rows) if len(columns) > 1 else rows
 
 
@@ -221,10 +221,10 @@ def _find_further(
     span: Span,
 ) -> _Indexes:
     """Returns the rows of the span, which are in the first range, that are in all others."""
-    for place, within in enumerate(region.ranges[1:], 1):
-        if not holds_one_value(keys[place - 1], region.ranges[place - 1]):
-            return _filter(columns[place:], region.ranges[place:], span)
-        span = _search(values[place], within, span)
+    for index, within in enumerate(region.ranges[1:], 1):
+        if not holds_one_value(keys[index - 1], region.ranges[index - 1]):
+            return _filter(columns[index:], region.ranges[index:], span)
+        span = _search(values[index], within, span)
     return np.arange(*span)
 
 
@@ -242,8 +242,8 @@ def _filter(columns: Sequence[pa.Array], ranges: Sequence[Range], span: Span) ->
 def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
     """Returns the rows of a range within a span of ascending values."""
     start, stop = span
-    places = range(stop)
-    start = bisect_left(places, stored_value(within.min), start, stop, key=value_at)
+    positions = range(stop)
+    start = bisect_left(positions, stored_value(within.min), start, stop, key=value_at)
     if within.max is None or start == stop:
         return start, stop
     high = stored_value(within.max)
@@ -251,7 +251,7 @@ def _search(value_at: Callable[[int], Any], within: Range, span: Span) -> Span:
     for end in range(start, min(start + 2, stop)):
         if value_at(end) >= high:
             return start, end
-    return start, bisect_left(places, high, min(start + 2, stop), stop, key=value_at)
+    return start, bisect_left(positions, high, min(start + 2, stop), stop, key=value_at)
 
 
 def _reader(column: pa.Array) -> Callable[[int], Any]:
@@ -262,4 +262,4 @@ def _reader(column: pa.Array) -> Callable[[int], Any]:
     _, offsets, content = column.buffers()
     ends = memoryview(offsets).cast("i")[column.offset : column.offset + len(column) + 1]
     values = b"" if content is None else content.to_pybytes()
-    return lambda place: values[ends[place] : ends[place + 1]]
+    return lambda position: values[ends[position] : ends[position + 1]]

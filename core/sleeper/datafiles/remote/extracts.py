@@ -294,10 +294,10 @@ def make_extracts(
     return extracts
 
 
-def _plan_requests(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _plan_requests(positions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Joins ranges of bytes to few requests of limited size."""
     joined: list[tuple[int, int]] = []
-    for start, end in places:
+    for start, end in positions:
         is_near = joined and start - joined[-1][1] <= _GAP_BYTES_MAX
         if is_near and end - joined[-1][0] <= _REQUEST_BYTES_MAX:
             joined[-1] = (joined[-1][0], end)

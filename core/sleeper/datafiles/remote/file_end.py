@@ -94,20 +94,20 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
             start = file.bytes - length
         footer = tail[-length:]
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
-        places = tuple(_place(metadata.row_group(i)) for i in range(metadata.num_row_groups))
-        index_at = max((end for _, end in places), default=len(MAGIC))
+        positions = tuple(_place(metadata.row_group(i)) for i in range(metadata.num_row_groups))
+        index_at = max((end for _, end in positions), default=len(MAGIC))
         if index_at < start:
             tail = _bytes_of(root, file.path, index_at, start) + tail
             start = index_at
         return FileEnd(
             footer=split_footer(footer[:-TAIL_BYTES]),
-            places=places,
+            places=positions,
             rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
             fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),
             index=tail[index_at - start : file.bytes - length - start],
             index_at=index_at,
             size=file.bytes - length,
-            digests=None if checksum is None else tuple(map(checksum.digest_at, places)),
+            digests=None if checksum is None else tuple(map(checksum.digest_at, positions)),
         )
     except (ValueError, IndexError, OverflowError, pa.ArrowException, OSError) as error:
         raise classify_error(
@@ -141,10 +141,10 @@ def _bounds(metadata: pq.FileMetaData, field: int) -> _Bounds:
         metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)
     ]
     bounds = [None if s is None else key_statistics(s) for s in statistics]
-    known = [each for each in bounds if each is not None]
-    if len(known) < len(bounds):
+    pairs = [each for each in bounds if each is not None]
+    if len(pairs) < len(bounds):
         return _Bounds(None, None)
-    return _Bounds(tuple(low for low, _ in known), tuple(high for _, high in known))
+    return _Bounds(tuple(low for low, _ in pairs), tuple(high for _, high in pairs))
 
 
 def select_row_groups(end: FileEnd, regions: Sequence[Region]) -> list[int]:

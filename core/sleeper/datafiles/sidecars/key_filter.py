@@ -151,19 +151,21 @@ class KeyFilter:
         For one key this takes a tenth of the time of `may_hold`.
         """
         blocks = self.ranges[bisect.bisect_right(self.starts, key.order) if self.starts else 0]
-        place = (key.hash >> 32) * len(blocks) >> 32
-        block = int.from_bytes(blocks[place].tobytes(), "little")
+        position = (key.hash >> 32) * len(blocks) >> 32
+        block = int.from_bytes(blocks[position].tobytes(), "little")
         return block & key.bits == key.bits
 
     def may_hold(self, keys: HashedKeys) -> npt.NDArray[np.bool_]:
         """Returns False for each key that the file does not hold."""
         if not self.starts:
             return _may_hold(self.ranges[0], keys.hashes)
-        places = np.array([bisect.bisect_right(self.starts, order) for order in keys.orders], int)
-        result = np.empty(len(places), np.bool_)
-        for place in np.unique(places):
-            is_here = places == place
-            result[is_here] = _may_hold(self.ranges[place], keys.hashes[is_here])
+        positions = np.array(
+            [bisect.bisect_right(self.starts, order) for order in keys.orders], int
+        )
+        result = np.empty(len(positions), np.bool_)
+        for position in np.unique(positions):
+            is_here = positions == position
+            result[is_here] = _may_hold(self.ranges[position], keys.hashes[is_here])
         return result
 
     def may_hold_ascending(
@@ -231,21 +233,23 @@ def key_filter_from_bytes(content: bytes | memoryview, path: str) -> KeyFilter:
 
 
 def _parse_ranges(content: bytes | memoryview, count: int, keys: int) -> KeyFilter:
-    sizes = [_RANGE.unpack_from(content, _BODY_AT + _RANGE.size * place) for place in range(count)]
-    place = _BODY_AT + _RANGE.size * count
+    sizes = [
+        _RANGE.unpack_from(content, _BODY_AT + _RANGE.size * position) for position in range(count)
+    ]
+    position = _BODY_AT + _RANGE.size * count
     starts = []
     for _, length in sizes:
-        starts.append(bytes(content[place : place + length]))
-        place += length
-    place += -place % BLOCK_BYTES
+        starts.append(bytes(content[position : position + length]))
+        position += length
+    position += -position % BLOCK_BYTES
     body = memoryview(content)
     ranges = []
     for blocks, _ in sizes:
-        end = place + blocks * BLOCK_BYTES
-        ranges.append(_blocks(body[place:end], blocks))
-        place = end
-    if place != len(content) or not ranges:
-        raise ValueError(f"{len(content)} bytes for {place} of {count} ranges")
+        end = position + blocks * BLOCK_BYTES
+        ranges.append(_blocks(body[position:end], blocks))
+        position = end
+    if position != len(content) or not ranges:
+        raise ValueError(f"{len(content)} bytes for {position} of {count} ranges")
     return KeyFilter(tuple(ranges), keys, tuple(starts[1:]))
 
 
@@ -257,8 +261,8 @@ def _blocks(body: memoryview, count: int) -> Blocks:
 
 def _may_hold(blocks: Blocks, hashes: Hashes) -> npt.NDArray[np.bool_]:
     masks = _ONE << ((hashes.astype(np.uint32)[:, None] * SALTS) >> _TO_BIT)
-    found = blocks[block_places(hashes, len(blocks))]
-    result: npt.NDArray[np.bool_] = ((found & masks) == masks).all(axis=1)
+    value = blocks[block_places(hashes, len(blocks))]
+    result: npt.NDArray[np.bool_] = ((value & masks) == masks).all(axis=1)
     return result
 
 

@@ -118,13 +118,13 @@ class KeyFilterBuilder:
                 len(blocks) / keys if len(blocks) % 2 == 0 else 0
                 for blocks, keys in zip(self._ranges, self._range_keys, strict=True)
             ]
-            place = int(np.argmax(bits))
-            if not bits[place]:
+            position = int(np.argmax(bits))
+            if not bits[position]:
                 self._is_too_large = True
                 self._ranges.clear()
                 return
-            blocks = self._ranges[place]
-            self._ranges[place] = blocks[0::2] | blocks[1::2]
+            blocks = self._ranges[position]
+            self._ranges[position] = blocks[0::2] | blocks[1::2]
             excess -= len(blocks) // 2
 
     def _set_waiting(self, blocks: Blocks) -> None:
@@ -144,10 +144,10 @@ def _no_blocks(count: int) -> Blocks:
 
 
 def _set(blocks: Blocks, ascending: Hashes) -> None:
-    places = block_places(ascending, len(blocks))
-    is_first = np.empty(len(places), np.bool_)
+    positions = block_places(ascending, len(blocks))
+    is_first = np.empty(len(positions), np.bool_)
     is_first[0] = True
-    np.not_equal(places[1:], places[:-1], out=is_first[1:])
+    np.not_equal(positions[1:], positions[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
     # Two words at once halve the number of reductions.
     low = ascending & _LOW_HALF
@@ -159,5 +159,5 @@ def _set(blocks: Blocks, ascending: Hashes) -> None:
         np.right_shift(set_bits, _TO_BIT, out=set_bits)
         np.left_shift(_ONE, set_bits, out=set_bits)
         bits[:, pair] = np.bitwise_or.reduceat(set_bits.view("<u8"), starts)
-    changed = blocks.take(places[starts], axis=0)  # faster than an index
-    blocks[places[starts]] = changed | bits.view("<u4")
+    changed = blocks.take(positions[starts], axis=0)  # faster than an index
+    blocks[positions[starts]] = changed | bits.view("<u4")

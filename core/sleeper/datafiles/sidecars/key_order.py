@@ -32,9 +32,9 @@ def encode_row(schema: Schema, rows: pa.RecordBatch, place: int) -> bytes:
 
 def shortest_start(previous: bytes, first: bytes) -> bytes:
     """Returns the shortest beginning of `first` that sorts after `previous`, which is less."""
-    for place, (left, right) in enumerate(zip(previous, first, strict=False)):
+    for index, (left, right) in enumerate(zip(previous, first, strict=False)):
         if left != right:
-            return first[: place + 1]
+            return first[: index + 1]
     return first[: len(previous) + 1]
 
 

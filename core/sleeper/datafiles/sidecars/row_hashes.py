@@ -53,7 +53,7 @@ def hash_few(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Hashes:
 
 def hash_by_engine(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Hashes:
     """Returns the hashes of at least one row."""
-    names = [f"key{place}" for place in range(len(schema.row_keys))]
+    names = [f"key{position}" for position in range(len(schema.row_keys))]
     keys = [
         pa.RecordBatch.from_arrays([batch.column(f.name) for f in schema.row_keys], names)
         for batch in batches

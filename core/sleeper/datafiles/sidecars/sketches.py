@@ -140,12 +140,12 @@ def weighted_quantiles(
     ordered = sorted(points, key=lambda p: p[0])
     total = sum(weight for _, weight in ordered)
     quantiles: list[KeyValue] = []
-    passed, place = 0.0, 0
+    passed, position = 0.0, 0
     for rank in ranks:
-        while place < len(ordered) - 1 and passed + ordered[place][1] <= rank * total:
-            passed += ordered[place][1]
-            place += 1
-        quantiles.append(ordered[place][0])
+        while position < len(ordered) - 1 and passed + ordered[position][1] <= rank * total:
+            passed += ordered[position][1]
+            position += 1
+        quantiles.append(ordered[position][0])
     return quantiles
 
 

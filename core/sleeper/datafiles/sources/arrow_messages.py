@@ -99,20 +99,20 @@ class _Table:
 
     def number(self, number: int, form: str) -> int:
         """Returns an integer, 0 by default."""
-        place = self.member(number)
-        return 0 if place is None else self._int(form, place)
+        position = self.member(number)
+        return 0 if position is None else self._int(form, position)
 
     def table(self, number: int) -> "_Table | None":
         """Returns a table within the table."""
-        place = self.member(number)
-        return None if place is None else _Table(self.data, self._follow(place))
+        position = self.member(number)
+        return None if position is None else _Table(self.data, self._follow(position))
 
     def vector(self, number: int) -> tuple[int, int]:
         """Returns the place and the length of a vector or text."""
-        place = self.member(number)
-        if place is None:
+        position = self.member(number)
+        if position is None:
             return 0, 0
-        start = self._follow(place)
+        start = self._follow(position)
         length = self._int("<I", start)
         if length > len(self.data):
             raise ValueError("a vector is longer than its message")
@@ -121,8 +121,8 @@ class _Table:
     def tables(self, number: int) -> Iterator["_Table"]:
         """Yields the tables of a vector."""
         start, length = self.vector(number)
-        for place in range(start, start + 4 * length, 4):
-            yield _Table(self.data, self._follow(place))
+        for position in range(start, start + 4 * length, 4):
+            yield _Table(self.data, self._follow(position))
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
         """Returns a vector of structs of two 64-bit integers."""
@@ -130,13 +130,13 @@ class _Table:
         part = memoryview(self.data)[start : start + 16 * length]
         return [(first, second) for first, second in struct.iter_unpack("<qq", part)]
 
-    def _follow(self, place: int) -> int:
-        return place + self._int("<I", place)
+    def _follow(self, position: int) -> int:
+        return position + self._int("<I", position)
 
-    def _int(self, form: str, place: int) -> int:
-        if place < 0:
+    def _int(self, form: str, position: int) -> int:
+        if position < 0:
             raise ValueError("an offset is negative")
-        return int(struct.unpack_from(form, self.data, place)[0])
+        return int(struct.unpack_from(form, self.data, position)[0])
 
 
 @dataclass(frozen=True, slots=True)

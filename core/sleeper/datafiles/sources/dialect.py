@@ -61,10 +61,10 @@ def find_dialect(
     # A character at the end of the sample may be cut.
     text = sample.decode(errors="replace")
     is_cut = len(sample) >= SAMPLE_BYTES
-    found = _find_dialect(text, is_cut, _candidates(path, options), options, fields)
-    has_rows = is_cut or _has_rows(text, found.delimiter, int(found.has_header))
+    result = _find_dialect(text, is_cut, _candidates(path, options), options, fields)
+    has_rows = is_cut or _has_rows(text, result.delimiter, int(result.has_header))
     blank_lines = len(text[: len(text) - len(text.lstrip("\r\n"))].splitlines())
-    return replace(found, has_rows=has_rows, blank_lines=blank_lines)
+    return replace(result, has_rows=has_rows, blank_lines=blank_lines)
 
 
 def _find_dialect(
@@ -122,8 +122,8 @@ def _renamed_dialect(delimiter: str, header: Sequence[str]) -> Dialect:
     return Dialect(delimiter, tuple(names), True, bool(renamed), renamed)
 
 
-def _generated_name(place: int) -> str:
-    return f"column{place}"
+def _generated_name(position: int) -> str:
+    return f"column{position}"
 
 
 def _has_generated_names(fields: Collection[str]) -> bool:
@@ -134,10 +134,10 @@ def _unique_names(names: Sequence[str]) -> list[str]:
     """Returns the names, of which the empty and repeated ones are replaced."""
     unique: list[str] = []
     counts = Counter(names)
-    for place, name in enumerate(names):
-        chosen, number = name or _generated_name(place), 1
+    for index, name in enumerate(names):
+        chosen, number = name or _generated_name(index), 1
         while chosen in unique or (chosen != name and chosen in counts):
-            chosen, number = f"{name or _generated_name(place)}_{number}", number + 1
+            chosen, number = f"{name or _generated_name(index)}_{number}", number + 1
         unique.append(chosen)
     return unique
 
@@ -202,8 +202,8 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     if not rows:
         return True
     first, body = rows[0], rows[1:]
-    kinds = [_common_kind([row[place] for row in body if place < len(row)])
-             for place in range(len(first))]  # fmt: skip
+    kinds = [_common_kind([row[position] for row in body if position < len(row)])
+             for position in range(len(first))]  # fmt: skip
     if not body:
         return all(_kind(value) is None for value in first)
     typed = [(value, kind) for value, kind in zip(first, kinds, strict=True) if kind is not None]

@@ -75,9 +75,9 @@ def source_format(path: SourceFile, options: SourceOptions = DEFAULT_OPTIONS) ->
     if options.format is not None:
         return _FORMATS[options.format]
     name = path.name.lower()
-    for known in SourceFormat:
-        if name.endswith(known.value):
-            return known
+    for each in SourceFormat:
+        if name.endswith(each.value):
+            return each
     endings = ", ".join(e for f in SourceFormat for e in f.value)
     raise InvalidRequestError(
         f"file {path}: unknown format (expected a name that ends with {endings}, or --format)"
@@ -292,16 +292,16 @@ class RowChecker:
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
         """Sets a row aside, or refuses the job if there are no rejects."""
-        place = f"file {self.file}{self.where}, row {row}"
+        where = f"file {self.file}{self.where}, row {row}"
         if self.rejects is None:
-            raise InvalidRequestError(f"{place}: {reason}")
+            raise InvalidRequestError(f"{where}: {reason}")
         self.rejects.add(self.file, row, reason, content)
 
     def _batch(
         self,
         columns: Columns,
         how: Mapping[str, ParseColumn],
-        places: Sequence[int] | None = None,
+        positions: Sequence[int] | None = None,
     ) -> pa.RecordBatch:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
@@ -322,7 +322,7 @@ class RowChecker:
             for row, (name, reason) in self.operations.find_faults(checked).items():
                 bad.setdefault(row, f"field {name!r}: {reason}")
         if bad:
-            self._set_aside(columns, bad, places)
+            self._set_aside(columns, bad, positions)
             keep = pa.array([i for i in range(count) if i not in bad], pa.int64())
             arrays = [a.take(keep) for a in arrays]
         self.row += count
@@ -344,12 +344,12 @@ class RowChecker:
                     bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
 
     def _set_aside(
-        self, columns: Columns, bad: dict[int, str], places: Sequence[int] | None
+        self, columns: Columns, bad: dict[int, str], positions: Sequence[int] | None
     ) -> None:
         for row in sorted(bad):
             content = {name: python_value(column[row]) for name, column in columns.items()}
-            place = row if places is None else places[row]
-            self.reject_row(self.row + place, bad[row], content)
+            position = row if positions is None else positions[row]
+            self.reject_row(self.row + position, bad[row], content)
 
 
 def _nullable_names(schema: Schema) -> set[str]:

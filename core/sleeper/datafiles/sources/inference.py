@@ -70,9 +70,9 @@ def find_field_type(kind: pa.DataType) -> FieldType | None:
     """Returns the type of a field that has all values of the Arrow type, None if there is none."""
     if pa.types.is_dictionary(kind):
         return find_field_type(kind.value_type)
-    for is_kind, found in _FIELD_TYPES:
+    for is_kind, each in _FIELD_TYPES:
         if is_kind(kind):
-            return found
+            return each
     if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -85,8 +85,8 @@ def find_field_type(kind: pa.DataType) -> FieldType | None:
 
 
 def _find_element_type(kind: pa.DataType) -> PrimitiveType | DecimalType | None:
-    found = find_field_type(kind)
-    return found if isinstance(found, PrimitiveType | DecimalType) else None
+    result = find_field_type(kind)
+    return result if isinstance(result, PrimitiveType | DecimalType) else None
 
 
 _FIELD_TYPES = (

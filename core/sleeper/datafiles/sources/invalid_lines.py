@@ -45,41 +45,41 @@ def separate_lines(lines: Sequence[bytes], schema: Schema, ignores_extra: bool) 
     fields = {field.name: field for field in schema.fields}
     probable: list[int] = []
     doubtful: list[int] = []
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line.strip():
             is_probable = _is_probable_row(line, fields, ignores_extra)
-            (probable if is_probable else doubtful).append(place)
+            (probable if is_probable else doubtful).append(index)
     invalid: list[InvalidLine] = []
-    places = list(_find_rows(lines, probable, schema, ignores_extra, invalid))
-    for place in doubtful:
-        places += _find_rows(lines, [place], schema, ignores_extra, invalid)
-    places.sort()
-    columns = parse_lines([lines[i] for i in places], schema, ignores_extra=ignores_extra)
-    return SeparatedLines(columns, places, sorted(invalid, key=lambda each: each.place))
+    positions = list(_find_rows(lines, probable, schema, ignores_extra, invalid))
+    for index in doubtful:
+        positions += _find_rows(lines, [index], schema, ignores_extra, invalid)
+    positions.sort()
+    columns = parse_lines([lines[i] for i in positions], schema, ignores_extra=ignores_extra)
+    return SeparatedLines(columns, positions, sorted(invalid, key=lambda each: each.place))
 
 
 def _find_rows(
     lines: Sequence[bytes],
-    places: Sequence[int],
+    positions: Sequence[int],
     schema: Schema,
     ignores_extra: bool,
     invalid: list[InvalidLine],
 ) -> Iterator[int]:
     """Yields the places of valid lines among these places, and adds the others to `invalid`."""
     try:
-        parse_lines([lines[i] for i in places], schema, ignores_extra=ignores_extra)
+        parse_lines([lines[i] for i in positions], schema, ignores_extra=ignores_extra)
     except NOT_ROWS as error:
-        if len(places) == 1:
-            line = lines[places[0]]
+        if len(positions) == 1:
+            line = lines[positions[0]]
             reason = reason_against(line, schema, error)
             text = line.decode(errors="replace").rstrip("\n")
-            invalid.append(InvalidLine(places[0], reason, text))
+            invalid.append(InvalidLine(positions[0], reason, text))
             return
-        half = len(places) // 2
-        for part in (places[:half], places[half:]):
+        half = len(positions) // 2
+        for part in (positions[:half], positions[half:]):
             yield from _find_rows(lines, part, schema, ignores_extra, invalid)
         return
-    yield from places
+    yield from positions
 
 
 def _is_probable_row(line: bytes, fields: Mapping[str, Field], ignores_extra: bool) -> bool:

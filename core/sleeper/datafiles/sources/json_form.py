@@ -125,13 +125,13 @@ def make_form(block: bytes, fields: dict[str, Field]) -> str | None:
 
 def _insert(names: list[str], members: Sequence[str]) -> None:
     """Inserts new members after those that precede them in their line."""
-    place = 0
+    position = 0
     for name in members:
         if name in names:
-            place = names.index(name) + 1
+            position = names.index(name) + 1
         else:
-            names.insert(place, name)
-            place += 1
+            names.insert(position, name)
+            position += 1
 
 
 def _member(field: Field) -> str:

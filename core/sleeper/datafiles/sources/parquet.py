@@ -84,8 +84,8 @@ def warn_of_extra_columns(path: SourceFile, file: pq.ParquetFile, schema: Schema
 
 
 def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
-    known = {field.name for field in schema.fields}
-    return [name for name in file.schema_arrow.names if name not in known]
+    names = {field.name for field in schema.fields}
+    return [name for name in file.schema_arrow.names if name not in names]
 
 
 def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:

@@ -101,7 +101,7 @@ def _sample_csv(file: SourceFile, bytes_max: int, options: SourceOptions) -> Fil
     if dialect.has_rows:
         table, irregular_rows = _read_csv(sample, dialect)
     columns = pa.schema(
-        [(name, _type_of_text(table.column(place))) for place, name in enumerate(dialect.names)]
+        [(name, _type_of_text(table.column(index))) for index, name in enumerate(dialect.names)]
     )
     return FileSample(
         file,
@@ -179,14 +179,14 @@ def _sample_json(
     check_objects(line for line in sample.split(b"\n") if line.strip())
     check_depth(sample)
     # Arrow takes text for a time if all of it is one.
-    found = _read_json(sample, None).schema
-    texts = [f.name for f in found if pa.types.is_timestamp(f.type)]
+    result = _read_json(sample, None).schema
+    texts = [f.name for f in result if pa.types.is_timestamp(f.type)]
     table = _read_json(sample, pa.schema([(name, pa.string()) for name in texts]))
     columns = table.schema
-    for place, column in enumerate(table.schema):
+    for index, column in enumerate(table.schema):
         if finds_times and pa.types.is_string(column.type):
-            kind = _type_of_text(table.column(place), _TIMES)
-            columns = columns.set(place, column.with_type(kind))
+            kind = _type_of_text(table.column(index), _TIMES)
+            columns = columns.set(index, column.with_type(kind))
     return FileSample(
         file,
         SourceFormat.JSON_LINES,
@@ -198,11 +198,11 @@ def _sample_json(
     )
 
 
-def _read_json(sample: bytes, known: pa.Schema | None) -> pa.Table:
+def _read_json(sample: bytes, schema: pa.Schema | None) -> pa.Table:
     return pj.read_json(
         io.BytesIO(sample),
         read_options=pj.ReadOptions(block_size=len(sample) + 1, use_threads=False),
-        parse_options=pj.ParseOptions(explicit_schema=known),
+        parse_options=pj.ParseOptions(explicit_schema=schema),
     )
 
 

@@ -158,7 +158,7 @@ def _make_schema(sources: Sequence[_Source], request: TableRequest) -> Schema:
 
 
 def _unite(sources: Sequence[_Source], request: TableRequest) -> dict[str, FieldType]:
-    found: dict[str, list[_Column]] = {}
+    result: dict[str, list[_Column]] = {}
     for source in sources:
         names = source.columns.names
         duplicates = sorted({name for name in names if names.count(name) > 1})
@@ -171,8 +171,8 @@ def _unite(sources: Sequence[_Source], request: TableRequest) -> dict[str, Field
             kind = request.types.get(column.name)
             if kind is None:
                 kind = _find_type(source, column, request.options)
-            found.setdefault(column.name, []).append(_Column(source, column, kind))
-    return {name: _common_type(name, columns) for name, columns in found.items()}
+            result.setdefault(column.name, []).append(_Column(source, column, kind))
+    return {name: _common_type(name, columns) for name, columns in result.items()}
 
 
 def _find_type(source: _Source, column: pa.Field, options: SourceOptions) -> FieldType | None:
@@ -180,9 +180,9 @@ def _find_type(source: _Source, column: pa.Field, options: SourceOptions) -> Fie
     kind = column.type
     if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
         return None
-    found = find_field_type(kind)
-    if found is not None:
-        return found
+    result = find_field_type(kind)
+    if result is not None:
+        return result
     if pa.types.is_nested(kind):
         if options.nested is not None:
             return PrimitiveType.STRING
@@ -197,13 +197,13 @@ def _find_type(source: _Source, column: pa.Field, options: SourceOptions) -> Fie
 
 
 def _common_type(name: str, columns: Sequence[_Column]) -> FieldType:
-    known = [each for each in columns if each.type is not None]
-    if not known:
+    typed = [each for each in columns if each.type is not None]
+    if not typed:
         return find_field_type(columns[0].column.type) or PrimitiveType.STRING
-    chosen = reduce(widen, (each.type for each in known if each.type is not None))
-    for each in known:
+    chosen = reduce(widen, (each.type for each in typed if each.type is not None))
+    for each in typed:
         if not each.can_be(chosen):
-            other = next(o for o in known if o.type != each.type)
+            other = next(o for o in typed if o.type != each.type)
             raise InvalidRequestError(
                 f"column {name!r} is {_describe(each)} and {_describe(other)} "
                 "(expected types with a common one, or a choice by --type or, in Python, types)"

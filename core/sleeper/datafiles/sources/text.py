@@ -116,13 +116,13 @@ def read_json_lines(path: TextFile, checker: RowChecker) -> Iterator[pa.RecordBa
         for count, part in parsed:
             start = checker.row
             if isinstance(part, SeparatedLines):
-                columns, places = part.columns, part.places
+                columns, positions = part.columns, part.places
                 for line in part.invalid:
                     checker.reject_row(start + line.place, line.reason, line.text)
             else:
-                columns, places = part, None
+                columns, positions = part, None
             if columns:
-                yield checker.parse(columns, text_fields, places=places)
+                yield checker.parse(columns, text_fields, places=positions)
             checker.row = start + count
 
 
@@ -285,9 +285,9 @@ def _named_errors(
             raise classify_error(
                 error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
             ) from error
-        found = list(short_rows)
+        matches = list(short_rows)
         short_rows.clear()
-        yield batch, found
+        yield batch, matches
 
 
 def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
@@ -387,8 +387,8 @@ def _divide_blocks(blocks: Iterator[bytes], lines_max: int) -> Iterator[bytes]:
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_FEED)[
             lines_max - 1 :: lines_max
         ]
-        places = [0, *(ends + 1).tolist(), len(block)]
-        yield from (block[start:stop] for start, stop in pairwise(places) if start < stop)
+        positions = [0, *(ends + 1).tolist(), len(block)]
+        yield from (block[start:stop] for start, stop in pairwise(positions) if start < stop)
 
 
 def _check_lengths(lines: Sequence[bytes], path: TextFile, first: int, line_bytes_max: int) -> None:

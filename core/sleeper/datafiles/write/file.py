@@ -187,8 +187,8 @@ class DataFileWriter:
         group_rows = self._row_group_rows()
         first_rows = pa.Table.from_batches(self._pending).slice(0, group_rows)
         options = self._settings.writer_options(first_rows, self._schema, group_rows)
-        place = self._root.place_of(self.path, self._folder or Path())
-        local = self._stack.enter_context(place)
+        location = self._root.place_of(self.path, self._folder or Path())
+        local = self._stack.enter_context(location)
         batches, self._pending = self._pending, []
         write_batches(batches, self._schema, local, options)
         self._encoded = local

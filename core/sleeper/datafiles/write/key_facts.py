@@ -126,11 +126,11 @@ class _KeyBounds:
         if not self._low:
             self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
             return
-        for place, (low, high) in enumerate(ends):
-            if precedes(low, self._low[place]):
-                self._low[place] = low
-            if precedes(self._high[place], high):
-                self._high[place] = high
+        for index, (low, high) in enumerate(ends):
+            if precedes(low, self._low[index]):
+                self._low[index] = low
+            if precedes(self._high[index], high):
+                self._high[index] = high
 
     def keys(self) -> tuple[Key, Key]:
         return tuple(self._low), tuple(self._high)
@@ -158,13 +158,13 @@ class KeySampler:
         """Samples the next batch. Its columns go by name."""
         while self._count + self._new_samples(batch) > _SAMPLES_MAX:
             self._thin_out()
-        places = np.arange(self._to_skip, batch.num_rows, self._stride)
-        self._to_skip += len(places) * self._stride - batch.num_rows
-        if not len(places):
+        positions = np.arange(self._to_skip, batch.num_rows, self._stride)
+        self._to_skip += len(positions) * self._stride - batch.num_rows
+        if not len(positions):
             return
         for kept, name in zip(self._kept, self._names, strict=True):
-            kept.append(take_plain(batch.column(name), places))
-        self._count += len(places)
+            kept.append(take_plain(batch.column(name), positions))
+        self._count += len(positions)
 
     def samples(self) -> list[list[KeyValue]]:
         """Returns the sampled values of each row key field."""

@@ -110,13 +110,13 @@ def dictionary_columns(first_rows: pa.Table) -> list[str]:
     of a sorted file are similar. Values inside lists and maps always have a dictionary.
     """
     stride = max(1, first_rows.num_rows // _SAMPLE_ROWS)
-    places = np.arange(0, first_rows.num_rows, stride)
+    positions = np.arange(0, first_rows.num_rows, stride)
     share_max = _DISTINCT_SHARE_MAX if stride == 1 else _DISTINCT_SHARE_OF_SAMPLE_MAX
     return [
         path
         for field in first_rows.schema
         if pa.types.is_nested(field.type)
-        or _repeats(take_plain(first_rows.column(field.name), places), share_max)
+        or _repeats(take_plain(first_rows.column(field.name), positions), share_max)
         for path in _paths(field)
     ]
 
@@ -152,8 +152,8 @@ def _index_codec(sample: pa.ChunkedArray, codec: str, page_rows: int) -> str:
     indices = encoded.indices.to_numpy()[:page_rows]
     if np.count_nonzero(np.diff(indices)) * _RUN_INDICES <= len(indices):
         return UNCOMPRESSED
-    places = np.arange(max(len(encoded.dictionary) - 1, 1).bit_length())
-    packed = np.packbits((indices[:, None] >> places & 1).astype(np.uint8), bitorder="little")
+    positions = np.arange(max(len(encoded.dictionary) - 1, 1).bit_length())
+    packed = np.packbits((indices[:, None] >> positions & 1).astype(np.uint8), bitorder="little")
     share = _compressed_share(memoryview(packed.tobytes()), codec)
     return codec if share <= _COMPRESSED_SHARE_OF_INDICES_MAX else UNCOMPRESSED
 

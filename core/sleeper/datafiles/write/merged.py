@@ -202,7 +202,7 @@ def _is_even(plan: MergePlan, first: _FirstRowGroup) -> bool:
     """
     with engine_errors():
         footers = (pq.read_metadata(each.url) for each in plan.inputs)
-        groups = (f.row_group(place) for f in footers for place in range(f.num_row_groups))
+        groups = (f.row_group(position) for f in footers for position in range(f.num_row_groups))
         return all(
             g.total_byte_size * first.rows <= ROW_GROUP_BYTES_MAX * g.num_rows for g in groups
         )
@@ -252,11 +252,11 @@ def write_tapped(
     A file for S3 is in `folder` first. `check` is called when all rows are written.
     """
     root, facts = target.root, rows.facts
-    place = contextlib.ExitStack()
+    stack = contextlib.ExitStack()
     # Outside of `try`, because a file of the same name must not be deleted.
-    local = place.enter_context(root.place_of(path, folder))
+    local = stack.enter_context(root.place_of(path, folder))
     try:
-        with place:
+        with stack:
             with EarlySync(local), rows.tap:
                 _write_frame(rows, target.schema, local, options)
             check()

@@ -111,15 +111,15 @@ def _write_shared(
             only = target.leaves[0].id if len(target.leaves) == 1 else ROOT_PARTITION_ID
             path = new_data_path(target.table_id, only, target.run_start_ms)
             file = _OpenFile(target, path, lanes, lane=0)
-        for place, rows in router.route(batch):
-            rows_of_leaf[place] = rows_of_leaf.get(place, 0) + rows.num_rows
+        for index, rows in router.route(batch):
+            rows_of_leaf[index] = rows_of_leaf.get(index, 0) + rows.num_rows
         file.add(batch)
     if file is None:
         return []
     written = file.finish().result()
     references = tuple(
-        FileReference(written.path, target.leaves[place].id, rows)
-        for place, rows in rows_of_leaf.items()
+        FileReference(written.path, target.leaves[index].id, rows)
+        for index, rows in rows_of_leaf.items()
     )
     return [WrittenFile(written, references)]
 
@@ -132,20 +132,20 @@ def _write_by_leaf(
     for batch in batches:
         first_key = key_value(batch.column(0)[0]) if batch.num_rows else None
         passed = [p for p in open_files if _is_passed(target.leaves[p], first_key)]
-        finished.extend((place, open_files.pop(place).finish()) for place in passed)
-        for place, rows in router.route(batch):
-            if place not in open_files:
-                leaf = target.leaves[place]
+        finished.extend((index, open_files.pop(index).finish()) for index in passed)
+        for index, rows in router.route(batch):
+            if index not in open_files:
+                leaf = target.leaves[index]
                 path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
                 lane = (len(finished) + len(open_files)) % target.threads
-                open_files[place] = _OpenFile(target, path, lanes, lane)
-            open_files[place].add(rows)
+                open_files[index] = _OpenFile(target, path, lanes, lane)
+            open_files[index].add(rows)
         # Leaves cut on a later field are open at the same time. A leaf may get several files.
         while sum(f.kept_bytes for f in open_files.values()) > _KEPT_BYTES_MAX:
             fullest = max(open_files, key=lambda p: open_files[p].kept_bytes)
             finished.append((fullest, open_files.pop(fullest).finish()))
-    finished += [(place, file.finish()) for place, file in open_files.items()]
-    return [_whole_reference(f.result(), target.leaves[place]) for place, f in finished]
+    finished += [(index, file.finish()) for index, file in open_files.items()]
+    return [_whole_reference(f.result(), target.leaves[index]) for index, f in finished]
 
 
 def _is_passed(leaf: Partition, first_key: Any) -> bool:

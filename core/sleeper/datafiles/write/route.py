@@ -25,9 +25,9 @@ class RangeRouter:
     """
 
     def __init__(self, ranges: Sequence[Range]) -> None:
-        by_start = sorted((within.min, place) for place, within in enumerate(ranges))
+        by_start = sorted((within.min, index) for index, within in enumerate(ranges))
         self._starts: list[KeyValue] = [start for start, _ in by_start]
-        self._places = [place for _, place in by_start]
+        self._places = [index for _, index in by_start]
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
         """Yields the batch's rows by range."""
@@ -76,11 +76,11 @@ class LeafRouter:
         batch = batch.cast(pa.schema(fields))
         keys = batch.column(0)
         low, high = key_value(keys[0]), key_value(keys[-1])
-        for place, leaf in enumerate(self._leaves):
+        for index, leaf in enumerate(self._leaves):
             if leaf.region.ranges[0].overlaps_values(low, high):
                 rows = rows_in_region(batch, self._names, leaf.region)
                 if rows.num_rows:
-                    yield place, rows
+                    yield index, rows
 
 
 def rows_in_region(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.RecordBatch:

@@ -90,7 +90,7 @@ def _write(
             lambda: unsorted.check_sorted(facts.facts.rows),
         )
     references = tuple(
-        FileReference(path, target.leaves[place].id, rows) for place, rows in facts.rows.items()
+        FileReference(path, target.leaves[index].id, rows) for index, rows in facts.rows.items()
     )
     return WrittenFile(file, references)
 
@@ -106,8 +106,8 @@ class _LeafFacts:
     def add_hashed(self, batches: Sequence[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
         self.facts.add_hashed(batches, hashes)
         for batch in batches:
-            for place, rows in self._router.route(batch):
-                self.rows[place] = self.rows.get(place, 0) + rows.num_rows
+            for position, rows in self._router.route(batch):
+                self.rows[position] = self.rows.get(position, 0) + rows.num_rows
 
 
 class RowTap:

@@ -105,8 +105,8 @@ class ChangeFollower(TableFollower):
     ) -> int:
         with store.reading() as state:
             newest = int(state.number) if last is None else min(last, int(state.number))
-            found = find_changes(state, start, newest, files_max or _ALL)
-        return found[-1].number if found else next_quiet_version(start, newest)
+            result = find_changes(state, start, newest, files_max or _ALL)
+        return result[-1].number if result else next_quiet_version(start, newest)
 
 
 class _NoClaim:

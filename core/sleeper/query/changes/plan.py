@@ -61,11 +61,11 @@ def plan_step(state: TableState, start: int, last: int | None = None) -> Step:
     newest = state.number if last is None else min(last, state.number)
     logged = find_changes(state, start, newest, _CHANGES_PER_STEP)
     is_whole = len(logged) < _CHANGES_PER_STEP
-    for place, each in enumerate(logged):
+    for index, each in enumerate(logged):
         if each.is_replacement:
             # Its plan is that of the whole table, so that only one is kept.
-            is_whole = is_whole and place == len(logged) - 1
-            logged = logged[: place + 1]
+            is_whole = is_whole and index == len(logged) - 1
+            logged = logged[: index + 1]
             break
     end = max(start, newest) if is_whole else logged[-1].number
     changes = tuple(_plan_change(state, each) for each in logged)

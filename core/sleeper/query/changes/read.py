@@ -208,8 +208,8 @@ def feed_schema(schema: Schema) -> pa.Schema:
 
 def _region_column(schema: Schema, regions: tuple[Region, ...], kind: pa.DataType) -> pa.Array:
     columns = []
-    for place, (key, field) in enumerate(zip(schema.row_keys, kind, strict=True)):
-        ranges = [region.ranges[place] for region in regions]
+    for index, (key, field) in enumerate(zip(schema.row_keys, kind, strict=True)):
+        ranges = [region.ranges[index] for region in regions]
         ends = ([find_lower_end(key, r) for r in ranges], [r.max for r in ranges])
         values = [
             from_key_values(each, end.type) for each, end in zip(ends, field.type, strict=True)

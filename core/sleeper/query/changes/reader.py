@@ -75,8 +75,8 @@ class ChangeReader:
             newest = int(state.number)
         self._last = _find_last(request, newest)
         self.is_new = request.follower is not None and request.follower not in positions
-        found = positions.get(request.follower or "")
-        self.start = self._find_start(request) if found is None else found
+        result = positions.get(request.follower or "")
+        self.start = self._find_start(request) if result is None else result
         self._check_start(self.start)
         self._claim: FollowerClaim | None = None
         self._hold: HoldClaim | None = None

@@ -162,7 +162,7 @@ def cut_leaves(store: StateStore, version: int) -> Iterator[list[tuple[int, Leaf
         leaves = list(state.partitions.leaves())
     for first in range(0, len(leaves), _LEAVES_PER_PLAN):
         page = leaves[first : first + _LEAVES_PER_PLAN]
-        positions = {leaf.id: first + place for place, leaf in enumerate(page)}
+        positions = {leaf.id: first + index for index, leaf in enumerate(page)}
         query = Query(tuple(leaf.region for leaf in page), version=version)
         with store.reading(version) as state:
             cuts = plan_leaves(query, state.schema, state)

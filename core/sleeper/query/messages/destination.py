@@ -69,8 +69,8 @@ def _to_codec(raw: Any) -> CompressionCodec:
         name = str(raw).lower()
         return OTHER_CODEC_NAMES.get(name) or CompressionCodec(name)
     except ValueError:
-        known = ", ".join(codec.value for codec in CompressionCodec)
-        raise MismatchError(raw, f"one of {known}") from None
+        names = ", ".join(codec.value for codec in CompressionCodec)
+        raise MismatchError(raw, f"one of {names}") from None
 
 
 _ToConnection = Annotated[

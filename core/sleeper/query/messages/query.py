@@ -95,8 +95,8 @@ def _to_as_of(raw: Any) -> int | str | None:
         _version(value, system_clock)
     except InvalidRequestError:
         raise MismatchError(raw, _AS_OF) from None
-    found: int | str = value
-    return found
+    result: int | str = value
+    return result
 
 
 def _version(as_of: object, clock: Clock) -> Version:
@@ -218,11 +218,11 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
     not fit the schema.
     """
     regions = []
-    for place, raw in enumerate(message.regions):
+    for index, raw in enumerate(message.regions):
         try:
             region = region_or_none_from_json(schema, raw)
         except InvalidRequestError as error:
-            raise InvalidRequestError(f'query message: "regions[{place}]": {error}') from error
+            raise InvalidRequestError(f'query message: "regions[{index}]": {error}') from error
         if region is not None:
             regions.append(region)
     columns = None

@@ -169,9 +169,9 @@ def _prefix_end(start: str) -> str | None:
 def _regions_within(schema: Schema, field: Field, within: Range | None) -> list[Region]:
     if within is None:
         return []
-    place = schema.row_keys.index(field)
+    position = schema.row_keys.index(field)
     ranges = list(whole_region(schema).ranges)
-    ranges[place] = within
+    ranges[position] = within
     return [Region(tuple(ranges))]
 
 
@@ -201,5 +201,5 @@ def _key_value(field: Field, expression: Expr) -> KeyValue | None:
         check_sorted_value(field, value)
     except InvalidRequestError:
         return None
-    found: KeyValue = value
-    return found
+    result: KeyValue = value
+    return result

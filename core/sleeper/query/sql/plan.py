@@ -66,7 +66,7 @@ def plan_table(
     referring: dict[str, list[PartitionId]] = defaultdict(list)
     for reference in references:
         referring[reference.path].append(reference.partition_id)
-    known = _read_regions(state, {i for ids in referring.values() for i in ids})
+    regions_by_id = _read_regions(state, {i for ids in referring.values() for i in ids})
     unions: dict[tuple[PartitionId, ...], list[Region]] = {}
     within = whole_region(schema) if regions is None else hull(regions) if regions else None
     deletes = [] if within is None else state.deletes.overlapping(within)
@@ -76,7 +76,7 @@ def plan_table(
     for file in files:
         ids = tuple(sorted(referring[file.path]))
         if ids not in unions:
-            unions[ids] = join_regions([known[i] for i in ids])
+            unions[ids] = join_regions([regions_by_id[i] for i in ids])
         is_whole = covers(unions[ids], bounds_region(schema, file))
         applied = _count_applied(file, deletes)
         groups[None if is_whole else ids, applied, file.schema_version].append(file.path)

@@ -39,10 +39,10 @@ def safe_condition(kinds: pa.Schema, scans: Sequence[Scan]) -> Expr | None:
     alternatives: dict[str, Expr] = {}
     for scan in scans:
         parts = [_safe_part(kinds, each) for each in scan.predicates]
-        known = [part for part in parts if part is not None]
-        if not known:
+        safe = [part for part in parts if part is not None]
+        if not safe:
             return None
-        whole = reduce(lambda left, right: left & right, known)
+        whole = reduce(lambda left, right: left & right, safe)
         alternatives[whole.canonical_name()] = whole
     return reduce(lambda left, right: left | right, alternatives.values())
 

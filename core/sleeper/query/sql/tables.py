@@ -229,22 +229,22 @@ class AsOf:
         A time applies to every table. Raises `InvalidRequestError` for a table that the statement
         does not name, and for a single number if it does not name exactly one table.
         """
-        known = f"it names {', '.join(sorted(named))}" if named else "it names no table"
+        content = f"it names {', '.join(sorted(named))}" if named else "it names no table"
         for name in self.by_table:
             if name not in named:
                 raise InvalidRequestError(
-                    f"as of a transaction of {name!r}: not a table of the statement; {known}"
+                    f"as of a transaction of {name!r}: not a table of the statement; {content}"
                 )
         if self.single is None:
             return dict(self.by_table)
         if isinstance(self.single, PointInTime):
             if not named:
-                raise InvalidRequestError(f"as of {self.single.text}: {known}")
+                raise InvalidRequestError(f"as of {self.single.text}: {content}")
             return dict.fromkeys(named, self.single)
         if len(named) != 1:
             raise InvalidRequestError(
                 f"as of transaction {self.single}: a statement of several tables requires "
-                f"TABLE=N for each; {known}"
+                f"TABLE=N for each; {content}"
             )
         return {named[0]: self.single}
 

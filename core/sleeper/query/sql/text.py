@@ -156,11 +156,13 @@ class _Depth:
 
 def _tokens(statement: str) -> Iterator[tuple[str, str]]:
     """Yields kinds and tokens, words in upper case, without blanks and comments."""
-    place, word_end = 0, -1
-    while place < len(statement):
-        match = _TOKEN.match(statement, place)
-        if match is None or (match.lastgroup == "text" and place == word_end):
-            raise InvalidRequestError(f"invalid SQL: unexpected {statement[place : place + 50]!r}")
+    position, word_end = 0, -1
+    while position < len(statement):
+        match = _TOKEN.match(statement, position)
+        if match is None or (match.lastgroup == "text" and position == word_end):
+            raise InvalidRequestError(
+                f"invalid SQL: unexpected {statement[position : position + 50]!r}"
+            )
         kind, token, end = str(match.lastgroup), match[0], match.end()
         if kind == "comment":
             end = _comment_end(statement, end)
@@ -174,13 +176,13 @@ def _tokens(statement: str) -> Iterator[tuple[str, str]]:
             word_end = end if token in _QUOTED_WORDS else -1
         if kind not in {"blank", "comment"}:
             yield kind, token
-        place = end
+        position = end
 
 
-def _comment_end(statement: str, place: int) -> int:
+def _comment_end(statement: str, position: int) -> int:
     """Returns the end of the comment that begins before `place`. Comments nest."""
     depth = 1
-    for mark in _COMMENT_MARK.finditer(statement, place):
+    for mark in _COMMENT_MARK.finditer(statement, position):
         depth += 1 if mark[0] == "/*" else -1
         if not depth:
             return mark.end()

@@ -127,18 +127,18 @@ class ChangeQueries(VersionReader):
         if not numbers:
             return []
         first, last = numbers[0][0], numbers[-1][0]
-        found: dict[int, tuple[Region, list[DataFile], list[DataFile]]] = {}
+        result: dict[int, tuple[Region, list[DataFile], list[DataFile]]] = {}
         for number, is_input, *columns in self.rows(
             _compactions_sql(self.dimensions), first=first, last=last
         ):
             region = region_from_columns(columns[: 2 * self.dimensions])
             file = data_file_from_columns(columns[2 * self.dimensions :])
-            _, inputs, outputs = found.setdefault(number, (region, [], []))
+            _, inputs, outputs = result.setdefault(number, (region, [], []))
             (inputs if is_input else outputs).append(file)
         return [
             LoggedCompaction(number, region, tuple(inputs), next(iter(outputs), None))
             for (number,) in numbers
-            for region, inputs, outputs in [found[number]]
+            for region, inputs, outputs in [result[number]]
         ]
 
     def deletes(self, number: int) -> tuple[list[Region], list[KeyFile]]:

@@ -69,20 +69,20 @@ class FileQueries(VersionReader):
         leaf holds other leaves' rows too: read it within the leaf's region only.
         """
         overlap = "" if region is None else f" AND {file_overlap_sql(self.dimensions)}"
-        found = self.rows(
+        rows = self.rows(
             f"{_CHAIN} SELECT {data_file_columns(self.dimensions)} FROM chain"
             " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
             f" WHERE {current('r')}{overlap} ORDER BY f.key",
             id=leaf_id,
             **({} if region is None else region_parameters(region)),
         )
-        return [data_file_from_columns(row) for row in found]
+        return [data_file_from_columns(row) for row in rows]
 
     def files_by_leaf(
         self, leaf_ids: Sequence[PartitionId], region: Region
     ) -> dict[PartitionId, list[DataFile]]:
         """Returns the `leaf_files` of each leaf that has any, in half the time for many leaves."""
-        found: dict[PartitionId, list[DataFile]] = {}
+        result: dict[PartitionId, list[DataFile]] = {}
         for start in range(0, len(leaf_ids), _LEAVES_PER_QUERY):
             rows = self.stream(
                 f"{_CHAINS} SELECT chain.leaf, {data_file_columns(self.dimensions)} FROM chain"
@@ -92,8 +92,8 @@ class FileQueries(VersionReader):
                 **region_parameters(region),
             )
             for leaf_id, *row in rows:
-                found.setdefault(leaf_id, []).append(data_file_from_columns(row))
-        return found
+                result.setdefault(leaf_id, []).append(data_file_from_columns(row))
+        return result
 
     def count_leaf_files(self, leaf_id: PartitionId, limit: int) -> int:
         """Returns the number of files that the leaf and its ancestors reference, up to a limit."""
@@ -141,22 +141,22 @@ class FileQueries(VersionReader):
     def has_files_of(self, owner_id: str) -> bool:
         """Returns whether the newest state has files that another table owns."""
         is_owned = "substr(path, 1, length(:prefix)) = :prefix"
-        found = self.row(
+        row = self.row(
             f"SELECT 1 FROM files WHERE {is_owned} UNION ALL"
             f" SELECT 1 FROM key_files WHERE {is_owned} LIMIT 1",
             prefix=f"{owner_id}/",
         )
-        return found is not None
+        return row is not None
 
     def get(self, path: str) -> DataFile | None:
         """Returns the file of that path, referenced or not; None if the newest state has none."""
-        found = self.row(
+        row = self.row(
             f"SELECT {data_file_columns(self.dimensions)} FROM files f"
             " WHERE f.path_hash = :hash AND f.path = :path",
             hash=path_hash(path),
             path=path,
         )
-        return found and data_file_from_columns(found)
+        return row and data_file_from_columns(row)
 
     def references(self) -> Iterator[FileReference]:
         """Returns every reference, ordered by partition."""
@@ -215,11 +215,11 @@ class FileQueries(VersionReader):
             " LIMIT :limit",
             limit=limit,
         )
-        found = []
+        result = []
         for partition_id, reference_rows, *columns in rows:
             file = data_file_from_columns(columns)
-            found.append((file, FileReference(file.path, partition_id, reference_rows)))
-        return found
+            result.append((file, FileReference(file.path, partition_id, reference_rows)))
+        return result
 
     def ingested_after(self, number: int, limit: int) -> list[tuple[int, DataFile]]:
         """Returns the change feed: files that ingests added after `number`, with their numbers.

@@ -41,13 +41,13 @@ class JobQueries(VersionReader):
 
         The assignment of a compaction job does not count: only its commit does.
         """
-        found = self.row(
+        row = self.row(
             "SELECT id, kind, fingerprint, number, time FROM applied"
             " WHERE id = :id AND kind <> 'compaction_job' AND (:kind IS NULL OR kind = :kind)",
             id=job_id,
             kind=kind,
         )
-        return found and AppliedId(*found)
+        return row and AppliedId(*row)
 
     def added_files(self, job_id: str) -> AppliedId | None:
         """Returns the transaction that committed the files of the ingest, import or load."""

@@ -42,14 +42,14 @@ class PartitionQueries(VersionReader):
 
     def get(self, partition_id: PartitionId) -> Partition:
         """Returns the partition. NotFoundError if there is none."""
-        found = next(
+        result = next(
             self._partitions("p.id = :id AND p.added <= :n", "p.key", id=partition_id), None
         )
-        if found is None:
+        if result is None:
             raise NotFoundError(
                 f"no partition {partition_id} in the table at version {self.version}"
             )
-        return found
+        return result
 
     def children(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the children in key order; empty for a leaf."""
@@ -59,7 +59,7 @@ class PartitionQueries(VersionReader):
     def ancestors(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the ancestors, nearest first; empty for the root."""
         self.get(partition_id)
-        found = self.rows(
+        rows = self.rows(
             "WITH RECURSIVE chain (key, depth) AS ("
             " SELECT parent, 1 FROM partitions WHERE id = :id"
             " UNION ALL SELECT c.parent, depth + 1 FROM chain"
@@ -68,7 +68,7 @@ class PartitionQueries(VersionReader):
             " LEFT JOIN partitions parent ON parent.key = p.parent ORDER BY depth",
             id=partition_id,
         )
-        return [_partition(row) for row in found]
+        return [_partition(row) for row in rows]
 
     def leaves_overlapping(self, regions: Iterable[Region]) -> list[Partition]:
         """Returns leaves that overlap any of the regions, each once, in key order.
@@ -76,11 +76,11 @@ class PartitionQueries(VersionReader):
         Walks down the tree for each region, so it costs what the answer is long.
         """
         sql = self._descent("p.parent IS NULL", partition_overlap_sql(self.dimensions))
-        found = {}
+        result = {}
         for region in regions:
             for row in self.rows(sql, **region_parameters(region)):
-                found[row[0]] = row
-        leaves = [_partition(row) for row in found.values()]
+                result[row[0]] = row
+        leaves = [_partition(row) for row in result.values()]
         return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
 
     def leaves_below(

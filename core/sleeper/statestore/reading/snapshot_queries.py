@@ -51,18 +51,18 @@ class SnapshotQueries(VersionReader):
 
     def expired_newest(self) -> ExpiredVersion | None:
         """Returns the newest version if it has expired."""
-        found = self.row(
+        row = self.row(
             "SELECT number, expired_time, expired FROM snapshot_versions"
             " ORDER BY number DESC LIMIT 1"
         )
-        return ExpiredVersion(*found[:2]) if found and found[2] is not None else None
+        return ExpiredVersion(*row[:2]) if row and row[2] is not None else None
 
     def find_version(self, number: int) -> int:
         """Returns the version whose rows the table has at the number, 0 before the first."""
-        found: int | None = self.row(
+        row: int | None = self.row(
             "SELECT max(number) FROM snapshot_versions WHERE number <= :number", number=number
         )[0]
-        return found or 0
+        return row or 0
 
     def find_change(self, number: int) -> int:
         """Returns the last transaction up to the number that changed what queries return.
@@ -71,7 +71,7 @@ class SnapshotQueries(VersionReader):
         processing after it. 0 before the first version. A delete is remembered for as long as the
         version is readable and has files that it overlaps.
         """
-        found: int = self.row(
+        row: int = self.row(
             "WITH v (number) AS"
             " (SELECT max(number) FROM snapshot_versions WHERE number <= :number)"
             " SELECT max(coalesce(v.number, 0), coalesce((SELECT max(c.number) FROM ("
@@ -80,12 +80,12 @@ class SnapshotQueries(VersionReader):
             " WHERE c.number > v.number AND c.number <= :number), 0)) FROM v",
             number=number,
         )[0]
-        return found
+        return row
 
     def newest_begun(self) -> int | None:
         """Returns the number at which the newest published load began, expired or not."""
-        found: int | None = self.row("SELECT max(begun) FROM snapshot_versions")[0]
-        return found
+        row: int | None = self.row("SELECT max(begun) FROM snapshot_versions")[0]
+        return row
 
     def check_not_expired(self) -> None:
         """Raises InvalidRequestError if the version is within an expired one."""
@@ -98,8 +98,8 @@ class SnapshotQueries(VersionReader):
             raise InvalidRequestError(fault)
 
     def _find_row(self) -> tuple[int, int, int, int] | None:
-        found: tuple[int, int, int, int] | None = self.row(
+        row: tuple[int, int, int, int] | None = self.row(
             "SELECT number, ended, expired, expired_time FROM snapshot_versions"
             " WHERE number <= :n ORDER BY number DESC LIMIT 1"
         )
-        return found
+        return row

@@ -97,8 +97,8 @@ class TableState:
 
     def _find_version(self, connection: sqlite3.Connection, point: PointInTime) -> int:
         """Returns the number of the last transaction at or before the time."""
-        found = self._last_at(connection, point.time_ms)
-        if found is None:
+        result = self._last_at(connection, point.time_ms)
+        if result is None:
             newest = (self.number, self.time_ms)
             oldest = connection.execute(_FIRST_ENTRY, (self.oldest_version,)).fetchone() or newest
             reason = "no longer readable: the oldest readable version, {}, is of {}"
@@ -106,20 +106,20 @@ class TableState:
                 reason = "the table did not exist: its version {} is of {}"
             reason = reason.format(self.oldest_version, iso_time(oldest[1]))
             raise InvalidRequestError(f"as of {point.text}: {reason}")
-        return found
+        return result
 
     def _last_at(self, connection: sqlite3.Connection, time_ms: int) -> int | None:
         # Times never decrease from entry to entry, so a bisection needs no index on them.
         newest = (self.number, self.time_ms)
-        found, low, high = None, self.oldest_version, self.number + 1
+        result, low, high = None, self.oldest_version, self.number + 1
         while low < high:
             middle = (low + high) // 2
             last, entry_ms = connection.execute(_FIRST_ENTRY, (middle,)).fetchone() or newest
             if entry_ms > time_ms:
                 high = middle
             else:
-                found, low = int(last), last + 1
-        return found
+                result, low = int(last), last + 1
+        return result
 
     def check_has_rows(self) -> None:
         """Raises InvalidRequestError if the version is before the first load of a snapshot table.
@@ -181,11 +181,11 @@ class TableState:
 
     def schema_at(self, version: int) -> Schema:
         """Returns the schema at another version, at most the newest."""
-        found = self._reader.rows(
+        rows = self._reader.rows(
             "SELECT version, json FROM schema_versions WHERE version <= :at ORDER BY version",
             at=version,
         )
-        return _parse_schemas(tuple(found))
+        return _parse_schemas(tuple(rows))
 
     @property
     def table_shape(self) -> TableShape:
@@ -217,5 +217,5 @@ class TableState:
 
     def entry_time_ms(self, number: int) -> int:
         """Returns the time of the entry of a number, also if its version is not readable."""
-        found = self._reader.row(_FIRST_ENTRY_TIME, number=number)
-        return int(found[0]) if found else int(self.time_ms)
+        row = self._reader.row(_FIRST_ENTRY_TIME, number=number)
+        return int(row[0]) if row else int(self.time_ms)

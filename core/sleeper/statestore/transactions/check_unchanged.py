@@ -43,9 +43,9 @@ class CheckUnchanged(Transaction):
         if replaced:
             return refused(f"{CHANGED} by transaction {replaced[0]}")
         for region in self.regions:
-            found = fold.row(_changed_sql(fold.dimensions), _parameters(self.version, region))
-            if found is not None:
-                return refused(f"{CHANGED} by transaction {found[0]}")
+            row = fold.row(_changed_sql(fold.dimensions), _parameters(self.version, region))
+            if row is not None:
+                return refused(f"{CHANGED} by transaction {row[0]}")
         return APPLY
 
     def apply(self, fold: Fold) -> None:
@@ -57,8 +57,8 @@ _REPLACED = f"SELECT number FROM history WHERE number > ? AND kind IN ({_REPLACI
 
 def _parameters(version: int, region: Region) -> dict[str, Any]:
     ends: dict[str, Any] = {"version": version}
-    for place, within in enumerate(region.ranges):
-        ends |= {f"low_{place}": within.min, f"high_{place}": within.max}
+    for index, within in enumerate(region.ranges):
+        ends |= {f"low_{index}": within.min, f"high_{index}": within.max}
     return ends
 
 

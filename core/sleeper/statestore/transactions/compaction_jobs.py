@@ -171,8 +171,8 @@ def forget_job(fold: Fold, job_id: str) -> None:
 
 
 def _lease_expiry(fold: Fold, job_id: str) -> int | None:
-    found = fold.row("SELECT lease_expiry FROM jobs WHERE id = ?", (job_id,))
-    return found and int(found[0])
+    row = fold.row("SELECT lease_expiry FROM jobs WHERE id = ?", (job_id,))
+    return row and int(row[0])
 
 
 def _lease_expiries(fold: Fold, job_ids: tuple[str, ...]) -> list[int]:

@@ -55,13 +55,13 @@ class CreateHold(Transaction):
         if fault:
             return refused(fault)
         sql = "SELECT version, expiry FROM holds WHERE id = ? AND expiry > ?"
-        found = fold.row(sql, (self.id, fold.time_ms))
-        if found is None:
+        row = fold.row(sql, (self.id, fold.time_ms))
+        if row is None:
             return APPLY
-        if found[0] != self.version:
-            return refused(f"hold {self.id} keeps version {found[0]}, not {self.version}")
+        if row[0] != self.version:
+            return refused(f"hold {self.id} keeps version {row[0]}, not {self.version}")
         return (
-            APPLY if found[1] < self.expiry_ms else already_done("the hold does not expire earlier")
+            APPLY if row[1] < self.expiry_ms else already_done("the hold does not expire earlier")
         )
 
     def apply(self, fold: Fold) -> None:
@@ -81,14 +81,14 @@ class RenewHold(Transaction):
     expiry_ms: Annotated[int, Member("expiry")]
 
     def validate(self, fold: Fold) -> Verdict:
-        found = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
-        if found is None:
+        row = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
+        if row is None:
             return refused(f"hold {self.hold_id} does not exist: it expired or was released")
-        fault = find_version_fault(fold, found[0])
+        fault = find_version_fault(fold, row[0])
         if fault:
             return refused(fault)
         return (
-            APPLY if found[1] < self.expiry_ms else already_done("the hold does not expire earlier")
+            APPLY if row[1] < self.expiry_ms else already_done("the hold does not expire earlier")
         )
 
     def apply(self, fold: Fold) -> None:

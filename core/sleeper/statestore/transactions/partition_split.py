@@ -119,9 +119,9 @@ class PushDownReferences(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         live = 0
         for move in self.moves:
-            found = _movable(fold, move)
-            if found is not None:
-                fault = _find_move_fault(fold, move, *found)
+            result = _movable(fold, move)
+            if result is not None:
+                fault = _find_move_fault(fold, move, *result)
                 if fault:
                     return refused(fault)
                 live += 1
@@ -129,10 +129,10 @@ class PushDownReferences(Transaction):
 
     def apply(self, fold: Fold) -> None:
         for move in self.moves:
-            found = _movable(fold, move)
-            if found is None:
+            result = _movable(fold, move)
+            if result is None:
                 continue
-            source, file = found
+            source, file = result
             for partition_id, rows in move.to:
                 target = find_partition(fold, partition_id)
                 assert target is not None

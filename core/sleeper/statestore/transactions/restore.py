@@ -104,18 +104,18 @@ class UndoJob(Transaction):
             return refused(
                 f"no ingest or import has the id {self.job_id} (ids are kept for 30 days)"
             )
-        found = _trace_job(fold, job.number)
-        if found.is_merged:
+        result = _trace_job(fold, job.number)
+        if result.is_merged:
             return refused(
                 f"a compaction has merged rows of job {self.job_id}, transaction {job.number}, "
                 "with others"
             )
-        if not found.is_complete:
+        if not result.is_complete:
             return refused(
                 f"files of job {self.job_id}, transaction {job.number}, were merged or taken back, "
                 "and collected"
             )
-        if not any(_current_references(fold, file) for file in found.files):
+        if not any(_current_references(fold, file) for file in result.files):
             return already_done(f"no row of job {self.job_id} is in the table")
         return APPLY
 
@@ -156,27 +156,27 @@ def _trace_job(fold: Fold, number: int) -> _Trace:
     """Returns the files with rows of the ingest or import of that number."""
     files = _added_files(fold, number)
     recorded = fold.row("SELECT files FROM history WHERE number = ?", (number,))
-    found = _Trace(list(files), False, recorded is not None and recorded[0] == len(files))
+    result = _Trace(list(files), False, recorded is not None and recorded[0] == len(files))
     seen, waiting = set(files), list(files)
     while waiting:
         for partition, removed, kind, outputs in fold.rows(_REMOVALS, {"file": waiting.pop()}):
             if kind in REPLACING_KINDS:
                 continue
             if kind == CommitCompaction.kind and outputs == 0:
-                found.is_merged |= _has_hidden_others(fold, partition, removed, found.files)
+                result.is_merged |= _has_hidden_others(fold, partition, removed, result.files)
                 continue
             output = fold.row(_FIND_OUTPUT, (partition, removed))
             if output is None or kind is None:
-                found.is_complete = False
+                result.is_complete = False
             elif output[0] not in seen:
                 file, is_of_job, is_read = output
                 seen.add(file)
                 waiting.append(file)
                 if is_of_job:
-                    found.files.append(file)
+                    result.files.append(file)
                 elif is_read:
-                    found.is_merged = True
-    return found
+                    result.is_merged = True
+    return result
 
 
 def _has_hidden_others(fold: Fold, partition: int, removed: int, files: list[int]) -> bool:
@@ -195,12 +195,12 @@ def _has_hidden_others(fold: Fold, partition: int, removed: int, files: list[int
 
 def _added_files(fold: Fold, number: int) -> list[int]:
     """Returns the keys of the files that the ingest of that number added and that are kept."""
-    found = fold.rows(
+    rows = fold.rows(
         "SELECT key FROM files WHERE added = ? AND smallest_number = added"
         " AND collecting IS NULL ORDER BY key",
         (number,),
     )
-    return [key for (key,) in found]
+    return [key for (key,) in rows]
 
 
 # A reference that was removed at a number was pushed down if its file has another that was added

@@ -96,15 +96,15 @@ class ExpireSnapshots(Transaction):
             return refused(_NO_SNAPSHOT_TABLE)
         left = 0
         for number in self.versions:
-            found = fold.row(
+            row = fold.row(
                 "SELECT ended, expired FROM snapshot_versions WHERE number = ?", (number,)
             )
-            if found is None or found[1] is not None:
+            if row is None or row[1] is not None:
                 continue  # expired before, and perhaps forgotten
             hold = fold.row(
                 "SELECT id, owner, version FROM holds WHERE expiry > ? AND version >= ?"
                 " AND (? IS NULL OR version < ?) ORDER BY version LIMIT 1",
-                (fold.time_ms, number, found[0], found[0]),
+                (fold.time_ms, number, row[0], row[0]),
             )
             if hold:
                 return refused(
@@ -115,13 +115,13 @@ class ExpireSnapshots(Transaction):
 
     def apply(self, fold: Fold) -> None:
         for number in self.versions:
-            found = fold.row(
+            row = fold.row(
                 "SELECT ended FROM snapshot_versions WHERE number = ? AND expired IS NULL",
                 (number,),
             )
-            if found is None:
+            if row is None:
                 continue
-            if found[0] is None:
+            if row[0] is None:
                 remove_references(fold)
                 end_newest(fold)
             fold.run(

@@ -44,7 +44,7 @@ class _Layer:
         return self.deletes[start:stop]
 
 
-class KnownDeletes:
+class CachedDeletes:
     """Deletes of a leaf, in layers that a binary search covers.
 
     Many deletes that overlap each other are compared one by one.
@@ -53,7 +53,7 @@ class KnownDeletes:
     def __init__(self, deletes: Sequence[Delete]) -> None:
         self._layers: list[_Layer] = []
         self._others: list[Delete] = []
-        self._places = {id(each): place for place, each in enumerate(deletes)}
+        self._places = {id(each): index for index, each in enumerate(deletes)}
         for delete in sorted(deletes, key=_first_min):
             self._add(delete)
 
@@ -62,10 +62,10 @@ class KnownDeletes:
 
     def overlapping(self, region: Region) -> list[Delete]:
         """Returns the deletes that overlap the region, in the order in which they were given."""
-        found = [each for each in self._others if each.region.overlaps(region)]
+        matches = [each for each in self._others if each.region.overlaps(region)]
         for layer in self._layers:
-            found += [each for each in layer.near(region) if each.region.overlaps(region)]
-        return sorted(found, key=self._place) if len(found) > 1 else found
+            matches += [each for each in layer.near(region) if each.region.overlaps(region)]
+        return sorted(matches, key=self._place) if len(matches) > 1 else matches
 
     def _add(self, delete: Delete) -> None:
         for layer in self._layers:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.partitions.region import Range, Region
-from sleeper.query import known_deletes
-from sleeper.query.known_deletes import KnownDeletes
+from sleeper.query import cached_deletes
+from sleeper.query.cached_deletes import CachedDeletes
 from sleeper.statestore.reading.delete_queries import Delete
 
 starts, lengths = st.integers(0, 12), st.integers(1, 5)
@@ -26,8 +26,8 @@ def test_deletes_that_overlap_a_region_are_found_in_order(
     regions = st.tuples(*[ranges] * fields).map(Region)
     sample = data.draw(st.lists(regions, max_size=12))
     deletes = [Delete(number, region) for number, region in enumerate(sample)]
-    with mock.patch.object(known_deletes, "_LAYERS_MAX", layers_max):
-        known = KnownDeletes(deletes)
+    with mock.patch.object(cached_deletes, "_LAYERS_MAX", layers_max):
+        known = CachedDeletes(deletes)
     assert len(known) == len(deletes)
     for region in data.draw(st.lists(regions, min_size=1, max_size=5)):
         expected = [each for each in deletes if each.region.overlaps(region)]
@@ -45,6 +45,6 @@ def test_deletes_of_keys_are_compared_only_near_the_key() -> None:
 
     keys = [WatchedRegion((Range(key, key + 1),)) for key in range(100)]
     everything = WatchedRegion((Range(0, None),))
-    known = KnownDeletes([Delete(n, region) for n, region in enumerate([*keys, everything])])
+    known = CachedDeletes([Delete(n, region) for n, region in enumerate([*keys, everything])])
     assert len(known.overlapping(Region((Range(50, 51),)))) == 2
     assert len(compared) == 2
