@@ -235,8 +235,8 @@ class TableSink:
 
 
 def _strict_codec(cls: type[Any], *more: str) -> JsonCodec[Any]:
-    known = (*more, *(camel_case(each.name) for each in fields(cls)))
-    return JsonCodec(cls, camel_case, known)
+    members = (*more, *(camel_case(each.name) for each in fields(cls)))
+    return JsonCodec(cls, camel_case, members)
 
 
 _SOURCES = {name: _strict_codec(cls, "type") for name, cls in SOURCE_TYPES.items()}

@@ -48,11 +48,11 @@ def read_database(
     with _connected(source, password) as reader:
         columns = _columns(reader, source)
         check_columns(columns, schema, DatabaseKind.POSTGRESQL, where)
-        found = {column.name for column in columns}
+        present = {column.name for column in columns}
         names = {
-            f"c{place}": field.name
-            for place, field in enumerate(schema.fields)
-            if field.name in found
+            f"c{number}": field.name
+            for number, field in enumerate(schema.fields)
+            if field.name in present
         }
         for batch in reader.rows(_statement(source, columns, schema)):
             arrays = zip(batch.schema.names, batch.columns, strict=True)

@@ -104,15 +104,15 @@ def run_on_platform(
     """
     table_id = instance.tables.index.find(adapter.sink.table).id
     platform = open_platform(instance, _PLATFORM)
-    known = _runs(instance, table_id, adapter.job_id(run_id))
+    runs = _runs(instance, table_id, adapter.job_id(run_id))
     accepted = [
         AcceptedRun(run.run_id, table_id, adapter.job_id(run_id), run.platform_run)
-        for run in known
+        for run in runs
         if run.platform_run is not None
     ]
     active = next((each for each in accepted if not is_end_recorded(instance, each)), None)
     if active is None:
-        committed = [run for run in known if run.state is JobState.COMMITTED]
+        committed = [run for run in runs if run.state is JobState.COMMITTED]
         if committed:
             return committed[-1].rows_written or 0
         active = _submit(instance, platform, adapter, run_id, table_id, len(accepted))

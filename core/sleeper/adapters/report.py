@@ -122,8 +122,8 @@ def _find_last(
     instance: Instance, adapter: Adapter, recent: Iterable[JobStatus]
 ) -> JobStatus | None:
     """Returns the last run of an adapter, perhaps older than all of `recent`."""
-    found = (job for job in recent if job.job_id.startswith(adapter.job_prefix))
-    return next(found, None) or next(iter(_find_runs(instance, adapter, 1)), None)
+    runs = (job for job in recent if job.job_id.startswith(adapter.job_prefix))
+    return next(runs, None) or next(iter(_find_runs(instance, adapter, 1)), None)
 
 
 def _describe(adapter: Adapter) -> Listing:

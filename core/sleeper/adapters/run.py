@@ -231,8 +231,8 @@ def find_files(instance: Instance, source: FilesSource) -> list[SourceFile]:
     A file that several paths name is read once. InvalidRequestError if a file is missing, or
     nothing matches a pattern.
     """
-    found = find_source_files([instance.storage.sources.open(name) for name in source.paths])
-    return list({_identity(file): file for file in found}.values())
+    files = find_source_files([instance.storage.sources.open(name) for name in source.paths])
+    return list({_identity(file): file for file in files}.values())
 
 
 def _identity(file: SourceFile) -> str:

@@ -112,8 +112,8 @@ def _engine(text: str | None) -> Engine | None:
     try:
         return None if text is None else Engine(text)
     except ValueError:
-        known = " or ".join(each.value for each in Engine)
-        raise InvalidRequestError(f"unknown engine: {text!r} (expected {known})") from None
+        expected = " or ".join(each.value for each in Engine)
+        raise InvalidRequestError(f"unknown engine: {text!r} (expected {expected})") from None
 
 
 def _seconds(text: str | None) -> int | None:

@@ -20,14 +20,14 @@ Bounds = tuple[str | None, str | None]
 
 
 def plan_parts(
-    column: DatabaseColumn, given: Bounds, found: Bounds, parts: int, where: str
+    column: DatabaseColumn, given: Bounds, actual: Bounds, parts: int, where: str
 ) -> tuple[str, ...]:
     """Returns a condition for each part, none if there is only one.
 
     Bounds that the user has not given are those of the values that the table has, if any.
     InvalidRequestError if one is not a value of the column.
     """
-    lower, upper = (each or other for each, other in zip(given, found, strict=True))
+    lower, upper = (each or other for each, other in zip(given, actual, strict=True))
     if lower is None or upper is None:
         return ()
     low, high = (_parse(column, text, where) for text in (lower, upper))
@@ -38,8 +38,8 @@ def plan_parts(
             f"{where}: the lower bound {lower} of partition column {column.name!r} is above the "
             f"upper bound {upper}"
         )
-    cuts = [low + (high - low + 1) * number // parts for number in range(1, parts)]
-    literals = [_literal(column, cut) for cut in dict.fromkeys(cuts) if cut > low]
+    borders = [low + (high - low + 1) * number // parts for number in range(1, parts)]
+    literals = [_literal(column, border) for border in dict.fromkeys(borders) if border > low]
     if not literals:
         return ()
     first = f"{PART_COLUMN} < {literals[0]} OR {PART_COLUMN} IS NULL"

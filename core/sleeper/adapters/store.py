@@ -43,13 +43,13 @@ class AdapterStore:
 
     def list(self) -> tuple[Adapter, ...]:
         """Returns all definitions, by name."""
-        found = []
+        adapters = []
         for name in self.names():
             try:
-                found.append(_parse(name, self.root.read(_path(name))))
+                adapters.append(_parse(name, self.root.read(_path(name))))
             except NotFoundError:
                 continue  # deleted meanwhile
-        return tuple(found)
+        return tuple(adapters)
 
     def delete(self, name: str) -> None:
         """Deletes the definition of that name. NotFoundError if there is none."""

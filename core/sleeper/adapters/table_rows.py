@@ -84,17 +84,17 @@ def _read(
 
 def _check_fields(name: str, source: Schema, sink: Schema) -> tuple[str, ...]:
     """Returns the fields to read. InvalidRequestError if one is missing or cannot fit."""
-    found = {field.name: field for field in source.fields}
+    by_name = {field.name: field for field in source.fields}
     names = []
     for field in sink.fields:
-        given = found.get(field.name)
+        given = by_name.get(field.name)
         if given is None:
             if field.name in sink.added_names:
                 continue
             raise InvalidRequestError(
                 f"table {name!r} has no field {field.name!r}, which the sink has "
                 f"(expected {', '.join(each.name for each in sink.fields)})"
-                f"{did_you_mean(field.name, found)}"
+                f"{did_you_mean(field.name, by_name)}"
             )
         fits = is_key_castable if field in sink.keys else is_castable
         if not fits(arrow_type(given.type), field.type):

@@ -22,7 +22,7 @@ from sleeper.errors import (
     UserCodeError,
 )
 
-GONE = 499
+DISCONNECTED = 499
 """The status that is logged if the client disconnects before the response, as in nginx."""
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ async def answer_http_problem(_request: Request, error: Exception) -> Response:
 async def answer_disconnect(_request: Request, error: Exception) -> Response:
     """Handles a disconnect before the end of the body. Nobody receives the response."""
     assert isinstance(error, ClientDisconnect)
-    return Response(status_code=GONE)
+    return Response(status_code=DISCONNECTED)
 
 
 def _problem(kind: str, reason: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from sleeper.json_members import check_members
 from sleeper.reports.access import check_history_access
 from sleeper.serve.access import CheckAccess, TableAccess, identify_caller, open_table
 from sleeper.serve.bodies import json_body
-from sleeper.serve.schema import Json, Model, response_model
+from sleeper.serve.schema import Json, Model, ResponseModel, response_model
 from sleeper.serve.service import Service, check_writable
 
 _DIGITS_MAX = 19
@@ -34,7 +34,7 @@ class Parameter:
 
     name: str
     description: str
-    place: str = "query"
+    location: str = "query"
     schema: Json | None = None
 
 
@@ -120,7 +120,8 @@ Work = Callable[[Call], object]
 def answers(method: str, path: str, response: Any, **declared: Any) -> Callable[[Work], Endpoint]:
     """Turns a function into an endpoint that responds with the members of the object it returns.
 
-    `response` is a dataclass, and the object has its fields. The function runs in a thread.
+    `response` is a dataclass or a model, and the object has its fields. The function runs in a
+    thread.
     """
     return _json_endpoint(method, path, response, declared, is_change=False, check_access=None)
 
@@ -149,7 +150,8 @@ def _json_endpoint(
     is_change: bool,
     check_access: CheckAccess | None,
 ) -> Callable[[Work], Endpoint]:
-    model, body = response_model(response), declared.get("body")
+    model = response if isinstance(response, ResponseModel) else response_model(response)
+    body = declared.get("body")
 
     def decorate(work: Work) -> Endpoint:
         @wraps(work)

@@ -133,9 +133,10 @@ class LiveQuery:
                     rows += page.rows
                     if message.results.kind is DestinationKind.WEBSOCKET:
                         seconds = fetcher.service.limits.read_seconds_max
-                        left = fetcher.limit.seconds_left
+                        remaining = fetcher.limit.seconds_left
                         await self._send(
-                            self._rows(page.text), seconds if left is None else min(left, seconds)
+                            self._rows(page.text),
+                            seconds if remaining is None else min(remaining, seconds),
                         )
                 if is_last:
                     return rows

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sleeper.clock import iso_time, system_clock
-from sleeper.serve.bodies import GONE
+from sleeper.serve.bodies import DISCONNECTED
 from sleeper.serve.routes import ENDPOINTS
 from sleeper.tracing import Span, request_span
 
@@ -45,7 +45,7 @@ class ObservedRequests:
     async def _observe(
         self, scope: Scope, receive: Receive, send: Send, route: str, span: Span
     ) -> None:
-        start, status, size = time.perf_counter(), GONE, 0
+        start, status, size = time.perf_counter(), DISCONNECTED, 0
 
         async def send_counted(message: Message) -> None:
             nonlocal status, size

@@ -86,8 +86,8 @@ def _json_content(model: Model) -> Json:
 def _parameter(parameter: Parameter) -> Json:
     return {
         "name": parameter.name,
-        "in": parameter.place,
-        "required": parameter.place == "path",
+        "in": parameter.location,
+        "required": parameter.location == "path",
         "description": parameter.description,
         "schema": parameter.schema or TEXT,
     }

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
 import anyio
 from anyio import to_thread
@@ -26,20 +26,16 @@ from sleeper.ingest.small_rows import Content, ContentType, begin_digest
 from sleeper.serve.access import TableAccess, identify_caller, read_header
 from sleeper.serve.endpoint import Parameter, endpoint
 from sleeper.serve.row_writers import open_for_writes
-from sleeper.serve.schema import Schema, response_model
+from sleeper.serve.schema import Schema, model_of
 from sleeper.serve.service import Service, check_writable
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Rows that were added."""
-
-    number: Annotated[int, Schema("the transaction that added the rows", minimum=1)]
-    rows: int
-    already_done: Annotated[bool, Schema("an earlier request with the key added the rows")]
-
-
-_WRITTEN = response_model(Written)
+_WRITTEN = model_of(
+    WriteResult,
+    "Written",
+    "number rows already_done",
+    number=Schema("the transaction that added the rows", minimum=1),
+    already_done=Schema("an earlier request with the key added the rows"),
+)
 CONTENT_TYPES = {
     **{kind.value: kind for kind in ContentType},
     "application/jsonl": ContentType.JSON_LINES,
@@ -147,7 +143,7 @@ async def _receive(service: Service, request: Request, kind: ContentType) -> Asy
                 raise TooLargeError(f"the body has more than {limits.rows_bytes_max:,} bytes")
             if len(body.start) > limits.body_bytes_max:
                 if sink is None:
-                    is_counted = _take_place(service)
+                    is_counted = _begin_large_write(service)
                     folder = service.instance.storage.spill_folder()
                     body.file = folder / f"request-{uuid.uuid4().hex}{SUFFIXES[kind]}"
                     sink = await to_thread.run_sync(_open, body.file)
@@ -166,8 +162,8 @@ async def _receive(service: Service, request: Request, kind: ContentType) -> Asy
             service.large_writes.release()
 
 
-def _take_place(service: Service) -> bool:
-    """Takes the place of a large body. UnavailableError if there are too many."""
+def _begin_large_write(service: Service) -> bool:
+    """Counts a large body. UnavailableError if there are too many."""
     try:
         service.large_writes.acquire_nowait()
     except anyio.WouldBlock:

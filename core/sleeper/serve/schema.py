@@ -4,7 +4,7 @@ The model of a response is derived from a dataclass, whose fields are the member
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, make_dataclass
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -63,6 +63,13 @@ def response_model(cls: Any) -> ResponseModel:
     """Returns the model of a dataclass. Its codec reads the fields of any object that has them."""
     kind = getattr(cls, "__origin__", cls)
     return ResponseModel(kind.__name__, schema_of(cls), JsonCodec(kind, camel_case))
+
+
+def model_of(cls: type, name: str, fields: str, **marks: Schema) -> ResponseModel:
+    """Returns the model of some fields of a dataclass, named with spaces between them."""
+    hints = get_type_hints(cls)
+    members = [(each, Annotated[hints[each], marks.get(each, Schema())]) for each in fields.split()]
+    return response_model(make_dataclass(name, members))
 
 
 def request_model(name: str, required: Json, optional: Json) -> Model:

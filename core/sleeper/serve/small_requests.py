@@ -148,9 +148,9 @@ def _join_body(messages: Sequence[Message]) -> bytes | None:
 
 def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
     """Returns a function that receives the messages again, and then further ones."""
-    left = list(reversed(messages))
+    received = list(reversed(messages))
 
     async def receive_next() -> Message:
-        return left.pop() if left else await receive()
+        return received.pop() if received else await receive()
 
     return receive_next

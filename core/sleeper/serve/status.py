@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, SleeperError
-from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
+from sleeper.query.messages.query import QUERY_TYPE, QueryMessage, query_message_from_json
 from sleeper.query_service.service import submit_query as send_query
 from sleeper.reports.access import check_query_access, check_report_access
 from sleeper.reports.output import ReportKind, json_rows
@@ -28,8 +28,8 @@ from sleeper.serve.schema import (
     Rows,
     Schema,
     list_schema,
+    model_of,
     object_schema,
-    response_model,
 )
 from sleeper.serve.service import Service
 
@@ -38,14 +38,7 @@ _LIMIT_DEFAULT = 100
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The state of a server."""
-
-    status: str
-
-
-_HEALTH = response_model(Health)
+_HEALTH = Model("Health", object_schema({"status": TEXT}, {}))
 
 
 @endpoint("GET", "/health", name="health", response=_HEALTH, errors=(503,))
@@ -122,17 +115,10 @@ def report_status(call: Call) -> Reports:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """A query that was sent to the queue."""
-
-    query_id: str
-
-
 @answers(
     "POST",
     "/queries",
-    Submitted,
+    model_of(QueryMessage, "Submitted", "query_id"),
     errors=(400, 404, 413, 415),
     body=Model(
         "QueryMessage",
@@ -150,13 +136,13 @@ class Submitted:
     ),
     status=202,
 )
-def submit_query(call: Call) -> Submitted:
+def submit_query(call: Call) -> QueryMessage:
     """Sends a query to the queue. Its message names the destination of the results."""
     query_id = call.raw.get("queryId") or uuid.uuid4().hex
     sent = {**call.raw, "type": QUERY_TYPE, "queryId": query_id}
     message = query_message_from_json(sent, str(query_id))
     send_query(call.instance, message, json.dumps(sent))
-    return Submitted(message.query_id)
+    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sleeper.admin import clone, table_requests, tables, versions
+from sleeper.admin.clone import CloneResult
 from sleeper.admin.properties import change_table_properties
 from sleeper.admin.table_requests import create_requested_table, describe_refusal, property_members
+from sleeper.admin.versions import VersionChange
 from sleeper.deletion.keys import delete_rows
 from sleeper.deletion.message import parse_deleted_regions
-from sleeper.deletion.service import check_delete_access
+from sleeper.deletion.service import DeleteResult, check_delete_access
 from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import expire_table_versions
 from sleeper.instance import OpenTable
@@ -36,12 +38,13 @@ from sleeper.serve.schema import (
     Rows,
     Schema,
     list_schema,
+    model_of,
     object_schema,
     request_model,
-    response_model,
 )
 from sleeper.serve.service import Service, check_writable
 from sleeper.serve.tables import VERSION_ROWS
+from sleeper.tables import TableRef
 
 _NOT_EMPTY: Json = {**TEXT, "minLength": 1}
 _ID: Json = {
@@ -56,17 +59,9 @@ _SPLIT_POINTS = list_schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
-    """A new table."""
-
-    name: str
-    id: str
-
-
 @changes(
     "/tables",
-    Created,
+    model_of(TableRef, "Created", "name id"),
     errors=(400, 409, 413, 415),
     body=request_model(
         "NewTable",
@@ -75,7 +70,7 @@ class Created:
     ),
     status=201,
 )
-def create_table(call: Call) -> object:
+def create_table(call: Call) -> TableRef:
     """Creates a table. A read-only server answers 403."""
     name = text_member(call.raw, "name")
     if name is None:
@@ -83,19 +78,11 @@ def create_table(call: Call) -> object:
     return create_requested_table(call.instance, name, call.raw, property_members(call.raw))
 
 
-@dataclass(frozen=True, slots=True)
-class AddedTable:
-    """A new table, as gchq/sleeper describes it."""
-
-    table_id: str
-    table_name: str
-
-
 @endpoint(
     "POST",
     "/sleeper/tables",
     name="addTable",
-    response=response_model(AddedTable),
+    response=Model("AddedTable", object_schema({"tableId": TEXT, "tableName": TEXT}, {})),
     errors=(400, 409, 413, 415),
     body=Model(
         "AddTable",
@@ -162,27 +149,18 @@ def change_table(call: Call) -> Changed:
     return Changed(ref.name, ref.online, values, warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedTable(Created):
-    """A table that was deleted."""
-
-
-@changes("/tables/{name}", DeletedTable, check_write_access, method="DELETE", errors=(400, 404))
-def delete_table(call: Call) -> object:
+@changes(
+    "/tables/{name}",
+    model_of(TableRef, "DeletedTable", "name id"),
+    check_write_access,
+    method="DELETE",
+    errors=(400, 404),
+)
+def delete_table(call: Call) -> TableRef:
     """Deletes a table, which can be undeleted for a time. A read-only server answers 403."""
     ref = call.instance.table(call.name).ref
     tables.delete_table(call.instance, ref.name)
     return ref
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """Rows that were deleted."""
-
-    number: Annotated[int, Schema("the transaction number of the delete")]
-    id: str
-    regions: Annotated[int, Schema("distinct regions")]
-    already_done: bool
 
 
 def _check_delete_access(table: OpenTable, caller: str) -> None:
@@ -191,7 +169,13 @@ def _check_delete_access(table: OpenTable, caller: str) -> None:
 
 @changes(
     "/tables/{name}/delete",
-    Deleted,
+    model_of(
+        DeleteResult,
+        "Deleted",
+        "number id regions already_done",
+        number=Schema("the transaction number of the delete", type="integer"),
+        regions=Schema("distinct regions"),
+    ),
     _check_delete_access,
     body=request_model(
         "Delete",
@@ -207,7 +191,7 @@ def _check_delete_access(table: OpenTable, caller: str) -> None:
         },
     ),
 )
-def delete_from_table(call: Call) -> object:
+def delete_from_table(call: Call) -> DeleteResult:
     """Deletes the rows of a table in any of the keys, ranges and regions, in one transaction.
 
     A read-only server, such as the one on AWS, answers 403.
@@ -217,34 +201,24 @@ def delete_from_table(call: Call) -> object:
     return delete_rows(call.instance, call.name, regions, delete_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """A job whose rows were removed."""
-
-    number: Annotated[int | None, Schema("the transaction number; null if nothing was left to do")]
-    id: str
-    already_done: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Restored(Undone):
-    """A version that was restored."""
-
-    version: Annotated[
-        int | None,
-        Schema(
-            "the version that was restored; null if an earlier request with the id chose it by time"
-        ),
-    ]
+_CHANGE = Schema("the transaction number; null if nothing was left to do")
 
 
 @changes(
     "/tables/{name}/restore",
-    Restored,
+    model_of(
+        VersionChange,
+        "Restored",
+        "number id already_done version",
+        number=_CHANGE,
+        version=Schema(
+            "the version that was restored; null if an earlier request with the id chose it by time"
+        ),
+    ),
     check_version_access,
     body=request_model("Restore", {"to": VERSION}, {"id": _ID}),
 )
-def restore_table(call: Call) -> object:
+def restore_table(call: Call) -> VersionChange:
     """Makes the rows of a version those of the newest version, in one transaction.
 
     A read-only server answers 403.
@@ -257,11 +231,11 @@ def restore_table(call: Call) -> object:
 
 @changes(
     "/tables/{name}/undo",
-    Undone,
+    model_of(VersionChange, "Undone", "number id already_done", number=_CHANGE),
     check_version_access,
     body=request_model("Undo", {"jobId": _NOT_EMPTY}, {"id": _ID}),
 )
-def undo_job(call: Call) -> object:
+def undo_job(call: Call) -> VersionChange:
     """Takes back what an ingest or import added to a table, in one transaction.
 
     A read-only server answers 403.
@@ -270,22 +244,18 @@ def undo_job(call: Call) -> object:
     return versions.undo_job(call.instance, job_id, call.name, undo_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Cloned(Created):
-    """A new table on the files of another."""
-
-    version: Annotated[int, Schema("the version of the source")]
-    files: int
-    bytes: int
-
-
 @changes(
     "/tables/{name}/clone",
-    Cloned,
+    model_of(
+        CloneResult,
+        "Cloned",
+        "name id version files bytes",
+        version=Schema("the version of the source"),
+    ),
     check_version_access,
     body=request_model("Clone", {"name": _NOT_EMPTY}, {"asOf": VERSION}),
 )
-def clone_table(call: Call) -> object:
+def clone_table(call: Call) -> CloneResult:
     """Creates a table on the files of a version of another, without copying data.
 
     A read-only server answers 403.

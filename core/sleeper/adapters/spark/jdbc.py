@@ -154,14 +154,14 @@ def _plan(
         return ()
     database = connection.database
     column = find_part_column(columns, source.partition_column, database.where)
-    found: tuple[str | None, ...] = (None, None)
+    actual: tuple[str | None, ...] = (None, None)
     if source.lower is None or source.upper is None:
         relation = relation_of(source.table, source.query)
-        found = connection.query(select_bounds(relation, column.name, database.kind))[0]
+        actual = connection.query(select_bounds(relation, column.name, database.kind))[0]
     return plan_parts(
         column,
         (source.lower, source.upper),
-        (found[0], found[1]),
+        (actual[0], actual[1]),
         source.partitions or parallelism,
         database.where,
     )
