@@ -180,7 +180,7 @@ def _parse_type_option(text: str) -> tuple[str, FieldType]:
 
 
 def _describe_findings(inferred: "InferredTable") -> Iterable[str]:
-    from sleeper.datafiles.sources.foreign_values import describe_foreign_values
+    from sleeper.datafiles.sources.inference import describe_foreign_values
 
     for sample in inferred.samples[:_FILES_SHOWN_MAX]:
         yield f"{sample.path}: {', '.join(_describe_sample(sample))}"

@@ -28,11 +28,11 @@ from sleeper.datafiles.sources.budget import (
     TooLargeError,
     row_bytes_min,
 )
+from sleeper.datafiles.sources.encodings import MemoryFile
 from sleeper.datafiles.sources.enrichment import RowEnrichment
 from sleeper.datafiles.sources.files import RowChecker, read_batches
 from sleeper.datafiles.sources.json_rows import BlockParser
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
-from sleeper.datafiles.sources.text_file import MemoryFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.datafiles.validity import check_undamaged
 from sleeper.datafiles.write.file import DataFileWriter

@@ -33,8 +33,14 @@ from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.region import Region, hull, whole_region
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES
-from sleeper.purging.kept import find_claim, find_clones, name_table, now_ms
-from sleeper.purging.remains import count_splits, list_remains
+from sleeper.purging.kept import (
+    count_splits,
+    find_claim,
+    find_clones,
+    list_remains,
+    name_table,
+    now_ms,
+)
 from sleeper.purging.report import ObjectState, PurgedObject, PurgeReport
 from sleeper.purging.trim import Trim, state_name
 from sleeper.reports.output import pluralize

@@ -7,6 +7,7 @@ The system releases a lock when its descriptor is closed, at the latest when the
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -288,3 +289,30 @@ def _open_to_read(path: Path) -> int:
         raise NotFoundError(f"no file {path}") from error
     except OSError as error:
         raise UnavailableError(f"cannot open {path}: {error.strerror}") from error
+
+
+_WAIT_BEFORE = 1
+
+
+def check_written(path: Path) -> None:
+    """Raises OSError if the disk refused what the system wrote of a file that nobody syncs.
+
+    The system writes such a file when it needs the memory. If the disk fails, it drops the content,
+    so that a later read returns other content. Starts no write.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _sync_file_range()(descriptor, 0, 0, _WAIT_BEFORE):
+            number = ctypes.get_errno()
+            if number != errno.ENOSYS:
+                raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    call = ctypes.CDLL(None, use_errno=True).sync_file_range
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    result: Callable[[int, int, int, int], int] = call
+    return result

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.key_values import from_key_values
-from sleeper.datafiles.merge import ranks
-from sleeper.datafiles.merge.ranks import sorted_places
+from sleeper.datafiles.merge import rows as merge_rows
+from sleeper.datafiles.merge.rows import sorted_places
 
 ORDER = [("key", "ascending"), ("by", "descending")]
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -31,7 +31,7 @@ KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_RANKED_ROWS_MIN", 1)
+    monkeypatch.setattr(merge_rows, "_RANKED_ROWS_MIN", 1)
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
@@ -43,12 +43,12 @@ def test_order(data: st.DataObject, share: float) -> None:
     by = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
     rows = pa.table({"key": from_key_values(keys, kind), "by": by})
     expected = pc.sort_indices(rows, sort_keys=ORDER).to_pylist()
-    original = ranks._TIED_SHARE_MAX
-    ranks._TIED_SHARE_MAX = share
+    original = merge_rows._TIED_SHARE_MAX
+    merge_rows._TIED_SHARE_MAX = share
     try:
         assert sorted_places(rows, ORDER).to_pylist() == expected
     finally:
-        ranks._TIED_SHARE_MAX = original
+        merge_rows._TIED_SHARE_MAX = original
 
 
 def test_a_slice_has_its_own_order() -> None:

@@ -23,7 +23,7 @@ from sleeper.datafiles.merge import runs, sort
 from sleeper.datafiles.merge.sort import RowSort, sort_batches
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
-from sleeper.storage import writeback
+from sleeper.storage import disk
 from tests.full_disk import files_of_at_most
 
 P = PrimitiveType
@@ -309,7 +309,7 @@ def test_a_run_that_the_disk_refused_after_its_write_fails_the_sort(
 
     with opened(tmp_path, True, merge_files_max=merge_files_max) as rows:
         rows.add_batches(table.to_batches(500))
-        monkeypatch.setattr(writeback, "_sync_file_range", lambda: fail_third)
+        monkeypatch.setattr(disk, "_sync_file_range", lambda: fail_third)
         with pytest.raises(UnavailableError, match="Input/output error"):
             plain(rows.batches())
         assert set(asked) <= set(map(str, run_files(tmp_path)))
@@ -319,6 +319,6 @@ def test_a_run_that_the_disk_refused_after_its_write_fails_the_sort(
 def test_a_file_that_the_disk_took_has_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"content")
-    writeback.check_written(file)
+    disk.check_written(file)
     with pytest.raises(FileNotFoundError):
-        writeback.check_written(tmp_path / "missing")
+        disk.check_written(tmp_path / "missing")

@@ -14,8 +14,8 @@ from sleeper.datafiles.sources.table_inference import (
     TableRequest,
     infer_from_arrow,
     infer_from_files,
+    widen,
 )
-from sleeper.datafiles.sources.type_union import widen
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 from sleeper.storage.source_options import NestedColumns, SourceOptions

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.partitions.region import Range, Region
-from sleeper.query import cached_deletes
-from sleeper.query.cached_deletes import CachedDeletes
+from sleeper.query import newest_versions
+from sleeper.query.newest_versions import CachedDeletes
 from sleeper.statestore.reading.delete_queries import Delete
 
 starts, lengths = st.integers(0, 12), st.integers(1, 5)
@@ -26,7 +26,7 @@ def test_deletes_that_overlap_a_region_are_found_in_order(
     regions = st.tuples(*[ranges] * fields).map(Region)
     sample = data.draw(st.lists(regions, max_size=12))
     deletes = [Delete(number, region) for number, region in enumerate(sample)]
-    with mock.patch.object(cached_deletes, "_LAYERS_MAX", layers_max):
+    with mock.patch.object(newest_versions, "_LAYERS_MAX", layers_max):
         known = CachedDeletes(deletes)
     assert len(known) == len(deletes)
     for region in data.draw(st.lists(regions, min_size=1, max_size=5)):

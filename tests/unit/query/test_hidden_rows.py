@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import sleeper
-from sleeper.datafiles.engine.barrier import NO_LIMIT
+from sleeper.datafiles.engine.scan import NO_LIMIT
 from sleeper.errors import InvalidRequestError
 from sleeper.query.sql.service import open_sql
 from tests.tables.poison import (

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.durations import duration_text
-from sleeper.datafiles.json_text import json_values
+from sleeper.datafiles.json_text import duration_text, json_values
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError

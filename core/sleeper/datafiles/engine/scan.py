@@ -192,3 +192,15 @@ def _size(file: str, buckets: Sequence[Bucket]) -> int | None:
         return Path(file).stat().st_size
     except FileNotFoundError:
         return None
+
+
+NO_LIMIT = 2**62
+
+
+def add_barrier(frame: DataFrame) -> DataFrame:
+    """Returns the frame with a barrier: later filters see only the rows of earlier ones.
+
+    DataFusion moves filters below projections, sorts, merges and other filters, so it may evaluate
+    a condition on rows that another filter hides. It never moves a filter below a limit.
+    """
+    return frame.limit(NO_LIMIT)

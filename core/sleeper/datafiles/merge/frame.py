@@ -20,7 +20,6 @@ from datafusion import DataFrame, SessionContext, lit, udf
 from datafusion.expr import Expr, SortExpr
 
 from sleeper.datafiles.arrow import arrow_type, view_schema
-from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import (
     column,
@@ -28,6 +27,7 @@ from sleeper.datafiles.engine.expression import (
     merge_order,
     regions_predicate,
 )
+from sleeper.datafiles.engine.scan import add_barrier
 from sleeper.datafiles.engine.session import engine_url, new_table_name
 from sleeper.datafiles.merge.deletes import DeletedRows, OnDropped
 from sleeper.datafiles.merge.first_of_key import FirstOfKey

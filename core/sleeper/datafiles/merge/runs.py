@@ -18,8 +18,7 @@ from sleeper.datafiles.engine.session import BATCH_ROWS, open_session
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
-from sleeper.storage.disk import describe_write_error
-from sleeper.storage.writeback import check_written
+from sleeper.storage.disk import check_written, describe_write_error
 
 _RUNS_MAX = 64
 # A merge keeps some batches of each run, and copies of their keys.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sleeper.datafiles.sources.text_file import TextFile
+from sleeper.datafiles.sources.encodings import TextFile
 from sleeper.storage.source_options import SourceOptions
 
 SAMPLE_BYTES = 256 * 1024

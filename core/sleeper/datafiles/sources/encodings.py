@@ -9,10 +9,26 @@ import codecs
 import io
 import logging
 import re
+from dataclasses import dataclass
 from typing import IO
 
-from sleeper.datafiles.sources.text_file import TextFile
 from sleeper.errors import InvalidRequestError
+from sleeper.storage.bucket_folder import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """The content of a file in memory, uncompressed, with its name in errors."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TextFile = SourceFile | MemoryFile
+
 
 UTF8, WINDOWS_1252 = "utf-8", "cp1252"
 

@@ -24,7 +24,7 @@ from isal import igzip, isal_zlib
 from sleeper.datafiles.casts import cast_or_find, cast_values
 from sleeper.datafiles.sources.budget import slice_rows_max
 from sleeper.datafiles.sources.dialect import SAMPLE_BYTES, Dialect, find_dialect
-from sleeper.datafiles.sources.encodings import Utf8Stream
+from sleeper.datafiles.sources.encodings import MemoryFile, TextFile, Utf8Stream
 from sleeper.datafiles.sources.files import (
     GZIP_SUFFIX,
     ZSTD_SUFFIX,
@@ -37,7 +37,6 @@ from sleeper.datafiles.sources.json_form import count_lines
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, BlockParser, parse_lines
 from sleeper.datafiles.sources.nested import find_text_fields, quote_nested
 from sleeper.datafiles.sources.read_ahead import map_ahead, read_ahead
-from sleeper.datafiles.sources.text_file import MemoryFile, TextFile
 from sleeper.datafiles.text_values import TEXT_IN_JSON
 from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, classify_error, describe_error

@@ -23,10 +23,9 @@ from datafusion import DataFrame, udf
 from datafusion.dataframe import ParquetWriterOptions
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
-from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column
-from sleeper.datafiles.engine.scan import check_files_exist
+from sleeper.datafiles.engine.scan import add_barrier, check_files_exist
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.key_values import key_value
 from sleeper.datafiles.merge.deletes import OnDropped

@@ -16,10 +16,9 @@ from datafusion import DataFrame, SessionContext, udf
 from datafusion.expr import Expr
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.engine.barrier import add_barrier
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
-from sleeper.datafiles.engine.scan import scan_files
+from sleeper.datafiles.engine.scan import add_barrier, scan_files
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import open_deleted
 from sleeper.datafiles.merge.frame import map_fields, undeleted_predicate
