@@ -18,12 +18,9 @@ from sleeper.errors import (
     describe_error,
 )
 from sleeper.instance import Instance
-from sleeper.partitions.partition import tree_from_split_points
+from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.processing.model import Processing, check_table_processing
-from sleeper.processing.text import (
-    iterator_call,
-    processing_to_json,
-)
+from sleeper.processing.text import iterator_call, processing_to_json
 from sleeper.properties.instance import DELETION_DELAY_HOURS, ORPHAN_AGE_DAYS
 from sleeper.properties.table import (
     AGGREGATIONS,
@@ -118,8 +115,24 @@ def create_table(
         SCHEMA.name: schema_to_json(replace(schema, latest=None)),
     }
     properties = table_properties(values, instance.properties())
-    rows, by = properties.get(ROWS), properties.get(LATEST_BY) or None
-    is_latest = rows is RowChoice.LATEST
+    initialise = _check_definition(instance, schema, partitions, properties)
+    ref = TableRef(ref.id, name, online=properties.get(ONLINE))
+    instance.tables.create(ref.id)
+    instance.tables.state(ref.id).commit_or_raise(initialise)
+    instance.tables.properties.write(ref.id, properties)
+    # The index entry makes the table visible.
+    instance.tables.index.create(ref)
+    return ref
+
+
+def _check_definition(
+    instance: Instance,
+    schema: Schema,
+    partitions: tuple[Partition, ...],
+    properties: TableProperties,
+) -> InitialiseTable:
+    """Returns the first transaction of a table. InvalidRequestError as of `create_table`."""
+    rows, by, name = properties.get(ROWS), properties.get(LATEST_BY) or None, properties.get(NAME)
     is_snapshot = properties.get(TYPE) is TableType.SNAPSHOT
     schema = replace(schema, latest=make_latest(rows.value, by))
     processing = Processing(
@@ -132,23 +145,15 @@ def create_table(
         check_iterator(instance, name, schema, processing.iterator)
     check_strategy(instance, properties.get(COMPACTION_STRATEGY))
     check_enrichment(instance, name, schema, properties.get(INGEST_ENRICHMENT))
-    ref = TableRef(ref.id, name, online=properties.get(ONLINE))
-    instance.tables.create(ref.id)
-    instance.tables.state(ref.id).commit_or_raise(
-        InitialiseTable(
-            schema_to_json(replace(schema, latest=None)),
-            partitions,
-            processing_to_json(processing),
-            orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
-            rows=rows.value if is_latest else None,
-            latest_by=by,
-            table_type=SNAPSHOT_TABLE if is_snapshot else None,
-        )
+    return InitialiseTable(
+        schema_to_json(replace(schema, latest=None)),
+        partitions,
+        processing_to_json(processing),
+        orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
+        rows=rows.value if rows is RowChoice.LATEST else None,
+        latest_by=by,
+        table_type=SNAPSHOT_TABLE if is_snapshot else None,
     )
-    instance.tables.properties.write(ref.id, properties)
-    # The index entry makes the table visible.
-    instance.tables.index.create(ref)
-    return ref
 
 
 def create_table_from_files(

@@ -137,9 +137,8 @@ def run_compaction(
             merge = _plan_merge(job, store, clock(), settings.iterators)
             output, rows_read = _write(job, merge, store, root, settings, lease, on_rows)
             inputs = tuple(file.path for file in merge.inputs)
-            transaction = CommitCompaction(
-                job.id, merge.partition.id, inputs, output, merge.run_start_ms
-            )
+            leaf, start_ms = merge.partition.id, merge.run_start_ms
+            transaction = CommitCompaction(job.id, leaf, inputs, output, start_ms)
             outcome = (commit or commit_now(store))(run, transaction)
             if outcome is not None:
                 check_outcome(transaction, outcome)

@@ -72,10 +72,7 @@ def enrich(
     dataset or does not respond.
     """
     source = store if isinstance(store, StoreSource) else StoreSource(store)
-    if how not in ("left", "inner"):
-        raise InvalidRequestError(f"how={how!r} (expected 'left' or 'inner')")
-    if partitions is not None and not 1 <= partitions <= _PARTITIONS_MAX:
-        raise InvalidRequestError(f"partitions={partitions} (expected 1 to {_PARTITIONS_MAX})")
+    _check_options(how, partitions)
     place, dataset, layout = _plan(source, is_kept=not df.isStreaming)
     keys = KeyColumns(place.definition.name, layout)
     columns = _key_columns(df, on, keys)
@@ -85,10 +82,7 @@ def enrich(
     added = from_arrow_schema(pa.schema([each.with_name(names[each.name]) for each in values]))
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
-        types = [each.dataType for each in from_arrow_schema(keys.schema)]
-        typed = [col(quote_name(c)).cast(t) for c, t in zip(columns, types, strict=True)]
-        number = pmod(xxhash64(*typed), lit(partitions)).cast("int")
-        df = df.repartitionById(partitions, number).withColumn(PARTITION_COLUMN, number)
+        df = _repartition(df, columns, keys, partitions)
     enrichment = Enrichment(
         place,
         None if df.isStreaming else dataset,
@@ -103,6 +97,21 @@ def enrich(
         return enrichment.enrich(batches)
 
     return df.mapInArrow(add_values, target)
+
+
+def _check_options(how: str, partitions: int | None) -> None:
+    if how not in ("left", "inner"):
+        raise InvalidRequestError(f"how={how!r} (expected 'left' or 'inner')")
+    if partitions is not None and not 1 <= partitions <= _PARTITIONS_MAX:
+        raise InvalidRequestError(f"partitions={partitions} (expected 1 to {_PARTITIONS_MAX})")
+
+
+def _repartition(df: DataFrame, columns: list[str], keys: KeyColumns, count: int) -> DataFrame:
+    """Returns the DataFrame divided by key, with the number of the partition of each row."""
+    types = [each.dataType for each in from_arrow_schema(keys.schema)]
+    typed = [col(quote_name(c)).cast(t) for c, t in zip(columns, types, strict=True)]
+    number = pmod(xxhash64(*typed), lit(count)).cast("int")
+    return df.repartitionById(count, number).withColumn(PARTITION_COLUMN, number)
 
 
 def _plan(source: StoreSource, is_kept: bool) -> tuple[StorePlace, str, Layout]:
