@@ -148,15 +148,12 @@ def ingest_files(
 ) -> IngestResult:
     """Ingests files, and every file of a known format below directories.
 
-    A function that finds the files is called when the run has begun.
-
-    Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job, as
-    it does if no row fits.
+    A function that finds the files is called when the run has begun. Rows that do not fit go to
+    `rejects`. Without it, InvalidRequestError refuses the whole job, as it does if no row fits.
     `op_column` is the column of the rows' operations, for a table of latest rows. `options` say how
     the files are read. `budget` limits rows from outside.
     """
-    operations = make_operations(table.schema, op_column)
-    files: list[SourceFile] = []
+    operations, files = make_operations(table.schema, op_column), list[SourceFile]()
 
     def gather(rows: GatheredRows) -> None:
         if rejects is not None:
@@ -183,11 +180,11 @@ def ingest_files(
 
     try:
         result = _run(table, job_id, request, gather, progress or _NO_PROGRESS)
-        rejected = 0 if rejects is None or result.done_before else rejects.count
-        return replace(result, rejected=rejected)
     except DataError:
         _find_damage(table, files, options)
         raise
+    rejected = 0 if rejects is None or result.done_before else rejects.count
+    return replace(result, rejected=rejected)
 
 
 def ingest_batches(

@@ -248,9 +248,6 @@ def read_rows(
     the column `__number` of a table of all rows, the newest number of each row's file.
     """
     left = query.limit
-    scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
-    # With a limit, rows of later leaves may not be needed, so they are not prefetched.
-    ahead = {} if left is None else {"ahead": 0}
     request = MergeRequest(plan.schema, (), query.columns, left, steps, stored, numbered)
     reads_all = query.limit is None and query.columns is None
     with contextlib.ExitStack() as reading:
@@ -262,18 +259,14 @@ def read_rows(
             if left == 0:
                 return
             try:
-                if request.limit != left:
-                    request = replace(request, limit=left)
                 paged = next(filled, None)
                 if paged is not None:
-                    paged = paged if paged.limit == left else replace(paged, limit=left)
-                    batches = _merge_filled(paged, engine)
+                    batches = _merge_filled(_with_limit(paged, left), engine)
                 else:
                     if extracts is None:
-                        made = engine.extractor.extract_leaves(
-                            root, plan.schema, scans[index:], **ahead
-                        )
+                        made = _extract(plan, index, query, root, engine)
                         extracts = reading.enter_context(contextlib.closing(made))
+                    request = _with_limit(request, left)
                     batches = _read_leaf(
                         leaf, request, extracts, root, engine, time_limit, reads_all
                     )
@@ -286,6 +279,20 @@ def read_rows(
             except DataError as error:
                 files = [scan.file for scan in leaf.scans]
                 raise engine.find_damage(plan.schema, files, root) or error from error
+
+
+def _with_limit(request: MergeRequest, limit: int | None) -> MergeRequest:
+    return request if request.limit == limit else replace(request, limit=limit)
+
+
+def _extract(
+    plan: QueryPlan, first: int, query: Query, root: DataRoot, engine: QueryEngine
+) -> Generator[Extracts, None, None]:
+    """Yields the extracts of the leaves, from the first index on."""
+    scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves[first:]]
+    # With a limit, rows of later leaves may not be needed, so they are not prefetched.
+    ahead = {} if query.limit is None else {"ahead": 0}
+    return engine.extractor.extract_leaves(root, plan.schema, scans, **ahead)
 
 
 def _fill_distant(
@@ -330,10 +337,7 @@ def _read_leaf(
     inputs = _inputs(leaf, request.schema, root, engine, extracted)
     request = replace(request, inputs=inputs)
     paged = None if root.buckets else _fill(leaf, request, root, engine)
-    if paged is not None:
-        yield from _merge_filled(paged, engine)
-    else:
-        yield from engine.merge(request)
+    yield from engine.merge(request) if paged is None else _merge_filled(paged, engine)
 
 
 def _fill(
