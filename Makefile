@@ -9,8 +9,11 @@ SHELL := /bin/bash
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
-# Workers of the tests: two per core, at most four, because many tests wait for other processes.
-TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : 4)))
+# Workers of the tests: up to three per core, because many tests wait for other processes, but at
+# most six, and four with less than 12 GB of memory.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); \
+	kb=$$(awk '/MemTotal/ { print $$2 }' /proc/meminfo); \
+	echo $$((n < 2 ? 2 : kb < 12000000 ? 4 : 6)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
 # tests/durations.py distributes the tests.
@@ -19,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit check types lint bench synth deploy destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak check types lint bench synth deploy destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -42,6 +45,11 @@ test: prepare ## Run all tests, including system tests
 unit: install ## Run the fast tests of tests/unit and tests/contracts: about a minute
 	@echo "==> fast tests"
 	@$(pytest) -m "not slow" tests/unit tests/contracts
+
+soak: prepare ## Run the tests that choose at random, ten times as long and with new seeds
+	@echo "==> random tests"
+	@SLEEPER_TEST_EXAMPLES=$${SLEEPER_TEST_EXAMPLES:-10} SLEEPER_TEST_SEED=$${SLEEPER_TEST_SEED:-random} \
+		$(pytest) -o timeout=3600 $$(grep -rlE 'examples\(|choose_seed\(' tests --include='test_*.py')
 
 check: types lint ## Lint, types, layers, dead code, stale generated files
 

@@ -22,6 +22,8 @@ FILE = Path(__file__).with_name("durations.json")
 SECONDS_MIN = 0.3
 # Files that begin so are one group, except for those whose tests start all of their processes.
 _GROUPS = ("tests/spark/", "tests/infra/", "tests/system/test_deployed_")
+# Spark files from this one on are a group of their own: one session would end long after the rest.
+_SECOND_SPARK_GROUP = "tests/spark/test_h"
 _SEPARATE = ("test_killed_", "test_memory")
 _SERVER_FIXTURES = {"s3_server", "dynamo_server", "ministack_server"}
 _SERVER_PARAMETERS = {"s3", "dynoxide", "ministack", "moto", "ecs"}
@@ -96,5 +98,6 @@ def _group_of(test: str) -> str:
     file = _file_of(test)
     for group in _GROUPS:
         if file.startswith(group) and not file.removeprefix(group).startswith(_SEPARATE):
-            return group
+            is_second = group == _GROUPS[0] and file >= _SECOND_SPARK_GROUP
+            return f"{group}2" if is_second else group
     return file

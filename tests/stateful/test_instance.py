@@ -1,6 +1,6 @@
 """A real instance against a model: ingest, shape, collect, hold, follow, query, crash, reopen.
 
-`SLEEPER_STATEFUL_EXAMPLES` and `SLEEPER_STATEFUL_STEPS` make it longer or shorter, and with
+`SLEEPER_TEST_EXAMPLES` (`tests/examples.py`) and `SLEEPER_STATEFUL_STEPS` make it longer, and with
 `SLEEPER_STATEFUL_SHRINK` it looks for the shortest history that fails. A failure prints the
 steps, and the blob that repeats them.
 """
@@ -86,6 +86,7 @@ from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.statestore.version import PointInTime, Version
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
+from tests.examples import examples
 from tests.stateful.crashing import Crash, CrashPlan, make_crashing
 from tests.stateful.model import (
     DELETE,
@@ -1275,7 +1276,7 @@ def test_an_instance_agrees_with_its_model(monkeypatch: pytest.MonkeyPatch) -> N
     run_state_machine_as_test(
         InstanceMachine,
         settings=settings(
-            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", "12")),
+            max_examples=examples(8),
             stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", "40")),
             deadline=None,
             print_blob=True,

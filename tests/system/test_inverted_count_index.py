@@ -12,6 +12,7 @@ import pytest
 import sleeper
 from sleeper.export_queue.control import queue_status
 from sleeper.schema.model import PrimitiveType
+from tests.examples import examples
 from tests.export_batches import make_batch, make_queue
 from tests.seeds import choose_seed
 from tests.servers.postgres import Postgres
@@ -21,7 +22,7 @@ from tests.wheels import make_wheel
 pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "export_queue"
-UPDATES, THREADS, ENTITIES, KILLS = 504, 8, 20, 3
+UPDATES, THREADS, ENTITIES, KILLS = examples(200), 8, 20, 3
 """There are this many updates and removals in all, by the threads together."""
 
 

@@ -271,33 +271,33 @@ def run_history(
         table.close()
 
 
-@settings(max_examples=examples(9), deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.data())
 def test_an_aggregating_table_gives_the_answer_of_plain_python(data: st.DataObject):
     run_history(data, AGGREGATING, AGGREGATIONS, aggregating_rows)
 
 
-@settings(max_examples=examples(9), deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.data())
 def test_a_filtering_table_gives_the_answer_of_plain_python(data: st.DataObject):
     run_history(data, FILTERING, FILTERS, filtering_rows)
 
 
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(st.data())
 def test_a_table_with_sum_by_key_gives_the_sums_of_plain_python(data: st.DataObject):
     processing = Processing(iterator=IteratorCall("SumByKey"))
     run_history(data, NUMBERS, processing, number_rows, expectation(NUMBERS, SUMS))
 
 
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(st.data())
 def test_a_table_with_latest_by_sort_key_gives_the_latest_of_plain_python(data: st.DataObject):
     processing = Processing(iterator=IteratorCall("LatestBySortKey"))
     run_history(data, NUMBERS, processing, key_only_rows, latest)
 
 
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(st.data())
 def test_a_table_with_age_off_by_field_keeps_the_young_of_plain_python(data: st.DataObject):
     processing = Processing(iterator=IteratorCall("AgeOffByField", f"time,{AGE_MS}"))

@@ -30,7 +30,7 @@ from sleeper.stash.run import run_stash
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.serve.client import post, request
 
-ROWS = 25_000
+ROWS = 17_000
 """Several batches, in one leaf."""
 PROPERTIES = {
     "sleeper.table.gc.delay.minutes": "0",
