@@ -10,7 +10,7 @@ SleeperError
 └── UserCodeError         a user's iterator, strategy or exporter failed: limit the retries
 
 Messages are in lower case and state the value, its place and the expected value.
-Adapters convert the errors of their libraries to these types.
+Implementations of ports convert the errors of their libraries to these types.
 """
 
 import difflib

@@ -124,9 +124,9 @@ class Storage:
     """The locations of objects.
 
     `exports` and `imports` are the locations of bulk exports and of runs of bulk imports.
-    `spill_folder` is a folder of this process on local disk, and `adjunct_folder` the one of the
-    adjunct stores that the processes of this machine share. `find_old_versions` describes what
-    keeps deleted objects of the root, and returns None if nothing does. `released_reserve` is a
+    `spill_folder` is a folder of this process on local disk, and `shared_folder` one of this name
+    that the processes of this machine share. `find_old_versions` describes what keeps deleted
+    objects of the root, and returns None if nothing does. `released_reserve` is a
     context in which a collection finds space on a full disk; it yields whether the disk is full.
     """
 
@@ -135,7 +135,7 @@ class Storage:
     imports: Callable[[], DataRoot]
     sources: Sources
     spill_folder: Callable[[], Path]
-    adjunct_folder: Callable[[], Path]
+    shared_folder: Callable[[str], Path]
     find_old_versions: Callable[[], str | None]
     released_reserve: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(False)
 

@@ -1,4 +1,4 @@
-"""The times at which scheduled work is due: runs of adapters, and stashes.
+"""The times at which scheduled work of systems is due.
 
 A schedule is a *rate*, whose due times are whole periods after the schedule was set, or a *cron
 expression* of EventBridge in UTC. A due time that passed while nothing looked is caught up by one

@@ -112,20 +112,35 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system.
+    """A system. Texts are references, unless they are said to be something else.
 
-    `properties` is the module that declares its properties, and `optional_stack` the name of its
-    part of an instance on AWS. `methods` refers to a class whose methods `sleeper.Instance` has.
-    `names` and `spark_names` are what the packages `sleeper` and `sleeper.spark` offer, by name.
-    `spark_sources` are data sources of Spark, and `spark_jobs` the functions that a driver of Spark
-    runs, by its argument. `local_port` and `aws_port` open what the system keeps beside the tables
-    (`sleeper.system_ports`), `enricher` fills fields of rows, and `restore` completes a table of a
-    backup. `transactions` are classes of transactions of its own. A follower of the system, whose
-    name begins with `follower_prefix`, keeps what it has not read. `check_deletion` refuses the
-    deletion of a table that the system needs, and `code_users` names what uses a name of user code.
-    `problems` finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
-    `table_listings` refers to a function of the instance and the id of a table that returns the
-    listings of the report on that table.
+    What it adds for users:
+
+    - `commands`; `methods`: a class whose methods `sleeper.Instance` has; `names` and
+      `spark_names`: what the packages `sleeper` and `sleeper.spark` offer.
+    - `reports`; `table_listings`: a function of the instance and the id of a table that returns
+      the listings of the report on that table; `problems`: a function of the instance that finds
+      what is overdue, failing, lagging or dead (`sleeper.reports.status`).
+    - `properties`: the module, not a reference, that declares its properties, tables and buckets.
+
+    What runs for it:
+
+    - `queues`; `operations` and `companions` of `sleeper run`; `spark_sources`: data sources of
+      Spark; `spark_jobs`: functions that a driver of Spark runs, by its argument.
+    - `optional_stack`: the name of its part of an instance on AWS.
+
+    What it keeps:
+
+    - `local_port` and `aws_port`: functions that open what it keeps beside the tables
+      (`sleeper.system_ports`); `definitions`: the folder of its JSON documents, which backups have.
+    - `transactions`: classes of transactions of its own; `follower_prefix`: the beginning of the
+      names of followers that keep what they have not read.
+
+    Where the core asks it:
+
+    - `enricher`: a class that fills fields of ingested rows; `restore`: a function that completes
+      a table of a backup; `check_deletion`: one that refuses the deletion of a table that the
+      system needs; `code_users`: one that names what uses a name of user code.
     """
 
     name: str
@@ -141,6 +156,7 @@ class System:
     aws_port: str | None = None
     enricher: str | None = None
     restore: str | None = None
+    definitions: str | None = None
     transactions: tuple[str, ...] = ()
     follower_prefix: str | None = None
     check_deletion: str | None = None

@@ -26,5 +26,5 @@ def test_rows_are_enriched_from_the_state_on_aws(instance_on_aws: Instance) -> N
     visits.ingest(visit_rows(2, 1))
     assert found(visits) == [(0, 1, "de", 10), (0, 2, "fr", 20), (1, 1, "it", 11)]
     # On the disk of the process, so that another process of the task finds it.
-    (store,) = instance_on_aws.storage.adjunct_folder().iterdir()
+    (store,) = instance_on_aws.storage.shared_folder("adjunct").iterdir()
     assert (store / "current").exists()

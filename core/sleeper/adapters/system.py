@@ -16,6 +16,7 @@ SYSTEM = System(
     ),
     methods="sleeper.adapters.methods:InstanceAdapters",
     reports=(Report("adapter-jobs", "sleeper.adapters.report:report_runs", after="deletion-jobs"),),
+    definitions="adapters",
     operations=(Operation("sleeper.adapters.due:start_due_adapters"),),
     spark_jobs={"--adapter": "sleeper.adapters.spark.job:main"},
     queues=(

@@ -11,7 +11,7 @@ from sleeper.reports.problem import Problem, ProblemState
 
 def find_problems(instance: Instance) -> Iterator[Problem]:
     """Yields the problems of the stores that the processes of this machine share."""
-    parent = instance.storage.adjunct_folder()
+    parent = instance.storage.shared_folder("adjunct")
     if not parent.is_dir():
         return
     for name in store_names(parent):

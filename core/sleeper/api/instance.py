@@ -297,7 +297,7 @@ class Instance(InstanceQueries, SystemMethods):
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.
 
-        The work is queued jobs, due adapters and stashes, compaction, splitting, garbage
+        The work is queued jobs, due work of systems, compaction, splitting, garbage
         collection and snapshots. `workers` is the number of worker processes. The default is the
         property `sleeper.local.workers`, or one per processor.
 

@@ -76,8 +76,7 @@ class InstanceQueries:
         """Returns what is overdue, failing, lagging or dead: a mapping for each problem.
 
         It has `state`, `kind`, `name`, `since` and `reason`, the worst first. Empty if there is no
-        problem. It covers tables, jobs, queues, adapters, stashes, export queues and adjunct
-        stores.
+        problem. It covers tables, jobs, queues and all systems.
         """
         return describe_rows(report_status(self._ports))
 

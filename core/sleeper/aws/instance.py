@@ -90,7 +90,6 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 _UNPACKED_FOLDER = "code"
-_ADJUNCT_FOLDER = "adjunct"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
 # The member that holds the id of a message's job. Without it the message's id is the job's.
@@ -205,7 +204,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             imports=lambda: _own_bucket(files.instance(), root, BULK_IMPORT_BUCKET, "imports"),
             sources=AwsSources(root, files.instance),
             spill_folder=spill_folder,
-            adjunct_folder=lambda: _adjunct_folder(files.instance(), location),
+            shared_folder=lambda name: _shared_folder(files.instance(), location) / name,
             find_old_versions=lambda: describe_old_versions(root.buckets[0].name),
         ),
         queries=Queries(
@@ -226,11 +225,9 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     )
 
 
-def _adjunct_folder(properties: InstanceProperties, folder: Path) -> Path:
+def _shared_folder(properties: InstanceProperties, folder: Path) -> Path:
     chosen = properties.get(SPILL_DIRECTORY)
-    return (
-        folder if chosen is None else temporary_folder(folder.name, Path(chosen))
-    ) / _ADJUNCT_FOLDER
+    return folder if chosen is None else temporary_folder(folder.name, Path(chosen))
 
 
 def _property_files(instance_id: str) -> PropertyFiles:

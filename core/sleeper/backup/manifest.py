@@ -9,13 +9,13 @@ from typing import Annotated
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec, Member
 from sleeper.storage.location import check_path
+from sleeper.systems import systems
 from sleeper.tables import TableId, TableRef, check_table_name, is_table_id
 
 MANIFEST_FORMAT_VERSION = 1
 _NAME = re.compile(r"(\d{8}T\d{9}Z)-([0-9a-f]{16})")
 _DIGITS = 16
 _WHEEL = re.compile(r"code/[0-9a-f]+/[^/]+\.whl")
-_ADAPTER = re.compile(r"adapters/[^/]+\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,7 @@ class TableBackup:
 class Manifest:
     """A backup of an instance. `properties` are those of the instance, as text.
 
-    `adapters` are the definitions of its adapters by path, without secrets. A backup of chosen
-    tables has none.
+    `definitions` are those of systems by path, without secrets. A backup of chosen tables has none.
     """
 
     time_ms: Annotated[int, Member("time")]
@@ -68,13 +67,16 @@ class Manifest:
     wheels: tuple[ObjectRecord, ...]
     tables: Annotated[tuple[TableBackup, ...], Member(last=True)]
     format: int = MANIFEST_FORMAT_VERSION
-    adapters: Annotated[tuple[tuple[str, str], ...], Member(optional=True)] = ()
+    # Adapters were the first system with definitions.
+    definitions: Annotated[tuple[tuple[str, str], ...], Member("adapters", optional=True)] = ()
 
-
-DEFINITIONS = "adapters/"
-"""The folder of the definitions of adapters in an instance's root."""
 
 _CODEC = JsonCodec(Manifest)
+
+
+def definition_folders() -> tuple[str, ...]:
+    """Returns the folders of definitions in an instance's root."""
+    return tuple(each.definitions for each in systems() if each.definitions is not None)
 
 
 def encode_manifest(manifest: Manifest) -> tuple[str, bytes]:
@@ -108,8 +110,9 @@ def _check(manifest: Manifest) -> None:
     """Checks everything that becomes a name in the instance. Whoever wrote it may be hostile."""
     for wheel in manifest.wheels:
         _check_form(_WHEEL, wheel.path)
-    for path, _ in manifest.adapters:
-        _check_form(_ADAPTER, path)
+    folders = "|".join(re.escape(each) for each in definition_folders())
+    for path, _ in manifest.definitions:
+        _check_form(re.compile(rf"(?:{folders})/[^/]+\.json"), path)
     for table in manifest.tables:
         if not is_table_id(table.id):
             raise InvalidRequestError(f"invalid table id {table.id[:200]!r}")

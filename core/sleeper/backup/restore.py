@@ -37,7 +37,7 @@ from sleeper.reports.check import check_version
 from sleeper.runs.lock import lock_root
 from sleeper.statestore.fold import is_jump
 from sleeper.statestore.state_file import StateFile, own_path
-from sleeper.storage.location import DataRoot, check_path
+from sleeper.storage.location import check_path
 from sleeper.systems import load, systems
 from sleeper.tables import TableId, TableRef, TableState
 
@@ -127,15 +127,10 @@ def restore(
             lock.check()
             instance.tables.index.create(table.ref)
         if not table_names:
-            _restore_adapters(root, manifest)
+            for path, definition in manifest.definitions:
+                root.create(path, definition.encode())
         root.delete([MARKER])
     return RestoreResult(backup_id, instance.where, restored, earlier)
-
-
-def _restore_adapters(root: DataRoot, manifest: Manifest) -> None:
-    """Restores the definitions of adapters that the instance does not have."""
-    for path, definition in manifest.adapters:
-        root.create(path, definition.encode())
 
 
 def _choose(manifest: Manifest, backup_id: str, names: Sequence[str]) -> list[TableBackup]:

@@ -12,7 +12,13 @@ from pathlib import Path
 import xxhash
 
 import sleeper
-from sleeper.backup.manifest import DEFINITIONS, Manifest, ObjectRecord, TableBackup, time_of_id
+from sleeper.backup.manifest import (
+    Manifest,
+    ObjectRecord,
+    TableBackup,
+    definition_folders,
+    time_of_id,
+)
 from sleeper.backup.objects import (
     CopyCounts,
     FileCopier,
@@ -109,7 +115,7 @@ def back_up(
             instance.properties().to_text(),
             wheels,
             tuple(table for table, _ in done),
-            adapters=() if names else _read_adapters(instance),
+            definitions=() if names else _read_definitions(instance),
         )
         lock.check()
         backup_id = target.write(manifest)
@@ -117,9 +123,10 @@ def back_up(
     return BackupResult(backup_id, place_name, tuple(_result(*each) for each in done), dropped)
 
 
-def _read_adapters(instance: Instance) -> tuple[tuple[str, str], ...]:
+def _read_definitions(instance: Instance) -> tuple[tuple[str, str], ...]:
     root = instance.storage.root
-    paths = sorted(each.path for each in root.list_objects(DEFINITIONS))
+    folders = definition_folders()
+    paths = sorted(each.path for folder in folders for each in root.list_objects(f"{folder}/"))
     result = []
     for path in paths:
         if path.endswith(".json"):

@@ -1,4 +1,4 @@
 """SQL databases: their URLs, columns and errors, and connections to PostgreSQL.
 
-Adapters read databases, and exporters write to them.
+Systems read databases, and write to them.
 """

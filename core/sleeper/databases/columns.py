@@ -1,7 +1,7 @@
 """Columns of databases, and the SQL that reads them as fields of a table.
 
 Integers, floats, booleans, bytes and arrays are read in their own types. All others are read
-as text: the database formats it and `adapters.database_rows` parses it, so that no driver rounds
+as text: the database formats it and its reader parses it, so that no driver rounds
 a number or moves a time. Times without a zone are in UTC.
 """
 

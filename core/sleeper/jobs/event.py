@@ -42,9 +42,9 @@ class JobEvent:
     `run_id` is empty for events outside any run: the creation, or a rejection before a run.
     `at_ms` is the time of the event. `inputs` is the number of files; rows belong to FINISHED,
     reasons to FAILED and REJECTED. In ACCEPTED, of a run that a Spark platform accepted,
-    `task_id` is the platform's name of the run. Runs of adapters have a `source` in STARTED and,
-    more exactly, in FINISHED, where `bytes` are those of the written files and `number` is that of
-    the transaction. `rows_rejected` is the number of rows that an ingest set aside, None for 0.
+    `task_id` is the platform's name of the run. Runs that read a source have it in STARTED and,
+    more exactly, in FINISHED, where `bytes` are those of the written files and `number` is that
+    of the transaction. `rows_rejected` is the number of rows that an ingest set aside, None for 0.
     """
 
     table_id: TableId

@@ -38,8 +38,8 @@ class JobRun:
     """One attempt at a job. Times are in milliseconds since the epoch, None where unknown.
 
     `platform_run` is the name of the run on its Spark platform. `bytes` of written files, `number`
-    of the transaction and `source` are those of an adapter's run. `rows_rejected` is the number of
-    rows that an ingest set aside, None for 0.
+    of the transaction and `source` are those of a run that reads one. `rows_rejected` is the number
+    of rows that an ingest set aside, None for 0.
     """
 
     run_id: str

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 _SPILL_FOLDER = "spill"
-_ADJUNCT_FOLDER = "adjunct"
 _CODE_FOLDER = "code"
 _UNPACKED_FOLDER = "unpacked"
 _RESULTS_FOLDER = "query-results"
@@ -183,7 +182,7 @@ def open_local_instance(
             imports=lambda: open_root(local.folder / _IMPORTS_FOLDER),
             sources=LocalSources(root, local.properties),
             spill_folder=lambda: _spill_folder(local),
-            adjunct_folder=lambda: _working_folder(local, _ADJUNCT_FOLDER),
+            shared_folder=lambda name: _working_folder(local, name),
             find_old_versions=lambda: None,
             released_reserve=Reserve(local.folder, read_only).released,
         ),

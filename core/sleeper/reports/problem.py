@@ -21,7 +21,7 @@ class ProblemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of something of a `kind`, such as `adapter`, with its name, since when, and why."""
+    """A problem of something of a `kind`, such as `queue`, with its name, since when, and why."""
 
     state: ProblemState
     kind: str

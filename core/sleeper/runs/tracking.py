@@ -55,7 +55,7 @@ class RunTracker:
     ) -> R:
         """Returns the result of the work and records the run's start and end.
 
-        `inputs` is the number of files, `source` that of an adapter. The run is rejected on
+        `inputs` is the number of files, `source` describes another source. The run is rejected on
         InvalidRequestError, failed on any other error. An error of the tracker is raised from the
         start and from a commit, so that the message returns; it never replaces an error of the
         work.

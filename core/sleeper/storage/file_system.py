@@ -29,7 +29,7 @@ _REPLACES_ON_REQUEST = ("hdfs", "viewfs")
 
 
 class FileSystemRoot:
-    """A folder of a file system, by a URL such as `hdfs://namenode:8020/stash`.
+    """A folder of a file system, by a URL such as `hdfs://namenode:8020/copies`.
 
     Credentials and options come from fsspec's configuration and the environment.
     InvalidRequestError if the scheme is unknown, or its package is not installed.

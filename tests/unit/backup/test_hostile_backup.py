@@ -29,7 +29,7 @@ def rewrite(place: Path, change: Callable[[Manifest], Manifest]) -> None:
 
 
 def with_adapter(path: str) -> Callable[[Manifest], Manifest]:
-    return lambda manifest: replace(manifest, adapters=((path, "{}"),))
+    return lambda manifest: replace(manifest, definitions=((path, "{}"),))
 
 
 def with_wheel(path: str) -> Callable[[Manifest], Manifest]:

@@ -76,6 +76,6 @@ def _pin(stores: "PinnedStores", table: OpenTable, lookup: Lookup) -> "StoreVers
     )
     context = FeedContext(lambda: instance)
     try:
-        return stores.pin(definition, instance.storage.adjunct_folder(), context)
+        return stores.pin(definition, instance.storage.shared_folder("adjunct"), context)
     except NotFoundError as error:
         raise InvalidRequestError(f"enrichment from store {lookup.store!r}: {error}") from error
