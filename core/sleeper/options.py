@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, get_type_hints
 
 P = ParamSpec("P")
-Self = TypeVar("Self")
+Owner = TypeVar("Owner")
 Options = TypeVar("Options")
 Result = TypeVar("Result")
 
@@ -46,12 +46,12 @@ def secret(help_begin: str) -> Option:
 
 def takes(
     options: Callable[P, Options],
-) -> Callable[[Callable[[Self, Options], Result]], Callable[Concatenate[Self, P], Result]]:
+) -> Callable[[Callable[[Owner, Options], Result]], Callable[Concatenate[Owner, P], Result]]:
     """Lets a method of one parameter, a dataclass, take the fields of the class instead."""
 
-    def decorate(method: Callable[[Self, Options], Result]) -> Callable[..., Result]:
+    def decorate(method: Callable[[Owner, Options], Result]) -> Callable[..., Result]:
         @wraps(method)
-        def call(self: Self, *arguments: P.args, **named: P.kwargs) -> Result:
+        def call(self: Owner, *arguments: P.args, **named: P.kwargs) -> Result:
             try:
                 signature.bind(self, *arguments, **named)
             except TypeError as error:

@@ -364,11 +364,11 @@ def test_a_signal_ends_a_slow_query(instance: Instance, database: Postgres) -> N
 
 RUN_IN_PROCESS = """
 import sys
-from sleeper.adapters.queued_run import run_in_process
+from sleeper.adapters.queued_run import SparkRun
 from sleeper.adapters.store import AdapterStore
 from sleeper.opening import open_instance
 instance = open_instance(sys.argv[1])
-run_in_process(instance, AdapterStore(instance.storage.root).get("orders"), "r1")
+SparkRun(instance, AdapterStore(instance.storage.root).get("orders"), "r1").run_in_process()
 """
 
 

@@ -10,7 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 
 from sleeper.adapters.definition import ADAPTER_RUN, Adapter
 from sleeper.adapters.message import check_workers, parse_adapter_message
@@ -28,10 +28,11 @@ from sleeper.jobs.spark_platform import (
     RunOutcome,
     RunState,
     SparkPlatform,
+    find_outcome,
     make_run_id,
     spark_settings,
 )
-from sleeper.jobs.status import JobRun, JobState
+from sleeper.jobs.status import JobState, JobStatus
 from sleeper.runs.tracking import RunTracker, check_age, track_run
 from sleeper.tables import TableId
 
@@ -70,127 +71,99 @@ def run_adapter_message(
         check_workers(instance, adapter)
     if not adapter.needs_spark:
         rows = run_adapter(instance, adapter.name, request.run_id, task_id=task_id).rows
-    elif instance.jobs.spark_platform is not None:
-        rows = run_on_platform(instance, adapter, request.run_id)
     else:
-        rows = run_in_process(instance, adapter, request.run_id)
+        run = SparkRun(instance, adapter, request.run_id)
+        has_platform = instance.jobs.spark_platform is not None
+        rows = run.run_on_platform() if has_platform else run.run_in_process()
     return rows, rows
 
 
-def run_in_process(instance: Instance, adapter: Adapter, run_id: str) -> int:
-    """Runs the adapter in a process with Spark on this machine and returns its rows.
-
-    Errors as of `run_on_platform`.
-    """
-    table_id = instance.tables.index.find(adapter.sink.table).id
-    run = AcceptedRun(new_run_id(), table_id, adapter.job_id(run_id), "the Spark process")
-    arguments = (*_arguments(instance, adapter, run_id, run), INPUT_ARGUMENT)
-    # The process would go on if this one were killed, while another worker runs the message.
-    outcome = run_command((sys.executable, "-P", "-m", _DRIVER, *arguments), has_input=True)
-    if not is_end_recorded(instance, run):
-        record_end(instance, run, outcome, ADAPTER_RUN)
-    return _result(instance, run)
-
-
-def run_on_platform(
-    instance: Instance,
-    adapter: Adapter,
-    run_id: str,
-    wait: Callable[[float], object] = time.sleep,
-) -> int:
-    """Submits a run, unless one is submitted, waits for its end and returns its rows.
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """A run of an adapter whose source Spark reads. Returns the number of its rows.
 
     InvalidRequestError if the run was rejected, UnavailableError if it failed and may be retried.
     """
-    table_id = instance.tables.index.find(adapter.sink.table).id
-    platform = open_platform(instance, _PLATFORM)
-    runs = _runs(instance, table_id, adapter.job_id(run_id))
-    accepted = [
-        AcceptedRun(run.run_id, table_id, adapter.job_id(run_id), run.platform_run)
-        for run in runs
-        if run.platform_run is not None
-    ]
-    active = next((each for each in accepted if not is_end_recorded(instance, each)), None)
-    if active is None:
-        committed = [run for run in runs if run.state is JobState.COMMITTED]
-        if committed:
-            return committed[-1].rows_written or 0
-        active = _submit(instance, platform, adapter, run_id, table_id, len(accepted))
-    _await_end(instance, platform, active, wait)
-    return _result(instance, active)
 
+    instance: Instance
+    adapter: Adapter
+    run_id: str
 
-def _submit(
-    instance: Instance,
-    platform: SparkPlatform,
-    adapter: Adapter,
-    run_id: str,
-    table_id: TableId,
-    attempt: int,
-) -> AcceptedRun:
-    job_id = adapter.job_id(run_id)
-    # A task that dies before it recorded the run has counted the same attempts as the next task,
-    # and the platform starts a run id once.
-    run = make_run_id(table_id, job_id, str(attempt))
-    accepted = AcceptedRun(run, table_id, job_id, "")
-    reference = platform.submit(
-        PlatformJob(
-            run,
-            job_id,
-            _arguments(instance, adapter, run_id, accepted),
-            spark_settings(_PLATFORM, instance.properties(), {}),
-            environment=driver_environment(instance),
+    def run_in_process(self) -> int:
+        """Runs the adapter in a process with Spark on this machine."""
+        run = self._describe(new_run_id(), "the Spark process")
+        arguments = (*self._arguments(run.run_id), INPUT_ARGUMENT)
+        # The process would go on if this one were killed, while another worker runs the message.
+        outcome = run_command((sys.executable, "-P", "-m", _DRIVER, *arguments), has_input=True)
+        return self._end(run, outcome)
+
+    def run_on_platform(self, wait: Callable[[float], object] = time.sleep) -> int:
+        """Submits the run, unless one is submitted, and waits for its end."""
+        platform = open_platform(self.instance, _PLATFORM)
+        try:
+            runs = self._find_job().runs
+        except NotFoundError:
+            runs = ()
+        accepted = [self._describe(r.run_id, r.platform_run) for r in runs if r.platform_run]
+        active = next((r for r in accepted if not is_end_recorded(self.instance, r)), None)
+        if active is None:
+            committed = [run for run in runs if run.state is JobState.COMMITTED]
+            if committed:
+                return committed[-1].rows_written or 0
+            active = self._submit(platform, len(accepted))
+        outcome = find_outcome(platform, active.reference)
+        while outcome.state is RunState.RUNNING:
+            wait(_POLL_SECONDS)
+            outcome = find_outcome(platform, active.reference)
+        return self._end(active, outcome)
+
+    @property
+    def _job_id(self) -> str:
+        return self.adapter.job_id(self.run_id)
+
+    @property
+    def _table_id(self) -> TableId:
+        return self.instance.tables.index.find(self.adapter.sink.table).id
+
+    def _find_job(self) -> JobStatus:
+        return self.instance.jobs.tracker.job(self._table_id, self._job_id)
+
+    def _describe(self, tracker_run_id: str, reference: str) -> AcceptedRun:
+        return AcceptedRun(tracker_run_id, self._table_id, self._job_id, reference)
+
+    def _submit(self, platform: SparkPlatform, attempt: int) -> AcceptedRun:
+        instance, job_id, table_id = self.instance, self._job_id, self._table_id
+        # A task that dies before it recorded the run has counted the same attempts as the next
+        # task, and the platform starts a run id once.
+        run = make_run_id(table_id, job_id, str(attempt))
+        reference = platform.submit(
+            PlatformJob(
+                run,
+                job_id,
+                self._arguments(run),
+                spark_settings(_PLATFORM, instance.properties(), {}),
+                environment=driver_environment(instance),
+            )
         )
-    )
-    ref = JobRunRef(table_id, job_id, ADAPTER_RUN, run)
-    RunTracker(instance.jobs.tracker, instance.clock, ref).accept(reference, 1)
-    logger.info("adapter run accepted as %s", reference, extra={"job_id": job_id})
-    return replace(accepted, reference=reference)
+        ref = JobRunRef(table_id, job_id, ADAPTER_RUN, run)
+        RunTracker(instance.jobs.tracker, instance.clock, ref).accept(reference, 1)
+        logger.info("adapter run accepted as %s", reference, extra={"job_id": job_id})
+        return self._describe(run, reference)
 
+    def _arguments(self, tracker_run_id: str) -> tuple[str, ...]:
+        """Returns the arguments of the driver (`sleeper.adapters.spark.job`)."""
+        adapter_run = (ADAPTER_ARGUMENT, self.adapter.name, "--adapter-run", self.run_id)
+        return (self.instance.where, *adapter_run, "--run-id", tracker_run_id)
 
-def _arguments(
-    instance: Instance, adapter: Adapter, run_id: str, run: AcceptedRun
-) -> tuple[str, ...]:
-    """Returns the arguments of the driver (`sleeper.adapters.spark.job`)."""
-    adapter_run = (ADAPTER_ARGUMENT, adapter.name, "--adapter-run", run_id)
-    return (instance.where, *adapter_run, "--run-id", run.run_id)
-
-
-def _await_end(
-    instance: Instance,
-    platform: SparkPlatform,
-    run: AcceptedRun,
-    wait: Callable[[float], object],
-) -> None:
-    """Waits until the platform reports the run's end, and records it if the driver did not."""
-    outcome = _outcome(platform, run.reference)
-    while outcome.state is RunState.RUNNING:
-        wait(_POLL_SECONDS)
-        outcome = _outcome(platform, run.reference)
-    if not is_end_recorded(instance, run):
-        record_end(instance, run, outcome, ADAPTER_RUN)
-
-
-def _outcome(platform: SparkPlatform, reference: str) -> RunOutcome:
-    try:
-        return platform.outcome(reference)
-    except NotFoundError as error:
-        return RunOutcome(RunState.FAILED, f"unknown to the platform: {error}")
-
-
-def _result(instance: Instance, accepted: AcceptedRun) -> int:
-    job = instance.jobs.tracker.job(accepted.table_id, accepted.job_id)
-    if job.state is JobState.COMMITTED:
-        return (job.last_run.rows_written if job.last_run else None) or 0
-    (run,) = (each for each in job.runs if each.run_id == accepted.run_id)
-    reason = "; ".join(run.reasons) or f"{accepted.reference} ended as {run.state.value}"
-    if run.state is JobState.REJECTED:
-        raise InvalidRequestError(reason)
-    raise UnavailableError(reason)
-
-
-def _runs(instance: Instance, table_id: TableId, job_id: str) -> tuple[JobRun, ...]:
-    try:
-        return instance.jobs.tracker.job(table_id, job_id).runs
-    except NotFoundError:
-        return ()
+    def _end(self, accepted: AcceptedRun, outcome: RunOutcome) -> int:
+        """Records the end of a run, if the driver did not, and returns the number of its rows."""
+        if not is_end_recorded(self.instance, accepted):
+            record_end(self.instance, accepted, outcome, ADAPTER_RUN)
+        job = self._find_job()
+        if job.state is JobState.COMMITTED:
+            return (job.last_run.rows_written if job.last_run else None) or 0
+        (run,) = (each for each in job.runs if each.run_id == accepted.run_id)
+        reason = "; ".join(run.reasons) or f"{accepted.reference} ended as {run.state.value}"
+        if run.state is JobState.REJECTED:
+            raise InvalidRequestError(reason)
+        raise UnavailableError(reason)

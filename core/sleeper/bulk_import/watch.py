@@ -12,7 +12,13 @@ from dataclasses import asdict, dataclass
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
-from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, SparkPlatform
+from sleeper.jobs.spark_platform import (
+    PlatformName,
+    RunOutcome,
+    RunState,
+    SparkPlatform,
+    find_outcome,
+)
 from sleeper.jobs.status import JobState
 from sleeper.tables import TableId
 
@@ -148,10 +154,7 @@ def is_end_recorded(instance: Instance, run: AcceptedRun) -> bool:
 
 
 def _record_if_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bool:
-    try:
-        outcome = open_platform(instance, name).outcome(run.reference)
-    except NotFoundError as error:
-        outcome = RunOutcome(RunState.FAILED, f"unknown to the platform: {error}")
+    outcome = find_outcome(open_platform(instance, name), run.reference)
     if outcome.state is RunState.RUNNING:
         return False
     record_end(instance, run, outcome)

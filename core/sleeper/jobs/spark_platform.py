@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.properties.deployment import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
 from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.values import InstanceProperties
@@ -103,6 +103,14 @@ class SparkPlatform(Protocol):
 
     def outcome(self, reference: str) -> RunOutcome:
         """Returns the outcome. NotFoundError if the platform no longer knows the run."""
+
+
+def find_outcome(platform: SparkPlatform, reference: str) -> RunOutcome:
+    """Returns the outcome of a run. One that the platform no longer knows has failed."""
+    try:
+        return platform.outcome(reference)
+    except NotFoundError as error:
+        return RunOutcome(RunState.FAILED, f"unknown to the platform: {error}")
 
 
 def make_run_id(table_id: str, job_id: str, message_id: str) -> str:

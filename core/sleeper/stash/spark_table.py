@@ -7,14 +7,14 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.spark_platform import (
     PlatformJob,
     PlatformName,
-    RunOutcome,
     RunState,
     SparkPlatform,
+    find_outcome,
     make_run_id,
     spark_settings,
 )
@@ -81,7 +81,7 @@ def watch_platform(
             _start(instance, record, table_id, 0)
         if not runs or runs[-1] == _QUEUED:
             continue
-        outcome = _outcome(_open(instance), runs[-1])
+        outcome = find_outcome(_open(instance), runs[-1])
         # The tasks may have been done after the progress was read.
         table = record.progress()[table_id]
         if outcome.state is RunState.RUNNING or table.is_done:
@@ -110,13 +110,6 @@ def _start(instance: Instance, record: StashRecord, table_id: TableId, attempt: 
     reference = _open(instance).submit(job)
     record.record_spark_run(table_id, attempt, reference)
     logger.info("started Spark as %s", reference, extra={"job_id": job_id})
-
-
-def _outcome(platform: SparkPlatform, reference: str) -> RunOutcome:
-    try:
-        return platform.outcome(reference)
-    except NotFoundError as error:
-        return RunOutcome(RunState.FAILED, f"unknown to the platform: {error}")
 
 
 def _open(instance: Instance) -> SparkPlatform:

@@ -11,7 +11,7 @@ import pytest
 from sleeper.adapters import queued_run
 from sleeper.adapters.definition import Adapter, DatabaseSource, FilesSource, TableSink
 from sleeper.adapters.message import send_run
-from sleeper.adapters.queued_run import run_on_platform
+from sleeper.adapters.queued_run import SparkRun
 from sleeper.adapters.store import AdapterStore
 from sleeper.admin.tables import create_table
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
@@ -196,15 +196,15 @@ def test_a_run_by_spark_is_submitted_once_and_awaited(instance: Instance) -> Non
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            run_on_platform(opened, SHOP, "1", die)
+            SparkRun(opened, SHOP, "1").run_on_platform(die)
     assert platform.request_count == 1
 
     def end(_: float) -> None:
         record_run(instance, platform, JobStep.STARTED, JobStep.FINISHED, JobStep.COMMITTED)
         platform.end(RunState.SUCCEEDED)
 
-    assert run_on_platform(opened, SHOP, "1", end) == 7
-    assert run_on_platform(opened, SHOP, "1", die) == 7
+    assert SparkRun(opened, SHOP, "1").run_on_platform(end) == 7
+    assert SparkRun(opened, SHOP, "1").run_on_platform(die) == 7
     (job,) = platform.runs.values()
     assert job.arguments == (
         instance.where,
@@ -224,9 +224,9 @@ def test_a_task_that_dies_before_it_records_the_submission_submits_the_same_run(
     with monkeypatch.context() as patch:
         patch.setattr(RunTracker, "accept", die)
         with pytest.raises(KeyboardInterrupt):
-            run_on_platform(opened, SHOP, "1", die)
+            SparkRun(opened, SHOP, "1").run_on_platform(die)
     with pytest.raises(KeyboardInterrupt):
-        run_on_platform(opened, SHOP, "1", die)
+        SparkRun(opened, SHOP, "1").run_on_platform(die)
     assert (platform.request_count, len(platform.runs)) == (2, 1)
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_fails_on_the_platform_is_recorded_and_submitted_again(
 
     for attempt in (1, 2):
         with pytest.raises(UnavailableError, match="no capacity"):
-            run_on_platform(opened, SHOP, "1", fail)
+            SparkRun(opened, SHOP, "1").run_on_platform(fail)
         assert len(platform.runs) == attempt
     job = find_job(instance, SHOP.job_id("1"))
     assert [run.state for run in job.runs] == [JobState.FAILED] * 2
@@ -256,4 +256,4 @@ def test_a_run_that_the_driver_rejects_is_not_submitted_again(instance: Instance
         platform.end(RunState.FAILED, "exit status 1")
 
     with pytest.raises(InvalidRequestError):
-        run_on_platform(opened, SHOP, "1", reject)
+        SparkRun(opened, SHOP, "1").run_on_platform(reject)
