@@ -15,7 +15,7 @@ from sleeper.adjunct.definition import (
     parse_engine_type,
     parse_partition,
 )
-from sleeper.adjunct.extraction import ExtractorSource, name_extractor
+from sleeper.adjunct.extraction import ExtractorSource
 from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext, own_instance
 from sleeper.adjunct.open_store import (
@@ -28,6 +28,7 @@ from sleeper.adjunct.open_store import (
 from sleeper.adjunct.versions.status import StoreStatus
 from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
+from sleeper.user_code.named import name_object
 
 _BUILD = (sys.executable, "-P", "-m", "sleeper.adjunct.worker_build")
 
@@ -103,7 +104,7 @@ class AdjunctStore:
             bootstrap,
             reset_offset,
             parse_age_seconds(max_age),
-            None if extractor is None else name_extractor(extractor),
+            None if extractor is None else name_object(extractor),
             None if partition is None else parse_partition(partition),
         )
         settings = UpdateSettings(refresh_seconds, bootstrap_seconds)

@@ -6,14 +6,14 @@ name that a wheel of the instance registers, or `module:object` in a process tha
 name.
 """
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from sleeper.errors import InvalidRequestError, SleeperError, UserCodeError
+from sleeper.errors import SleeperError, UserCodeError
 from sleeper.instance import Instance
 from sleeper.user_code.calls import contain_errors, may_be_interrupt
+from sleeper.user_code.named import import_named, is_module_object
 from sleeper.user_code.wheel import CodeKind
 
 
@@ -85,14 +85,6 @@ def own_pair(envelope: Envelope) -> tuple[Any, Any]:
     return envelope.key, envelope.value
 
 
-def name_extractor(extractor: object) -> str:
-    """Returns the name by which a store knows an extractor that was given as an object."""
-    if isinstance(extractor, str):
-        return extractor
-    kind = extractor if isinstance(extractor, type) else type(extractor)
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def open_extract(
     store: str, name: str | None, source: ExtractorSource, open_instance: Callable[[], Instance]
 ) -> Extract | None:
@@ -105,7 +97,10 @@ def open_extract(
     where = f"store {store!r}: extractor {name!r}"
     found = source.object
     if found is None:
-        found = _find(where, name, source, open_instance)
+        if is_module_object(name):
+            found = import_named(where, name, source.allows_imports)
+        else:
+            found = open_instance().code.load(CodeKind.EXTRACTOR, name)
     extractor = _construct(where, found, source.config)
 
     def extract(envelope: Envelope) -> tuple[Any, Any]:
@@ -122,21 +117,6 @@ def open_extract(
             raise UserCodeError(f"{where} failed for {envelope}: {reason}") from error
 
     return extract
-
-
-def _find(
-    where: str, name: str, source: ExtractorSource, open_instance: Callable[[], Instance]
-) -> Any:
-    module, separator, attribute = name.partition(":")
-    if not separator:
-        return open_instance().code.load(CodeKind.EXTRACTOR, name)
-    if not source.allows_imports:
-        raise InvalidRequestError(f"{where} names a module (expected a registered name)")
-    with contain_errors(lambda why: UserCodeError(f"{where} cannot be imported: {why}")):
-        found: Any = importlib.import_module(module)
-        for each in attribute.split("."):
-            found = getattr(found, each)
-    return found
 
 
 def _construct(where: str, found: Any, config: Mapping[str, str]) -> KeyValueExtractor:

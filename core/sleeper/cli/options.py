@@ -78,6 +78,8 @@ class _Field:
             kind, default = list[str], None
         elif kind is bool:
             default = False
+        elif str in get_args(kind):
+            kind = str
         if not self.is_required and default is None:
             kind = kind | None
         flags = () if option.is_argument else (option.flag or f"--{self.name.replace('_', '-')}",)

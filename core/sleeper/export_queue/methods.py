@@ -30,11 +30,12 @@ class InstanceExportQueues:
         `"transaction"` also `NAME:TYPE`. Key fields are never null.
 
         `exporter` is the receiver, such as `"table:copy"`, `"postgres://user@host/db?table=t"`,
-        `"webhook:https://host/path"`, or `"python:NAME"` of a wheel; `options` are its options, and
-        `password` a reference: `env:NAME`, `file:PATH` or `secret:NAME`. A call that lasts longer
-        than `timeout_seconds` has failed; exports that are refused in `tries` calls become dead
-        letters. `existing_rows` exports the rows of now too. `replace` gives an existing queue
-        another exporter and the options that are given.
+        `"webhook:https://host/path"`, or `"python:NAME"` of a wheel; for a local instance also a
+        class, or `"python:module:class"`, of a module that the workers can import. `options` are
+        its options, and `password` a reference: `env:NAME`, `file:PATH` or `secret:NAME`. A call
+        that lasts longer than `timeout_seconds` has failed; exports that are refused in `tries`
+        calls become dead letters. `existing_rows` exports the rows of now too. `replace` gives an
+        existing queue another exporter and the options that are given.
 
         Raises `InvalidRequestError` for arguments that are not valid, `NotFoundError` if there is
         no such table, and `ConflictError` if the name is taken.

@@ -17,6 +17,7 @@ from sleeper.export_queue.definition import (
 from sleeper.options import Option, secret
 from sleeper.schema.model import Field, Schema
 from sleeper.schema.type_text import parse_type
+from sleeper.user_code.named import name_object
 
 _NUMBERS = ("buckets", "buffer_bytes", "tries", "timeout_seconds")
 
@@ -52,7 +53,7 @@ class NewQueue:
         Option("Value fields of the exports, as --key. May be null.", "C[,D]", "--value"),
     ] = ()
     exporter: Annotated[
-        str,
+        str | type[object],
         Option(
             "Receiver: table:OTHER (created if it is missing), "
             "postgres://USER@HOST/DATABASE?table=T, "
@@ -99,8 +100,16 @@ class NewQueue:
 
     @property
     def exporter_settings(self) -> ExporterSettings:
-        """The exporter with its options."""
-        return ExporterSettings(self.exporter, self.password, self.options or {})
+        """The exporter with its options. A class has the name `python:module:class`."""
+        text: Any = self.exporter
+        if isinstance(text, type):
+            text = f"python:{name_object(text)}"
+        elif hasattr(text, "export"):
+            raise InvalidRequestError(
+                f"export queue {self.name!r}: exporter is {type(text).__name__} {text!r:.100} "
+                "(expected its class, of which each worker makes an object)"
+            )
+        return ExporterSettings(text, self.password, self.options or {})
 
 
 def split_names(text: str) -> list[str]:

@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UserCodeError
 from sleeper.export_queue import failures as failures_module
 from sleeper.export_queue import queue_drain, timed_exporter
 from sleeper.export_queue.capture import capture_exports
@@ -20,6 +20,18 @@ SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
     "valueFields": [{"name": "n", "type": "LongType"}],
 }
+
+
+class Receiver:
+    """An exporter of this module, which shows what its objects were given."""
+
+    keys: ClassVar[list[str]] = []
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+
+    def export(self, batch: ExportBatch) -> None:
+        self.keys.extend(f"{self.options['name']} {each.key}" for each in batch)
 
 
 @pytest.fixture
@@ -193,4 +205,39 @@ def test_values_of_other_types_are_refused_before_they_are_stored(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"export queue 'out'.*{problem}"):
         instance.create_export_queue("out", table.name, "ingest", "k", **settings)
+    assert instance.export_queues() == []
+
+
+@pytest.mark.parametrize("exporter", [Receiver, f"python:{__name__}:Receiver"])
+def test_a_class_that_workers_can_import_is_an_exporter(
+    instance: sleeper.Instance,
+    table: sleeper.Table,
+    exporter: str | type[Receiver],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Receiver, "keys", [])
+    queue = instance.create_export_queue(
+        "out", "counts", "ingest", "k", "n", exporter, options={"name": "mine"}
+    )
+    table.ingest(pa.table({"k": ["c", "d"], "n": [1, 2]}))
+    assert queue.drain().exports == 2
+    assert sorted(Receiver.keys) == ["mine c", "mine d"]
+    assert queue.status().exporter == f"python:{__name__}:Receiver"
+
+
+@pytest.mark.parametrize(
+    ("exporter", "error", "reason"),
+    [
+        (Receiver({}), InvalidRequestError, "exporter is Receiver .*expected its class"),
+        ("python:__main__:Mine", InvalidRequestError, "'__main__:Mine' .* is in the main module"),
+        ("python:no.such:Mine", UserCodeError, "cannot be imported: ModuleNotFoundError"),
+        (f"python:{__name__}:Mine", UserCodeError, "cannot be imported: AttributeError"),
+    ],
+)
+@pytest.mark.usefixtures("table")
+def test_an_exporter_that_workers_cannot_make_is_refused(
+    instance: sleeper.Instance, exporter: Any, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        instance.create_export_queue("out", "counts", "ingest", "k", "n", exporter)
     assert instance.export_queues() == []

@@ -6,6 +6,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.export_queue.definition import ExporterSettings, ExportQueue
+from sleeper.export_queue.exporters import check_exporter, open_exporter
 from sleeper.export_queue.function_checks import check_functions
 from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.properties import EXPORT_SECRETS, EXPORT_SQS_QUEUES
@@ -72,3 +73,13 @@ def test_a_queue_that_functions_cannot_drain_is_not_created(
     with pytest.raises(InvalidRequestError, match=r"sleeper\.export\.queue\.sqs\.arns"):
         create_queue(remote, new)
     assert open_export_store(instance).list() == []
+
+
+def test_functions_import_no_module_that_a_definition_names(remote: Instance) -> None:
+    queue = sends("python:os:system")
+    for use in (check_exporter, open_exporter):
+        with pytest.raises(
+            InvalidRequestError,
+            match=r"^exporter 'os:system' of export queue '.*' names a module \(expected a reg",
+        ):
+            use(remote, queue)
