@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.export_queue.definition import (
-    GONE,
     SEQUENCE,
+    TOMBSTONE,
     ExporterSettings,
     ExportQueue,
     ExportSource,
@@ -54,7 +54,7 @@ def make_batch(queue: ExportQueue, exports: Iterable[Export], bucket: int = 0) -
     rows = []
     for key, value, sequence in exports:
         parts: Sequence[Any] = key if len(names) > 1 else (key,)
-        row = {SEQUENCE: sequence, GONE: value is None, **dict(zip(names, parts, strict=True))}
+        row = {SEQUENCE: sequence, TOMBSTONE: value is None, **dict(zip(names, parts, strict=True))}
         rows.append({**row, **(value or {})})
     table = pa.Table.from_pylist(rows, schema=rows_schema(queue))
     ordered = table.sort_by([*((name, "ascending") for name in names), (SEQUENCE, "ascending")])

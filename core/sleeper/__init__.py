@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         open_instance,
         restore_instance,
     )
-    from sleeper.export_queue.export_queue import ExportQueue
     from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError, SequencedExport
+    from sleeper.export_queue.methods import ExportQueue
 
 __version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"

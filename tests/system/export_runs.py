@@ -127,7 +127,9 @@ class Run:
     def exporters(self) -> list[psutil.Process]:
         """Returns its processes that export: at most one that is alive."""
         found = children(self.process.pid)
-        return [each for each in found if "export_worker" in " ".join(_command_line(each))]
+        return [
+            each for each in found if "export_queue.worker_process" in " ".join(_command_line(each))
+        ]
 
     def kill_exporter(self) -> None:
         """Kills the process that exports, as soon as there is one."""

@@ -33,16 +33,16 @@ class _Rows:
 
     def encode(self) -> QueueExports:
         queue, rows = self.queue, list(self.values.values())
-        gone = pa.array([row is None for row in rows], pa.bool_())
+        tombstones = pa.array([row is None for row in rows], pa.bool_())
         empty = (None,) * len(queue.values)
         columns = [*zip(*self.values, strict=True)]
         columns += zip(*(empty if row is None else row for row in rows), strict=True)
         kinds = rows_schema(queue).remove(0)
         arrays = [
-            from_key_values(column, kind) if place < len(queue.keys) else pa.array(column, kind)
-            for place, (column, kind) in enumerate(zip(columns, kinds.types[1:], strict=True))
+            from_key_values(column, kind) if position < len(queue.keys) else pa.array(column, kind)
+            for position, (column, kind) in enumerate(zip(columns, kinds.types[1:], strict=True))
         ]
-        batch = pa.RecordBatch.from_arrays([gone, *arrays], schema=kinds)
+        batch = pa.RecordBatch.from_arrays([tombstones, *arrays], schema=kinds)
         return QueueExports(queue.name, self.generation, len(rows), encode_rows([batch]))
 
 
@@ -50,7 +50,7 @@ class AttachedExports:
     """The exports of one transaction to queues of its table. The last one of a key is kept."""
 
     def __init__(self, queues: Sequence[StoredQueue]) -> None:
-        self._known = {each.name: each for each in queues}
+        self._queues = {each.name: each for each in queues}
         self._used: dict[str, _Rows] = {}
 
     def add(self, name: str, key: object, value: object) -> None:
@@ -81,19 +81,19 @@ class AttachedExports:
         return encoded
 
     def _open(self, name: str) -> _Rows:
-        found = self._known.get(name)
-        if found is None:
+        stored = self._queues.get(name)
+        if stored is None:
             raise InvalidRequestError(
-                f"the table has no export queue {name!r}{did_you_mean(name, self._known)} "
-                f"(expected one of: {', '.join(sorted(self._known)) or 'none'})"
+                f"the table has no export queue {name!r}{did_you_mean(name, self._queues)} "
+                f"(expected one of: {', '.join(sorted(self._queues)) or 'none'})"
             )
-        queue = parse_definition(found.definition)
+        queue = parse_definition(stored.definition)
         if queue.source is not ExportSource.TRANSACTION:
             raise InvalidRequestError(
                 f"export queue {name!r} exports the rows of each {queue.source.value} (expected a "
                 "queue created with --on transaction)"
             )
-        rows = self._used[name] = _Rows(queue, found.generation)
+        rows = self._used[name] = _Rows(queue, stored.generation)
         return rows
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
-from sleeper.export_queue.lookup import find_stored
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
+from sleeper.export_queue.registration import find_stored
 from sleeper.export_queue.rows import make_items
 from sleeper.export_queue.sources import QueueSource
 from sleeper.export_queue.store import (
@@ -140,8 +140,8 @@ class _Capture:
 
     def _capture(self, newest: int) -> str | None:
         """Returns why it ended before the newest transaction, if it did for a reason."""
-        with contextlib.closing(self._source.read(self._position, newest)) as found:
-            for exports in found:
+        with contextlib.closing(self._source.read(self._position, newest)) as read:
+            for exports in read:
                 if not self._rows and (problem := self._find_overload()):
                     return problem
                 self._to = exports.to

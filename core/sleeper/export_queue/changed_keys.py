@@ -1,6 +1,6 @@
 """The rows of one transaction by key: the newest row of each, or that the key is gone.
 
-The rows of a large transaction do not fit into memory. They are first divided by the *place* of
+The rows of a large transaction do not fit into memory. They are first divided by the *slot* of
 their key, which is the bucket and the upper half of the hash, into files on local disk. Each file
 holds whole keys, and is divided again if it is too large.
 """
@@ -32,9 +32,9 @@ MEMORY_BYTES = 32 * 1024**2
 
 _CHUNK_BYTES = 4 * 1024**2
 _PARTS = 32
-_PLACE_BITS = 32
+_SLOT_BITS = 32
 
-Places = npt.NDArray[np.uint64]
+Slots = npt.NDArray[np.uint64]
 
 
 class Rank(IntEnum):
@@ -73,7 +73,7 @@ class ChangedKeys:
     ) -> None:
         self._queue = queue
         self._sequence = sequence
-        first, end = first_bucket << _PLACE_BITS, queue.buckets << _PLACE_BITS
+        first, end = first_bucket << _SLOT_BITS, queue.buckets << _SLOT_BITS
         self._folder = engine.new_spill_path(f"exports-{id(self):x}-{sequence}")
         self._rows = _Rows(queue, self._folder, first, end)
         self._chunk: list[pa.RecordBatch] = []
@@ -98,8 +98,8 @@ class ChangedKeys:
     def parts(self) -> Iterator[KeyPart]:
         """Yields the exports by bucket: `sequence`, `__gone`, keys, values."""
         self._add_chunk()
-        for table, place in self._rows.parts():
-            yield KeyPart(self._exports(table), place >> _PLACE_BITS)
+        for table, slot in self._rows.parts():
+            yield KeyPart(self._exports(table), slot >> _SLOT_BITS)
 
     def _add_chunk(self) -> None:
         if self._chunk:
@@ -108,14 +108,14 @@ class ChangedKeys:
 
     def _exports(self, table: pa.Table) -> pa.RecordBatch:
         rows = _newest_rows(self._queue, table)
-        gone = pc.equal(rows.column(_RANK), int(Rank.FORMER))
+        tombstones = pc.equal(rows.column(_RANK), int(Rank.FORMER))
         sequence = pa.repeat(pa.scalar(self._sequence, pa.int64()), rows.num_rows)
-        columns = [sequence, gone, *rows.columns[:-1]]
+        columns = [sequence, tombstones, *rows.columns[:-1]]
         return pa.RecordBatch.from_arrays(columns, schema=rows_schema(self._queue))
 
 
 class _Rows:
-    """Rows of the keys from place `first` to before `end`: in memory, or in files by place."""
+    """Rows of the keys from slot `first` to before `end`: in memory, or in files by slot."""
 
     def __init__(self, queue: ExportQueue, folder: Path, first: int, end: int) -> None:
         self._queue = queue
@@ -126,21 +126,21 @@ class _Rows:
         self._files: list[_PartFile] = []
 
     def add(self, rows: pa.Table) -> None:
-        places = _find_places(self._queue, rows)
-        is_within = (places >= self._first) & (places < self._end)
+        slots = _find_slots(self._queue, rows)
+        is_within = (slots >= self._first) & (slots < self._end)
         if not is_within.all():
-            rows, places = rows.filter(pa.array(is_within)), places[is_within]
+            rows, slots = rows.filter(pa.array(is_within)), slots[is_within]
         if self._files:
-            self._divide(rows, places)
+            self._divide(rows, slots)
             return
         self._kept.append(rows)
         self._bytes += rows.nbytes
-        # Rows of a single place stay in memory: each key is once in every chunk.
+        # Rows of a single slot stay in memory: each key is once in every chunk.
         if self._bytes > MEMORY_BYTES and self._end - self._first > 1:
             self._spill()
 
     def parts(self) -> Iterator[tuple[pa.Table, int]]:
-        """Yields the rows of whole keys, in order of places, and the place that ends each part."""
+        """Yields the rows of whole keys, in order of slots, and the slot that ends each part."""
         if not self._files:
             if self._kept:
                 yield pa.concat_tables(self._kept), self._end
@@ -165,7 +165,7 @@ class _Rows:
     def _spill(self) -> None:
         make_spill_folder(self._folder)
         # Parts have whole buckets if there are several, so that each part advances the position.
-        unit = 1 << _PLACE_BITS if self._end - self._first > 1 << _PLACE_BITS else 1
+        unit = 1 << _SLOT_BITS if self._end - self._first > 1 << _SLOT_BITS else 1
         units = (self._end - self._first) // unit
         count = min(_PARTS, units)
         ends = [self._first + units * n // count * unit for n in range(count + 1)]
@@ -173,11 +173,11 @@ class _Rows:
             self._files.append(_PartFile(self._folder / str(first), first, end))
         kept, self._kept = self._kept, []
         for rows in kept:
-            self._divide(rows, _find_places(self._queue, rows))
+            self._divide(rows, _find_slots(self._queue, rows))
 
-    def _divide(self, rows: pa.Table, places: Places) -> None:
+    def _divide(self, rows: pa.Table, slots: Slots) -> None:
         ends = np.array([file.end for file in self._files[:-1]], np.uint64)
-        parts = np.searchsorted(ends, places, side="right")
+        parts = np.searchsorted(ends, slots, side="right")
         order = np.argsort(parts, kind="stable")
         starts = np.searchsorted(parts[order], np.arange(len(self._files) + 1))
         rows = rows.take(pa.array(order)).combine_chunks()
@@ -187,7 +187,7 @@ class _Rows:
 
 
 class _PartFile:
-    """A local file of rows whose keys have a place from `first` to before `end`."""
+    """A local file of rows whose keys have a slot from `first` to before `end`."""
 
     def __init__(self, path: Path, first: int, end: int) -> None:
         self.first, self.end = first, end
@@ -229,11 +229,11 @@ class _PartFile:
             raise UnavailableError(f"cannot use {self._path} for exports: {error}") from error
 
 
-def _find_places(queue: ExportQueue, rows: pa.Table) -> Places:
-    """Returns the place of each row's key: the bucket, and below it the upper half of the hash."""
+def _find_slots(queue: ExportQueue, rows: pa.Table) -> Slots:
+    """Returns the slot of each row's key: the bucket, and below it the upper half of the hash."""
     hashes = hash_rows(queue.schema, rows.to_batches())
-    buckets = (hashes % np.uint64(queue.buckets)) << np.uint64(_PLACE_BITS)
-    return buckets | (hashes >> np.uint64(_PLACE_BITS))
+    buckets = (hashes % np.uint64(queue.buckets)) << np.uint64(_SLOT_BITS)
+    return buckets | (hashes >> np.uint64(_SLOT_BITS))
 
 
 def numbered_exports(queue: ExportQueue, rows: pa.Table) -> pa.RecordBatch:
@@ -243,9 +243,9 @@ def numbered_exports(queue: ExportQueue, rows: pa.Table) -> pa.RecordBatch:
     """
     rows = _last_of(queue, rows, NUMBER_COLUMN).combine_chunks()
     numbers = rows.column(NUMBER_COLUMN).combine_chunks()
-    gone = pa.repeat(pa.scalar(False), rows.num_rows)
+    tombstones = pa.repeat(pa.scalar(False), rows.num_rows)
     columns = [column.combine_chunks() for column in rows.columns[:-1]]
-    return pa.RecordBatch.from_arrays([numbers, gone, *columns], schema=rows_schema(queue))
+    return pa.RecordBatch.from_arrays([numbers, tombstones, *columns], schema=rows_schema(queue))
 
 
 def _last_of(queue: ExportQueue, rows: pa.Table, column: str) -> pa.Table:
@@ -266,12 +266,12 @@ def _newest_rows(queue: ExportQueue, rows: pa.Table) -> pa.RecordBatch:
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.arange(len(order))
     numbered = rows.select([*keys, _RANK]).append_column(_ROW, pa.array(numbers))
-    found = numbered.group_by(keys, use_threads=False).aggregate([(_ROW, "max"), (_RANK, "min")])
-    last = order[np.sort(found.column(f"{_ROW}_max").to_numpy())]
+    by_key = numbered.group_by(keys, use_threads=False).aggregate([(_ROW, "max"), (_RANK, "min")])
+    last = order[np.sort(by_key.column(f"{_ROW}_max").to_numpy())]
     newest = rows.take(pa.array(last))
     if (ranks == Rank.REMAINING).any():
         # Of rows that remain only those of keys with a former row are exported.
-        by_row = found.sort_by(f"{_ROW}_max")
+        by_row = by_key.sort_by(f"{_ROW}_max")
         had_row = pc.equal(by_row.column(f"{_RANK}_min"), int(Rank.FORMER))
         is_new = pc.equal(newest.column(_RANK), int(Rank.NEW))
         newest = newest.filter(pc.or_(had_row, is_new))

@@ -99,9 +99,9 @@ def _add_delete(
     before = change.number - 1
     for regions, is_listed in ((change.regions, False), (row_keys.regions, True)):
         for rows in reader.read(before, regions, names):
-            found = columns.select_keys(row_keys.filter(rows) if is_listed else rows)
-            former.add(found)
-            keys.add(Rank.FORMER, found)
+            deleted = columns.select_keys(row_keys.filter(rows) if is_listed else rows)
+            former.add(deleted)
+            keys.add(Rank.FORMER, deleted)
     if columns.have_row_key and row_keys.are_listed:
         return
     within = (*change.regions, *row_keys.regions) if columns.have_row_key else None
@@ -163,6 +163,6 @@ class _Upsert:
         names = [each.name for each in columns.schema.keys]
         before, regions = self._change.number - 1, self._row_keys.regions
         for rows in self._reader.read(before, regions, names):
-            found = columns.select_keys(self._written.filter(rows))
-            self._former.add(found)
-            self._keys.add(Rank.FORMER, found)
+            deleted = columns.select_keys(self._written.filter(rows))
+            self._former.add(deleted)
+            self._keys.add(Rank.FORMER, deleted)

@@ -106,7 +106,7 @@ def status(instance: "Instance", name: QueueName, output: OutputOption = OutputK
       sleeper export-queue status shop --output json | jq '.lag, .pending'
     """
     from sleeper.export_queue.control import queue_status
-    from sleeper.export_queue.report import describe_status
+    from sleeper.export_queue.listings import describe_status
 
     print_listings([describe_status(queue_status(instance, name))], output)
 
@@ -144,15 +144,15 @@ def peek(
       sleeper export-queue peek shop --dead
     """
     from sleeper.export_queue import control
-    from sleeper.export_queue.lookup import find_queue
-    from sleeper.export_queue.report import peeked_rows, peeked_schema
+    from sleeper.export_queue.control import peeked_rows, peeked_schema
+    from sleeper.export_queue.registration import find_queue
     from sleeper.query.rows.output import ROW_OUTPUTS
     from sleeper.reports.output import pluralize
 
     schema = peeked_schema(find_queue(instance, name).definition, dead)
-    found = control.peek(instance, name, bucket, limit, dead)
+    peeked = control.peek(instance, name, bucket, limit, dead)
     with open_row_sink(row_format, None) as sink:
-        count = ROW_OUTPUTS[row_format](schema, peeked_rows(schema, found), sink)
+        count = ROW_OUTPUTS[row_format](schema, peeked_rows(schema, peeked), sink)
     note(f"{pluralize(count, 'dead export' if dead else 'pending export')}")
 
 
@@ -259,7 +259,7 @@ def splits(
       sleeper export-queue splits shop --buckets-per-tablet 17
     """
     from sleeper.export_queue.control import BUCKETS_PER_TABLET_DEFAULT, split_points
-    from sleeper.export_queue.lookup import find_queue
+    from sleeper.export_queue.registration import find_queue
 
     queue = find_queue(instance, name).definition
     width = buckets_per_tablet or BUCKETS_PER_TABLET_DEFAULT

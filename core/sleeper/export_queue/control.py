@@ -3,7 +3,7 @@
 Every function raises NotFoundError if no queue has the name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,9 +13,9 @@ from sleeper.errors import DataError, InvalidRequestError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.listings import QueueState, find_state, is_failing
-from sleeper.export_queue.lookup import find_queue
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
-from sleeper.export_queue.rows import decode_rows, merge_items
+from sleeper.export_queue.registration import find_queue
+from sleeper.export_queue.rows import decode_rows, merge_items, rows_schema
 from sleeper.export_queue.store import ExportStore, open_export_store
 from sleeper.instance import Instance
 from sleeper.reports.output import pluralize
@@ -94,19 +94,19 @@ class PeekedExports:
 def queue_status(instance: Instance, name: str) -> QueueStatus:
     """Returns the state of a queue."""
     store = open_export_store(instance)
-    found = find_queue(instance, name)
-    queue = found.definition
+    open_queue = find_queue(instance, name)
+    queue = open_queue.definition
     statuses = store.buckets(name)
     failing = [each for each in statuses if is_failing(each)]
     counts = store.counts(name)
     return QueueStatus(
         name=name,
-        table=found.table.ref.name,
+        table=open_queue.table.ref.name,
         on=queue.source.value,
         exporter=queue.exporter.shown,
         buckets=queue.buckets,
-        state=find_state(found.registered, found.generation, statuses),
-        lag=found.lag,
+        state=find_state(open_queue.registered, open_queue.generation, statuses),
+        lag=open_queue.lag,
         pending=counts.pending,
         pending_bytes=counts.bytes,
         dead=counts.dead,
@@ -165,11 +165,28 @@ def _pending_exports(
 def _dead_exports(
     store: ExportStore, queue: ExportQueue, bucket: int | None, limit: int
 ) -> Iterator[PeekedExports]:
-    for letter in store.dead_letters(queue.name, limit):
-        if bucket is None or letter.bucket == bucket:
+    for dead in store.dead_letters(queue.name, limit):
+        if bucket is None or dead.bucket == bucket:
             with suppress(DataError):
-                rows = decode_rows(queue, letter.content)
-                yield PeekedExports(letter.bucket, rows, letter.error, letter.died_ms)
+                rows = decode_rows(queue, dead.content)
+                yield PeekedExports(dead.bucket, rows, dead.error, dead.died_ms)
+
+
+def peeked_schema(queue: ExportQueue, dead: bool) -> pa.Schema:
+    """Returns the schema of `peeked_rows`."""
+    schema = rows_schema(queue).insert(0, pa.field("bucket", pa.int64()))
+    schema = schema.set(2, pa.field("gone", pa.bool_()))
+    return schema.append(pa.field("error", pa.string())) if dead else schema
+
+
+def peeked_rows(schema: pa.Schema, peeked: Sequence[PeekedExports]) -> Iterator[pa.RecordBatch]:
+    """Yields exports as rows with their buckets, and with the errors of dead letters."""
+    for each in peeked:
+        size = each.rows.num_rows
+        columns = [pa.repeat(pa.scalar(each.bucket, pa.int64()), size), *each.rows.columns]
+        if len(schema) > len(columns):
+            columns.append(pa.repeat(pa.scalar(each.error or "", pa.string()), size))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def pause_queue(instance: Instance, name: str) -> None:

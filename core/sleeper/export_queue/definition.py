@@ -24,8 +24,8 @@ _TIMEOUT_SECONDS_MAX = 600
 NAME_LENGTH_MAX = 80
 SEQUENCE = "sequence"
 """The column of an export's transaction number."""
-GONE = "__gone"
-"""The column that is true for a key that is gone. Its values are null."""
+TOMBSTONE = "__gone"
+"""The column that is true for a key that the table does not have any more. Its values are null."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
 _OPTIONAL = Member(optional=True)
 _KINDS_OF_URLS = ("opensearch", "webhook")
@@ -113,7 +113,7 @@ class ExportQueue:
                     f"(expected {describe_key_types(each.type)})"
                 )
         for each in (*self.keys, *self.values):
-            if each.name in (SEQUENCE, GONE):
+            if each.name in (SEQUENCE, TOMBSTONE):
                 raise InvalidRequestError(
                     f"{what}: the field name {each.name!r} is reserved (expected another name)"
                 )

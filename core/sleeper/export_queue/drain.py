@@ -172,12 +172,12 @@ class _Drain:
         deaths = max(each.deaths for each in self.claimed.values()) if len(self.claimed) == 1 else 0
         size = 1 if deaths else queue.buffer_bytes
         read = {bucket: self.store.read(queue.name, bucket, size) for bucket in self.claimed}
-        items = {bucket: found for bucket, found in read.items() if found}
+        items = {bucket: first for bucket, first in read.items() if first}
         if deaths >= queue.tries:
-            for bucket, found in items.items():
+            for bucket, first in items.items():
                 reason = f"{deaths} workers died while they exported it"
-                dead = reject_item(queue, bucket, found[0], reason)
-                self._settle(bucket, found[:1], [dead])
+                dead = reject_item(queue, bucket, first[0], reason)
+                self._settle(bucket, first[:1], [dead])
             return bool(items)
         return bool(items) and self._export(items)
 
@@ -190,8 +190,8 @@ class _Drain:
                 if len(items) > 1 or not self._is_last_try(min(items), failed.error):
                     raise
                 # Each item is deleted on its own, because the isolation may take long.
-                for bucket, found in items.items():
-                    for item in found:
+                for bucket, first in items.items():
+                    for item in first:
                         self._export_alone(bucket, item, failed)
         except FailedCallError as failed:
             # After a call that does not return, the next process drains buckets one by one.
@@ -207,7 +207,7 @@ class _Drain:
 
     def _export_together(self, items: Mapping[int, Sequence[PendingItem]]) -> None:
         bytes_max = None if len(items) == 1 else _ROWS_BYTES_MAX
-        contents = (item.content for found in items.values() for item in found)
+        contents = (item.content for first in items.values() for item in first)
         try:
             rows = merge_items(self.queue, contents, bytes_max)
         except DataError as error:
@@ -216,8 +216,8 @@ class _Drain:
             refusal = self._call(min(items), batch)
             if refusal is not None:
                 raise FailedCallError(refusal, batch)
-        for bucket, found in items.items():
-            self._settle(bucket, found)
+        for bucket, first in items.items():
+            self._settle(bucket, first)
         self.report.exports += rows.num_rows
 
     def _export_alone(self, bucket: int, item: PendingItem, failed: FailedCallError) -> None:

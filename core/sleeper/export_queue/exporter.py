@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from sleeper.errors import SleeperError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.instance import Instance
 
 
@@ -45,9 +45,11 @@ class ExportBatch:
         chosen = zip(*keys, strict=True) if len(keys) > 1 else iter(keys[0])
         values = self.rows.select([f.name for f in self.queue.values]).to_pylist()
         sequences = self.rows.column(SEQUENCE).to_pylist()
-        gone = self.rows.column(GONE).to_pylist()
-        for key, value, sequence, went in zip(chosen, values, sequences, gone, strict=True):
-            yield SequencedExport(key, None if went else value, sequence)
+        tombstones = self.rows.column(TOMBSTONE).to_pylist()
+        for key, value, sequence, is_tombstone in zip(
+            chosen, values, sequences, tombstones, strict=True
+        ):
+            yield SequencedExport(key, None if is_tombstone else value, sequence)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Returns the rows."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
 from sleeper.export_queue.capture import capture_exports
-from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
 from sleeper.export_queue.messages import send_due_buckets
+from sleeper.export_queue.registration import finish_interrupted_deletion
 from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.instance import Instance
 from sleeper.renewal import Renewal

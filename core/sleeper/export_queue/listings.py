@@ -2,20 +2,33 @@
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING
 
+from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.export_queue.definition import describe_exporter
+from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueue, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.instance import Instance
-from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
+from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_omission, pluralize
+from sleeper.reports.text_table import format_bytes
 from sleeper.tables import TableId, find_table
 
+if TYPE_CHECKING:
+    from sleeper.export_queue.control import FailingBucket, QueueStatus
+
 logger = logging.getLogger(__name__)
+
+_FAILING_SHOWN = 10
+# What a line says itself. See `failures.describe_bucket`.
+_BUCKET = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
 
 
 class QueueState(Enum):
@@ -128,16 +141,16 @@ def gather_export_queues(
 
 def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> ReportedQueue:
     counts, buckets = store.counts(queue.name), store.buckets(queue.name)
-    found = _read_table(instance, queue)
-    stored, state = found.stored, QueueState.UNREADABLE
-    if found.is_readable:
+    table = _read_table(instance, queue)
+    stored, state = table.stored, QueueState.UNREADABLE
+    if table.is_readable:
         state = find_state(queue, None if stored is None else stored.generation, buckets)
     return ReportedQueue(
         queue.name,
-        found.name,
+        table.name,
         None if stored is None else stored.source,
         state,
-        None if stored is None else max(0, found.number - queue.position.number),
+        None if stored is None else max(0, table.number - queue.position.number),
         counts.pending,
         counts.bytes,
         counts.dead,
@@ -173,3 +186,68 @@ def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
     except SleeperError as error:
         logger.warning("could not read the table of export queue %s: %s", queue.name, error)
         return _QueueTable(name)
+
+
+def describe_status(status: "QueueStatus") -> Listing:
+    """Describes one queue: a row, which text output shows as lines."""
+    summary = f"export queue {status.name} of table {status.table}: {status.state.value}"
+    rows = (tuple(column.read(status) for column in _STATUS_COLUMNS),)
+    return Listing("export-queue", summary, _STATUS_COLUMNS, rows, tuple(_draw(status)))
+
+
+def _failing(status: "QueueStatus") -> Value:
+    return [
+        {
+            "bucket": each.bucket,
+            "exports": each.exports,
+            "failures": each.failures,
+            "refusals": each.refusals,
+            "deaths": each.deaths,
+            "is_unavailable": each.is_unavailable,
+            "error": each.error,
+            "due": iso_time(each.due_ms) if each.due_ms else None,
+        }
+        for each in status.failing
+    ]
+
+
+def _draw(status: "QueueStatus") -> Iterator[str]:
+    oldest = "" if status.oldest_ms is None else f", the oldest since {iso_time(status.oldest_ms)}"
+    dead = ": see `sleeper export-queue peek --dead`" if status.dead else ""
+    yield f"  on        {status.on}"
+    yield f"  exporter  {status.exporter}"
+    yield f"  buckets   {status.buckets:,}"
+    yield f"  lag       {pluralize(status.lag, 'transaction')} not taken up"
+    pending = f"{pluralize(status.pending, 'export')}, {format_bytes(status.pending_bytes)}"
+    yield f"  pending   {pending}{oldest}"
+    if status.is_full:
+        limit = EXPORT_QUEUE_PENDING_BYTES_MAX.name
+        yield f"  full      nothing is taken up: the pending exports exceed {limit}"
+    yield f"  dead      {pluralize(status.dead, 'export')}{dead}"
+    # An unavailable receiver fails every bucket with one error.
+    groups: dict[str, list[FailingBucket]] = {}
+    for each in status.failing:
+        groups.setdefault(_BUCKET.sub("", each.error, count=1), []).append(each)
+    for error, buckets in islice(groups.items(), _FAILING_SHOWN):
+        yield f"  failing   {_describe_failing(buckets)}: {error}"
+    if len(groups) > _FAILING_SHOWN:
+        more = pluralize(len(groups) - _FAILING_SHOWN, "more error")
+        yield f"            and {more}: see --output json"
+
+
+def _describe_failing(buckets: "Sequence[FailingBucket]") -> str:
+    what = f"bucket {buckets[0].bucket}" if len(buckets) == 1 else f"{len(buckets):,} buckets"
+    refusals = max(each.refusals for each in buckets)
+    refused = f", {pluralize(refusals, 'refusal')}" if refusals else ""
+    due_ms = min(each.due_ms for each in buckets)
+    due = f"at {iso_time(due_ms)}" if due_ms else "now"
+    exports = pluralize(sum(each.exports for each in buckets), "export")
+    return f"{what} with {exports}{refused}, next call {due}"
+
+
+_STATUS_COLUMNS = (
+    *QUEUE_COLUMNS,
+    Column("buckets", "Buckets"),
+    Column("is_full", "Full"),
+    Column("failing", "Failing", value=_failing),
+)

@@ -17,9 +17,9 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.export_queue.definition import check_queue_name
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.function_checks import END_SECONDS
-from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.properties import EXPORT_DRAIN_TIMEOUT_SECONDS
 from sleeper.export_queue.queue_drain import QueueDrain
+from sleeper.export_queue.registration import QueueWatch, find_queue
 from sleeper.export_queue.store import BucketStatus, open_export_store
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
@@ -112,8 +112,8 @@ class _Batch:
             self.fail([message for _, message in messages], error)
 
     def _drain(self, name: str, buckets: Collection[int]) -> DrainReport:
-        found = find_queue(self.instance, name)
-        queue = found.definition
+        open_queue = find_queue(self.instance, name)
+        queue = open_queue.definition
         needed_seconds = queue.timeout_seconds + END_SECONDS
         if needed_seconds > self.seconds:
             raise InvalidRequestError(
@@ -122,9 +122,9 @@ class _Batch:
                 f"{needed_seconds} s: see {EXPORT_DRAIN_TIMEOUT_SECONDS.name})"
             )
         last_call_at = self.ends_at - needed_seconds
-        watch = QueueWatch(found)
+        watch = QueueWatch(open_queue)
         with closing(
-            QueueDrain(self.instance, queue, found.generation, _EXPORTERS, buckets)
+            QueueDrain(self.instance, queue, open_queue.generation, _EXPORTERS, buckets)
         ) as drain:
             report = drain.run(lambda: time.monotonic() > last_call_at or watch.has_changed())
         # The schedule sends those that another worker has.

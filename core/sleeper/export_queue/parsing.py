@@ -170,15 +170,15 @@ def _list_names(names: str | Sequence[str]) -> Sequence[str]:
 
 def _find_field(queue: str, schema: Schema, source: ExportSource, text: str) -> Field:
     name, colon, kind = text.partition(":")
-    known = {field.name: field for field in schema.fields}
+    fields = {field.name: field for field in schema.fields}
     if not colon:
-        if name not in known:
+        if name not in fields:
             hint = "" if source is not ExportSource.TRANSACTION else ", or NAME:TYPE"
             raise InvalidRequestError(
                 f"export queue {queue!r}: the table has no field {name!r}"
-                f"{did_you_mean(name, known)} (expected one of: {', '.join(known)}{hint})"
+                f"{did_you_mean(name, fields)} (expected one of: {', '.join(fields)}{hint})"
             )
-        return replace(known[name], default=None)
+        return replace(fields[name], default=None)
     if source is not ExportSource.TRANSACTION:
         raise InvalidRequestError(
             f"export queue {queue!r}: field {text!r} has a type (expected the name of a field of "

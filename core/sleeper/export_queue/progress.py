@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import NotFoundError
 from sleeper.export_queue.failures import ends_by_itself
-from sleeper.export_queue.interrupted_deletion import finish_interrupted_deletion
-from sleeper.export_queue.lookup import FoundQueue, find_queue
+from sleeper.export_queue.registration import OpenQueue, find_queue, finish_interrupted_deletion
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.instance import Instance
 from sleeper.reports.output import pluralize
@@ -41,33 +40,33 @@ class ExportWatch:
     def _look_at(self, name: str) -> CompanionWork:
         store = open_export_store(self.instance)
         try:
-            found = find_queue(self.instance, name)
+            open_queue = find_queue(self.instance, name)
             statuses = store.buckets(name)
         except NotFoundError:
             # It is being created or was deleted, perhaps by a process that died.
             finish_interrupted_deletion(self.instance, name)
             return CompanionWork()
-        position = ((name, found.number, found.registered.position),)
+        position = ((name, open_queue.number, open_queue.registered.position),)
         pending = sum(status.exports for status in statuses)
-        if found.registered.is_paused:
+        if open_queue.registered.is_paused:
             return CompanionWork(position, pending)
         unavailable = [status for status in statuses if not ends_by_itself(status)]
         problems = []
         if unavailable:
             exports = sum(status.exports for status in unavailable)
             problems.append(f"{pluralize(exports, 'export')} pending: {unavailable[0].error}")
-        stuck = self._find_stuck(found) if found.lag else None
+        stuck = self._find_stuck(open_queue) if open_queue.lag else None
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
-        is_busy = len(unavailable) < len(statuses) or (found.lag > 0 and stuck is None)
+        is_busy = len(unavailable) < len(statuses) or (open_queue.lag > 0 and stuck is None)
         return CompanionWork(position, pending, is_busy, tuple(problems))
 
-    def _find_stuck(self, found: FoundQueue) -> str | None:
+    def _find_stuck(self, open_queue: OpenQueue) -> str | None:
         """Returns why the queue cannot capture, if it has not moved for some seconds."""
-        name, position = found.registered.name, found.registered.position
+        name, position = open_queue.registered.name, open_queue.registered.position
         now = time.monotonic()
-        known, since = self._moved_at.get(name, (None, now))
-        if position != known:
+        position_before, since = self._moved_at.get(name, (None, now))
+        if position != position_before:
             self._moved_at[name] = (position, now)
             self._stuck.pop(name, None)
         elif now - since > _STUCK_SECONDS and name not in self._stuck:

@@ -17,7 +17,7 @@ from sleeper.export_queue.definition import ExportQueue
 from sleeper.export_queue.drain import DrainReport, drain_buckets, may_call
 from sleeper.export_queue.exporters import drains_together
 from sleeper.export_queue.failures import ends_by_itself
-from sleeper.export_queue.lookup import FoundQueue
+from sleeper.export_queue.registration import OpenQueue
 from sleeper.export_queue.store import BucketStatus, open_export_store
 from sleeper.export_queue.timed_exporter import TimedExporter
 from sleeper.instance import Instance
@@ -85,9 +85,9 @@ class QueueDrain:
         self._is_failing = False
         self._calls: dict[int, float] = {}
 
-    def is_of(self, found: FoundQueue) -> bool:
+    def is_of(self, open_queue: OpenQueue) -> bool:
         """Returns whether it drains the queue with its present definition."""
-        return (self.queue, self.generation) == (found.definition, found.generation)
+        return (self.queue, self.generation) == (open_queue.definition, open_queue.generation)
 
     def close(self) -> None:
         """Closes the exporters. Threads end after their current call."""
@@ -184,12 +184,12 @@ class QueueDrain:
         if not may_call(self._store, self.queue, self.generation):
             return []
         now_ms = self._instance.clock()
-        found = [
+        statuses = [
             each
             for each in self._statuses()
             if each.due_ms <= now_ms and not each.claimed_until_ms and each.bucket not in running
         ]
-        return sorted(found, key=lambda each: each.deaths)
+        return sorted(statuses, key=lambda each: each.deaths)
 
     def _has_unfinished(self) -> bool:
         if not may_call(self._store, self.queue, self.generation):
@@ -197,8 +197,8 @@ class QueueDrain:
         return any(self._waits_for_receiver or ends_by_itself(each) for each in self._statuses())
 
     def _statuses(self) -> list[BucketStatus]:
-        found = self._store.buckets(self.queue.name)
-        return [each for each in found if self._buckets is None or each.bucket in self._buckets]
+        statuses = self._store.buckets(self.queue.name)
+        return [each for each in statuses if self._buckets is None or each.bucket in self._buckets]
 
     def _drain(self, group: list[BucketStatus], until: Until) -> DrainReport:
         owner = secrets.token_hex(12)

@@ -12,8 +12,8 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.drain import DrainReport
 from sleeper.export_queue.failures import backoff_seconds
-from sleeper.export_queue.lookup import QueueWatch, find_queue
 from sleeper.export_queue.queue_drain import QueueDrain
+from sleeper.export_queue.registration import QueueWatch, find_queue
 from sleeper.export_queue.store import open_export_store
 from sleeper.instance import Instance
 
@@ -108,13 +108,13 @@ class QueueWorker:
         if self._stopped.is_set() or self.is_hung:
             self._stopped.wait()
             return
-        found = find_queue(self._instance, self._name)
-        if self._drain is not None and not self._drain.is_of(found):
+        open_queue = find_queue(self._instance, self._name)
+        if self._drain is not None and not self._drain.is_of(open_queue):
             self._drain.close()
             self._drain = None
         if self._drain is None:
-            self._drain = QueueDrain(self._instance, found.definition, found.generation)
-        watch = QueueWatch(found)
+            self._drain = QueueDrain(self._instance, open_queue.definition, open_queue.generation)
+        watch = QueueWatch(open_queue)
         report = self._drain.run(lambda: self._stopped.is_set() or watch.has_changed())
         self.is_hung = report.hung > 0
 
@@ -189,11 +189,10 @@ def _drain_queue(
     waits_for_receiver: bool,
 ) -> DrainReport:
     """Drains a queue until it is empty, the time is over, or a call hung."""
-    found = find_queue(instance, name)
-    deadline = time.monotonic() + seconds
-    watch = QueueWatch(found)
+    queue, deadline = find_queue(instance, name), time.monotonic() + seconds
+    watch = QueueWatch(queue)
     drain = QueueDrain(
-        instance, found.definition, found.generation, waits_for_receiver=waits_for_receiver
+        instance, queue.definition, queue.generation, waits_for_receiver=waits_for_receiver
     )
     with closing(drain):
         return drain.run(

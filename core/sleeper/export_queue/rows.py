@@ -15,13 +15,13 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
 from sleeper.errors import DataError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.store import NewItem
 from sleeper.schema.model import Schema
 
 _FIRST_COLUMNS = (
     pa.field(SEQUENCE, pa.int64(), nullable=False),
-    pa.field(GONE, pa.bool_(), nullable=False),
+    pa.field(TOMBSTONE, pa.bool_(), nullable=False),
 )
 
 

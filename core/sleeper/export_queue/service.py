@@ -16,7 +16,6 @@ from sleeper.export_queue.definition import (
 from sleeper.export_queue.exporters import check_exporter
 from sleeper.export_queue.exporters.target_table import check_no_cycle
 from sleeper.export_queue.function_checks import check_functions
-from sleeper.export_queue.interrupted_deletion import finish_deletion
 from sleeper.export_queue.parsing import (
     NewQueue,
     check_same,
@@ -24,6 +23,7 @@ from sleeper.export_queue.parsing import (
     define_queue,
     replace_queue,
 )
+from sleeper.export_queue.registration import finish_deletion
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.export_queue.transactions import (

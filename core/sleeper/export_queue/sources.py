@@ -194,11 +194,11 @@ class QueueSource:
         while number < end:
             with self.table.state.reading(stale=True) as state:
                 state.check_changes_after(number)
-                found = state.changes.compactions(number, end, _COMPACTIONS_PER_STEP)
-            for each in found:
+                compactions = state.changes.compactions(number, end, _COMPACTIONS_PER_STEP)
+            for each in compactions:
                 reader = self._reader_at(each.number)
                 yield from self._keys(each.number, position, partial(add_compaction, reader, each))
-            number = found[-1].number if len(found) == _COMPACTIONS_PER_STEP else end
+            number = compactions[-1].number if len(compactions) == _COMPACTIONS_PER_STEP else end
             yield Exports(None, Position(number))
 
     def _reader_at(self, number: int) -> TableReader:

@@ -26,7 +26,7 @@ SYSTEM = System(
     ),
     local_port="sleeper.export_queue.local.store:open_local_store",
     aws_port="sleeper.export_queue.aws.store:open_aws_store",
-    restore="sleeper.export_queue.restore:restore_queues",
+    restore="sleeper.export_queue.registration:restore_queues",
     transactions=(
         "sleeper.export_queue.transactions:CreateExportQueue",
         "sleeper.export_queue.transactions:ChangeExportQueue",
@@ -38,7 +38,7 @@ SYSTEM = System(
     code_users="sleeper.export_queue.users:find_users",
     names={
         "ExportBatch": "sleeper.export_queue.exporter:ExportBatch",
-        "ExportQueue": "sleeper.export_queue.export_queue:ExportQueue",
+        "ExportQueue": "sleeper.export_queue.methods:ExportQueue",
         "RefusedExportsError": "sleeper.export_queue.exporter:RefusedExportsError",
         "SequencedExport": "sleeper.export_queue.exporter:SequencedExport",
     },

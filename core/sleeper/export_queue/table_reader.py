@@ -76,9 +76,9 @@ class QueueColumns:
     def select_keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the queue's columns with the keys of rows, without rows that have a null key."""
         keys = self._select(rows, [*self.names[: len(self.queue.keys)], *_nones(self.queue)])
-        for place in range(len(self.queue.keys)):
-            if keys.column(place).null_count:
-                keys = keys.filter(pc.is_valid(keys.column(place)))
+        for position in range(len(self.queue.keys)):
+            if keys.column(position).null_count:
+                keys = keys.filter(pc.is_valid(keys.column(position)))
         return keys
 
     def _select(self, rows: pa.RecordBatch, names: Iterable[str | None]) -> pa.RecordBatch:
@@ -106,14 +106,14 @@ def bind_columns(queue: ExportQueue, created: Schema, schema: Schema) -> QueueCo
     DataError if a field of a key was dropped.
     """
     names = {each.id: each.name for each in schema.fields}
-    found = tuple(names.get(created.field(each.name).id) for each in (*queue.keys, *queue.values))
-    for key, name in zip(queue.keys, found, strict=False):
+    columns = tuple(names.get(created.field(each.name).id) for each in (*queue.keys, *queue.values))
+    for key, name in zip(queue.keys, columns, strict=False):
         if name is None:
             raise DataError(
                 f"export queue {queue.name!r}: the table has dropped the key field {key.name!r}: "
                 "delete the queue"
             )
-    return QueueColumns(queue, schema, found)
+    return QueueColumns(queue, schema, columns)
 
 
 def _nones(queue: ExportQueue) -> list[None]:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 import sleeper
-from sleeper.export_queue import lookup, timed_exporter
+from sleeper.export_queue import registration, timed_exporter
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.export_queue import ExportQueue as ApiQueue
 from sleeper.export_queue.exporter import ExportBatch
+from sleeper.export_queue.methods import ExportQueue as ApiQueue
 from sleeper.instance import Instance
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 
@@ -47,7 +47,7 @@ def test_later_exports_go_to_the_exporter_of_the_new_definition(
     receivers = Receivers()
     monkeypatch.setattr(timed_exporter, "open_exporter", receivers.open)
     # A change of the exporter is noticed at once.
-    monkeypatch.setattr(lookup, "_LOOK_SECONDS", 60.0 if is_deleted else -1.0)
+    monkeypatch.setattr(registration, "_LOOK_SECONDS", 60.0 if is_deleted else -1.0)
     table, api = make_table_of_words(instance), sleeper.Instance(instance)
 
     def create(tries: int, replace: bool = False) -> ApiQueue:

@@ -18,8 +18,7 @@ from sleeper.export_queue.control import (
     split_points,
 )
 from sleeper.export_queue.definition import ExporterSettings
-from sleeper.export_queue.listings import QueueState, gather_export_queues
-from sleeper.export_queue.report import describe_status
+from sleeper.export_queue.listings import QueueState, describe_status, gather_export_queues
 from sleeper.export_queue.store import NewDeadLetter, NewItem, Position, open_export_store
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import create_queue, define_queue

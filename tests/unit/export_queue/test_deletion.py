@@ -7,7 +7,7 @@ import pytest
 
 import sleeper
 from sleeper.errors import NotFoundError
-from sleeper.export_queue import interrupted_deletion
+from sleeper.export_queue import registration
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.follow import follow_all
 from sleeper.export_queue.local.store import LocalExportStore
@@ -75,7 +75,7 @@ def test_a_queue_is_kept_while_its_table_has_it_or_is_not_active(
     open_export_store(instance).register("orphan", "0123abcd")
     open_export_store(instance).begin("orphan", 1, Position(1))
     for name in ("early", "orphan", "q", "other"):
-        assert not interrupted_deletion.finish_interrupted_deletion(instance, name)
+        assert not registration.finish_interrupted_deletion(instance, name)
     assert left(instance) == ["early", "orphan", "q"]
 
 
@@ -87,7 +87,7 @@ def test_a_queue_that_was_created_again_meanwhile_is_kept(
     state.commit(DeleteExportQueue("q"))
     store.remove("q", before.generation)
     create_queue(instance, table.name, define_queue(table, "word", "count", buckets=1))
-    assert not interrupted_deletion.finish_deletion(instance, before)
+    assert not registration.finish_deletion(instance, before)
     store.remove("q", before.generation)
     assert store.find("q").generation > before.generation
     store.remove("q", store.find("q").generation)

@@ -1,8 +1,7 @@
 """The text of the status of an export queue."""
 
 from sleeper.export_queue.control import FailingBucket, QueueStatus
-from sleeper.export_queue.listings import QueueState
-from sleeper.export_queue.report import describe_status
+from sleeper.export_queue.listings import QueueState, describe_status
 
 UNAVAILABLE = "receiver unavailable: http://h: connection refused"
 

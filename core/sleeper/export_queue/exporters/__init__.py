@@ -56,15 +56,15 @@ def drains_together(queue: ExportQueue) -> bool:
 
 def _module(queue: ExportQueue) -> _ExporterModule:
     kind = queue.exporter.kind
-    known = ", ".join(f"{name}:" for name in _MODULES)
+    kinds = ", ".join(f"{name}:" for name in _MODULES)
     if kind not in _MODULES:
         raise InvalidRequestError(
             f"export queue {queue.name!r}: unknown kind of exporter {kind[:40]!r}"
-            f"{did_you_mean(kind, _MODULES)} (expected one of: {known})"
+            f"{did_you_mean(kind, _MODULES)} (expected one of: {kinds})"
         )
     if ":" not in queue.exporter.text:
         raise InvalidRequestError(
             f"export queue {queue.name!r}: exporter {kind!r} has no colon (expected one of: "
-            f"{known}, and the receiver)"
+            f"{kinds}, and the receiver)"
         )
     return cast(_ExporterModule, importlib.import_module(f"{__name__}.{_MODULES[kind]}"))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.json_text import json_lines, json_values, plain_text
-from sleeper.export_queue.definition import GONE, SEQUENCE
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE
 from sleeper.export_queue.exporter import ExportBatch
 
 
@@ -41,7 +41,7 @@ def _value_texts(batch: ExportBatch) -> pa.Array:
         text = json_lines(batch.rows.select([each.name for each in batch.queue.values]))
     else:
         text = pa.repeat("{}", len(batch))
-    return pc.if_else(batch.rows.column(GONE), "null", text)
+    return pc.if_else(batch.rows.column(TOMBSTONE), "null", text)
 
 
 def _json_keys(batch: ExportBatch) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.errors import UnavailableError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.json_values import export_texts, key_texts
 from sleeper.export_queue.exporters.options import (
@@ -98,7 +98,9 @@ class KafkaExporter:
             raise
         if not failed and not missing:
             return
-        reasons = {place: error.str() for place, error in failed.items() if _is_refusal(error)}
+        reasons = {
+            position: error.str() for position, error in failed.items() if _is_refusal(error)
+        }
         lost = [error.str() for error in failed.values() if not _is_refusal(error)]
         if lost or missing:
             problem = next(filter(None, [self._connection_error, *lost]), "no answer in time")
@@ -121,7 +123,7 @@ class KafkaExporter:
         keys = key_texts(batch).cast(pa.binary())
         values = export_texts(batch).cast(pa.binary())
         if self._sends_tombstones:
-            values = pc.if_else(batch.rows.column(GONE), pa.scalar(None, pa.binary()), values)
+            values = pc.if_else(batch.rows.column(TOMBSTONE), pa.scalar(None, pa.binary()), values)
         sequences = batch.rows.column(SEQUENCE).cast(pa.string())
         columns = (each.to_pylist() for each in (keys, values, sequences))
         for position, (key, value, sequence) in enumerate(zip(*columns, strict=True)):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from sleeper.datafiles.json_text import json_values
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.http_client import (
     HTTP_OPTIONS,
@@ -77,7 +77,7 @@ class OpenSearchExporter:
         self._where = f"{address.shown}{address.path}"
         self._path = f"{address.path}/_bulk{_ANSWER_MEMBERS}"
         self._headers = {"Content-Type": "application/x-ndjson"}
-        self._marks_gone = queue.exporter.options.get("gone") == "mark"
+        self._marks_deleted = queue.exporter.options.get("gone") == "mark"
         secrets: tuple[str, ...] = ()
         if password is not None:
             pair = f"{queue.exporter.options['user']}:{password}"
@@ -105,16 +105,18 @@ class OpenSearchExporter:
 
     def _lines(self, batch: ExportBatch) -> list[str]:
         """Returns the lines of each export: an action, and the document that it writes."""
-        gone = batch.rows.column(GONE)
+        tombstones = batch.rows.column(TOMBSTONE)
         sequence = batch.rows.column(SEQUENCE).cast(pa.string())
         documents = document_texts(batch)
-        if self._marks_gone:
-            marks = pc.binary_join_element_wise(f'{{"{GONE}":true,"sequence":', sequence, "}", "")
-            documents = pc.if_else(gone, marks, documents)
+        if self._marks_deleted:
+            marks = pc.binary_join_element_wise(
+                f'{{"{TOMBSTONE}":true,"sequence":', sequence, "}", ""
+            )
+            documents = pc.if_else(tombstones, marks, documents)
             action: Any = '{"index":{"_id":'
         else:
-            action = pc.if_else(gone, '{"delete":{"_id":', '{"index":{"_id":')
-            documents = pc.if_else(gone, "", documents)
+            action = pc.if_else(tombstones, '{"delete":{"_id":', '{"index":{"_id":')
+            documents = pc.if_else(tombstones, "", documents)
         ending = pc.if_else(pc.equal(documents, ""), "", "\n")
         version = (',"version":', sequence, ',"version_type":"external"}}\n')
         parts = (action, json_values(_ids(batch)), *version, documents, ending)

@@ -14,10 +14,10 @@ def check_options(queue: ExportQueue, names: Collection[str], prefix: str | None
     """Raises InvalidRequestError if an option has another name, which may begin with the prefix."""
     for name in queue.exporter.options:
         if name not in names and not (prefix and name.startswith(prefix)):
-            known = ", ".join([*sorted(names), *([f"{prefix}NAME"] if prefix else [])])
+            expected = ", ".join([*sorted(names), *([f"{prefix}NAME"] if prefix else [])])
             raise InvalidRequestError(
                 f"{exporter_name(queue)}: unknown option {name!r}{did_you_mean(name, names)} "
-                f"(expected {f'one of: {known}' if known else 'none'})"
+                f"(expected {f'one of: {expected}' if expected else 'none'})"
             )
 
 

@@ -25,7 +25,7 @@ from sleeper.errors import (
     UnavailableError,
     did_you_mean,
 )
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.options import check_options, exporter_name
 from sleeper.export_queue.exporters.postgres_sql import (
@@ -95,14 +95,14 @@ class PostgresExporter:
             self._connection = None
 
     def _write(self, connection: PostgresqlConnection, bucket: int, rows: pa.RecordBatch) -> None:
-        gone = pc.sum(rows.column(GONE)).as_py()
+        tombstones = pc.sum(rows.column(TOMBSTONE)).as_py()
         connection.execute("BEGIN")
         # Two workers may have the same bucket if the claim of one has ended.
         _lock(connection, f"{self._queue.name}/{bucket} {self._table.quoted}")
         connection.append(STAGING, rows)
-        if gone < rows.num_rows:
+        if tombstones < rows.num_rows:
             connection.execute(self._sql.upsert())
-        if gone:
+        if tombstones:
             connection.execute(self._sql.add_tombstones())
             connection.execute(self._sql.delete_gone())
         connection.execute("COMMIT")
@@ -146,19 +146,19 @@ class PostgresExporter:
             connection.execute(statement)
 
     def _check_columns(self, connection: PostgresqlConnection) -> None:
-        found = connection.prepare(f"SELECT * FROM {self._table.quoted}").names
+        columns = connection.prepare(f"SELECT * FROM {self._table.quoted}").names
         for name in (*(field.name for field in self._queue.schema.fields), SEQUENCE):
-            if name not in found:
+            if name not in columns:
                 raise InvalidRequestError(
                     f"{self._where} has no column {name!r} (expected the keys and values of export "
-                    f"queue {self._queue.name!r} and {SEQUENCE!r}){did_you_mean(name, found)}"
+                    f"queue {self._queue.name!r} and {SEQUENCE!r}){did_you_mean(name, columns)}"
                 )
 
     @staticmethod
     def _exists(connection: PostgresqlConnection, table: TableName) -> bool:
         name = text_literal(table.quoted)
-        found = [*connection.rows(f"SELECT to_regclass({name}) IS NOT NULL AS found")]
-        return bool(found[0].column(0)[0].as_py())
+        batches = [*connection.rows(f"SELECT to_regclass({name}) IS NOT NULL AS found")]
+        return bool(batches[0].column(0)[0].as_py())
 
     def _make_error(self, state: str | None, message: str) -> SleeperError:
         text = f"{self._where}: {message}"

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from sleeper.databases.columns import quote_name
 from sleeper.databases.url import DatabaseKind
 from sleeper.errors import InvalidRequestError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.schema.model import DecimalType, Field, ListType, PrimitiveType, type_name
 
 STAGING = "__sleeper_exports"
 """The temporary table of a batch, which hides another table of its name."""
 TOMBSTONES_KEPT = "7 days"
 _NAME_BYTES_MAX = 63
-_GONE_SUFFIX = "_gone"
+_TOMBSTONES_SUFFIX = "_gone"
 _PART = re.compile(r'([^\W\d][\w$]*)|"((?:[^"]|"")+)"')
 _TYPES = {
     PrimitiveType.INT: "integer",
@@ -61,7 +61,7 @@ class TableName:
     @property
     def tombstones(self) -> "TableName":
         """The name of the table of tombstones."""
-        return TableName(self.schema, self.table + _GONE_SUFFIX)
+        return TableName(self.schema, self.table + _TOMBSTONES_SUFFIX)
 
 
 def parse_table_name(text: str) -> TableName:
@@ -71,11 +71,11 @@ def parse_table_name(text: str) -> TableName:
     """
     parts = []
     position = 0
-    while found := _PART.match(text, position):
-        plain, quoted = found.groups()
+    while match := _PART.match(text, position):
+        plain, quoted = match.groups()
         parts.append(plain.lower() if plain is not None else quoted.replace('""', '"'))
-        position = found.end() + 1
-        if text[found.end() : position] != ".":
+        position = match.end() + 1
+        if text[match.end() : position] != ".":
             break
     if len(parts) not in (1, 2) or position <= len(text):
         raise InvalidRequestError(
@@ -83,11 +83,11 @@ def parse_table_name(text: str) -> TableName:
             "quotation marks if it has other characters than letters, digits and _)"
         )
     for part in parts:
-        size = len(part.encode()) + len(_GONE_SUFFIX)
+        size = len(part.encode()) + len(_TOMBSTONES_SUFFIX)
         if size > _NAME_BYTES_MAX or "\0" in part:
             raise InvalidRequestError(
-                f"table {text[:100]!r} has a name of {size - len(_GONE_SUFFIX)} bytes "
-                f"(expected at most {_NAME_BYTES_MAX - len(_GONE_SUFFIX)}, without NUL)"
+                f"table {text[:100]!r} has a name of {size - len(_TOMBSTONES_SUFFIX)} bytes "
+                f"(expected at most {_NAME_BYTES_MAX - len(_TOMBSTONES_SUFFIX)}, without NUL)"
             )
     return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
@@ -113,7 +113,7 @@ class ReceiverSql:
 
     def __init__(self, queue: ExportQueue, table: TableName) -> None:
         self._table = table.quoted
-        self._gone = table.tombstones.quoted
+        self._tombstones = table.tombstones.quoted
         self._keys = [quote(key.name) for key in queue.keys]
         self._values = [quote(value.name) for value in queue.values]
         self._types = {
@@ -129,8 +129,11 @@ class ReceiverSql:
     def create_tombstones(self) -> str:
         """Returns the statement that creates the table of tombstones unless it exists."""
         columns = [f"{name} {self._types[name]}" for name in self._keys]
-        columns += [f"{_SEQUENCE} bigint NOT NULL", f"{_GONE} timestamp with time zone NOT NULL"]
-        return self._create(self._gone, columns)
+        columns += [
+            f"{_SEQUENCE} bigint NOT NULL",
+            f"{_TOMBSTONE} timestamp with time zone NOT NULL",
+        ]
+        return self._create(self._tombstones, columns)
 
     def _create(self, table: str, columns: Iterable[str]) -> str:
         key = f"PRIMARY KEY ({', '.join(self._keys)})"
@@ -138,7 +141,7 @@ class ReceiverSql:
 
     def create_staging(self) -> str:
         """Returns the statement that creates the temporary table of a batch."""
-        columns = [f"{_SEQUENCE} bigint", f"{_GONE} boolean"]
+        columns = [f"{_SEQUENCE} bigint", f"{_TOMBSTONE} boolean"]
         columns += [f"{name} {kind}" for name, kind in self._types.items()]
         return f"CREATE TEMPORARY TABLE {STAGING} ({', '.join(columns)}) ON COMMIT DELETE ROWS"
 
@@ -149,8 +152,8 @@ class ReceiverSql:
         changes = ", ".join(f"{n} = EXCLUDED.{n}" for n in (*self._values, _SEQUENCE))
         return (
             f"INSERT INTO {self._table} AS held ({columns}) "
-            f"SELECT {columns} FROM {STAGING} AS given WHERE NOT {_GONE} AND NOT EXISTS "
-            f"(SELECT FROM {self._gone} AS went WHERE {self._same('went')} "
+            f"SELECT {columns} FROM {STAGING} AS given WHERE NOT {_TOMBSTONE} AND NOT EXISTS "
+            f"(SELECT FROM {self._tombstones} AS went WHERE {self._same('went')} "
             f"AND went.{_SEQUENCE} >= given.{_SEQUENCE}) "
             f"ON CONFLICT ({', '.join(self._keys)}) DO UPDATE SET {changes} "
             f"WHERE held.{_SEQUENCE} < EXCLUDED.{_SEQUENCE}"
@@ -160,27 +163,28 @@ class ReceiverSql:
         """Returns the statement that writes tombstones of keys that are gone."""
         keys = ", ".join(self._keys)
         return (
-            f"INSERT INTO {self._gone} AS held ({keys}, {_SEQUENCE}, {_GONE}) "
-            f"SELECT {keys}, {_SEQUENCE}, now() FROM {STAGING} WHERE {_GONE} "
+            f"INSERT INTO {self._tombstones} AS held ({keys}, {_SEQUENCE}, {_TOMBSTONE}) "
+            f"SELECT {keys}, {_SEQUENCE}, now() FROM {STAGING} WHERE {_TOMBSTONE} "
             f"ON CONFLICT ({keys}) DO UPDATE SET {_SEQUENCE} = EXCLUDED.{_SEQUENCE}, "
-            f"{_GONE} = EXCLUDED.{_GONE} WHERE held.{_SEQUENCE} < EXCLUDED.{_SEQUENCE}"
+            f"{_TOMBSTONE} = EXCLUDED.{_TOMBSTONE} WHERE held.{_SEQUENCE} < EXCLUDED.{_SEQUENCE}"
         )
 
     def delete_gone(self) -> str:
         """Returns the statement that deletes rows of keys that are gone, unless they are newer."""
         return (
             f"DELETE FROM {self._table} AS held USING {STAGING} AS given "
-            f"WHERE given.{_GONE} AND {self._same('held')} "
+            f"WHERE given.{_TOMBSTONE} AND {self._same('held')} "
             f"AND held.{_SEQUENCE} <= given.{_SEQUENCE}"
         )
 
     def prune_tombstones(self) -> str:
         """Returns the statement that deletes old tombstones."""
-        return f"DELETE FROM {self._gone} WHERE {_GONE} < now() - interval '{TOMBSTONES_KEPT}'"
+        age = f"now() - interval '{TOMBSTONES_KEPT}'"
+        return f"DELETE FROM {self._tombstones} WHERE {_TOMBSTONE} < {age}"
 
     def _same(self, alias: str) -> str:
         return " AND ".join(f"{alias}.{name} = given.{name}" for name in self._keys)
 
 
 _SEQUENCE = quote(SEQUENCE)
-_GONE = quote(GONE)
+_TOMBSTONE = quote(TOMBSTONE)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sleeper import DISTRIBUTION
 from sleeper.datafiles.json_text import plain_text
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.json_values import key_texts
 from sleeper.export_queue.exporters.options import check_options, exporter_name, read_path
@@ -63,9 +63,9 @@ return 1
 def check(_instance: Instance, queue: ExportQueue) -> None:
     """Raises InvalidRequestError if the URL or an option is invalid, or the client is missing."""
     check_options(queue, (_CA_OPTION, INSECURE))
-    place = _parse(queue)
+    target = _parse(queue)
     _import_client(queue)
-    where, hosts = exporter_name(queue), (place.host,)
+    where, hosts = exporter_name(queue), (target.host,)
     is_insecure = read_insecure(where, queue.exporter.options)
     if queue.exporter.kind == "redis" and must_verify(hosts, is_insecure):
         raise insecure_connection(where, hosts, "a URL redis:", "a URL rediss:")
@@ -78,7 +78,7 @@ def make(instance: Instance, queue: ExportQueue) -> "RedisExporter":
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Target:
     """A database of a server, and the beginning of the names of its keys."""
 
     host: str
@@ -97,7 +97,7 @@ class RedisExporter:
     def __init__(self, instance: Instance, queue: ExportQueue) -> None:
         self._instance = instance
         self._queue = queue
-        self._place = _parse(queue)
+        self._target = _parse(queue)
         self._client: redis.Redis | None = None
         self._script: Any = None
 
@@ -115,14 +115,14 @@ class RedisExporter:
                 part = batch.rows.slice(start, _COMMANDS_PER_TRIP)
                 results = self._send(client, ExportBatch(batch.queue, batch.bucket, part))
                 errors = ((n, each) for n, each in enumerate(results) if each is not None)
-                for place, error in errors:
+                for position, error in errors:
                     if "WRONGTYPE" not in str(error):
                         raise error
-                    refused[start + place] = f"the key of Redis is no hash: {error}"
+                    refused[start + position] = f"the key of Redis is no hash: {error}"
         except (redis.RedisError, OSError) as error:
             # Errors of values are found before, so the exports wait for the repair of the server.
             self.close()
-            raise UnavailableError(f"{self._place}: {error}") from error
+            raise UnavailableError(f"{self._target}: {error}") from error
         if refused:
             raise RefusedExportsError(refused)
 
@@ -138,13 +138,19 @@ class RedisExporter:
             (each.name, plain_text(batch.rows.column(each.name))) for each in batch.queue.values
         ]
         sequences = batch.rows.column(SEQUENCE).to_pylist()
-        gone = batch.rows.column(GONE).to_pylist()
+        tombstones = batch.rows.column(TOMBSTONE).to_pylist()
         keys = key_texts(batch).to_pylist()
         pipeline = client.pipeline(transaction=False)
         fields = _fields(columns, len(batch))
-        for text, sequence, went, values in zip(keys, sequences, gone, fields, strict=True):
-            key = self._place.prefix + text
-            arguments = [sequence, _TOMBSTONE_SECONDS if went else 0, *([] if went else values)]
+        for text, sequence, is_tombstone, values in zip(
+            keys, sequences, tombstones, fields, strict=True
+        ):
+            key = self._target.prefix + text
+            arguments = [
+                sequence,
+                _TOMBSTONE_SECONDS if is_tombstone else 0,
+                *([] if is_tombstone else values),
+            ]
             self._script([key, _TOMBSTONE_PREFIX + key], arguments, client=pipeline)
         results = pipeline.execute(raise_on_error=False)
         return [each if isinstance(each, Exception) else None for each in results]
@@ -160,7 +166,7 @@ class RedisExporter:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        reference, place = self._queue.exporter.password, self._place
+        reference, target = self._queue.exporter.password, self._target
         try:
             password = None if reference is None else read_secret(self._instance, reference)
         except InvalidRequestError as error:
@@ -171,10 +177,10 @@ class RedisExporter:
             tls = {"ssl": True, "ssl_cert_reqs": "required", "ssl_check_hostname": True}
             tls["ssl_ca_certs"] = read_path(self._queue, _CA_OPTION)
         return redis.Redis(
-            place.host,
-            place.port,
-            place.database,
-            username=place.user,
+            target.host,
+            target.port,
+            target.database,
+            username=target.user,
             password=password,
             socket_timeout=self._queue.timeout_seconds,
             socket_connect_timeout=_CONNECT_SECONDS,
@@ -187,12 +193,12 @@ class RedisExporter:
 
 def _fields(columns: list[tuple[str, pa.Array]], rows: int) -> list[list[str]]:
     """Returns the names and values of each row, without nulls."""
-    found: list[list[str]] = [[] for _ in range(rows)]
+    lists: list[list[str]] = [[] for _ in range(rows)]
     for name, column in columns:
-        for fields, value in zip(found, column.to_pylist(), strict=True):
+        for fields, value in zip(lists, column.to_pylist(), strict=True):
             if value is not None:
                 fields += (name, value)
-    return found
+    return lists
 
 
 def _import_client(queue: ExportQueue) -> None:
@@ -204,7 +210,7 @@ def _import_client(queue: ExportQueue) -> None:
         ) from error
 
 
-def _parse(queue: ExportQueue) -> _Place:
+def _parse(queue: ExportQueue) -> _Target:
     where = exporter_name(queue)
 
     def refuse(problem: str) -> InvalidRequestError:
@@ -233,7 +239,7 @@ def _parse(queue: ExportQueue) -> _Place:
     if database is None:
         raise refuse("the path of the URL is not the number of a database")
     user = unquote(parts.username) if parts.username else None
-    return _Place(parts.hostname, port or 6379, database, user, prefix)
+    return _Target(parts.hostname, port or 6379, database, user, prefix)
 
 
 def _read_prefix(queue: ExportQueue, parameters: list[tuple[str, str]]) -> str | None:

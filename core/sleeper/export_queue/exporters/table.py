@@ -19,7 +19,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.export_queue.definition import GONE, SEQUENCE, ExportQueue
+from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
 from sleeper.export_queue.exporters.options import check_options, exporter_name
 from sleeper.export_queue.exporters.table_replacement import replace_older_rows
@@ -85,11 +85,11 @@ class TableExporter:
     def _write(self, table: OpenTable, schema: Schema, bucket: int, rows: pa.RecordBatch) -> None:
         job_id = self._job_id(bucket, rows)
         fitting = _fit_rows(rows, schema)
-        gone = rows.column(GONE)
+        tombstones = rows.column(TOMBSTONE)
         if schema.latest != LatestRows(SEQUENCE):
-            replace_older_rows(table, fitting, gone, job_id)
+            replace_older_rows(table, fitting, tombstones, job_id)
             return
-        operations = pc.if_else(gone, "delete", "upsert")
+        operations = pc.if_else(tombstones, "delete", "upsert")
         upserts = fitting.append_column(_OPERATION, operations)
         request = json.dumps({"exports": job_id})
         ingest_batches(ingest_table(table), job_id, [upserts], request, op_column=_OPERATION)
@@ -106,7 +106,7 @@ class TableExporter:
             column = rows.column(value.name)
             if schema.field(value.name).nullable or not column.null_count:
                 continue
-            is_wrong = pc.and_(pc.is_null(column), pc.invert(rows.column(GONE)))
+            is_wrong = pc.and_(pc.is_null(column), pc.invert(rows.column(TOMBSTONE)))
             for position in pc.indices_nonzero(is_wrong).to_pylist():
                 reason = f"field {value.name!r} is null (expected a value: the table has no nulls)"
                 refused.setdefault(position, reason)

@@ -35,23 +35,30 @@ from sleeper.statestore.transactions.transaction import Transaction, new_transac
 _ROWS_PER_COMMIT = 5_000
 # Reads compare every file with every deleted region, but only once with a key file.
 _REGION_BYTES_MAX = 1_000
-_PLACE, _GONE = "__place", "__gone"
+_ROW, _TOMBSTONE = "__row", "__gone"
 _BACKOFF = Backoff(seconds_first=0.05, seconds_max=1.0, jitter=0.5, seconds_total=20.0)
 # Commits of one table by the threads of this process would refuse each other.
 _LOCKS: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
-def replace_older_rows(table: OpenTable, rows: pa.RecordBatch, gone: pa.Array, job_id: str) -> None:
+def replace_older_rows(
+    table: OpenTable, rows: pa.RecordBatch, tombstones: pa.Array, job_id: str
+) -> None:
     """Replaces rows of smaller sequences by rows with the fields of the table.
 
-    No key is there twice. A row that is `gone` only removes older ones.
+    No key is there twice. A tombstone only removes older ones.
     ConflictError if other writers always are faster.
     """
     for start in range(0, rows.num_rows, _ROWS_PER_COMMIT):
-        part, went = rows.slice(start, _ROWS_PER_COMMIT), gone.slice(start, _ROWS_PER_COMMIT)
+        part, deleted = (
+            rows.slice(start, _ROWS_PER_COMMIT),
+            tombstones.slice(start, _ROWS_PER_COMMIT),
+        )
         with _LOCKS[table.ref.id]:
             retry(
-                partial(_replace, table, part, went, job_id), on=(ConflictError,), backoff=_BACKOFF
+                partial(_replace, table, part, deleted, job_id),
+                on=(ConflictError,),
+                backoff=_BACKOFF,
             )
 
 
@@ -63,13 +70,13 @@ class _Change:
     added: pa.Table
 
 
-def _replace(table: OpenTable, rows: pa.RecordBatch, gone: pa.Array, job_id: str) -> None:
+def _replace(table: OpenTable, rows: pa.RecordBatch, tombstones: pa.Array, job_id: str) -> None:
     with table.state.reading() as state:
         version, schema = state.number, state.schema
     regions = _regions(schema, pa.table(rows))
     query = Query(regions, version=version, raw=True)
     present = open_query(table.instance, table.ref.name, query).read_all()
-    change = _find_change(schema, present, pa.table(rows), gone)
+    change = _find_change(schema, present, pa.table(rows), tombstones)
     # The id of an attempt is new, because what it found may differ.
     attempt = f"{job_id}-{new_transaction_id()[:12]}"
     changes: list[Transaction] = [CheckUnchanged(version, regions)]
@@ -91,31 +98,33 @@ def _commit(table: OpenTable, changes: list[Transaction]) -> None:
         raise kind(f"table {table.ref.name!r}: {outcome.reason}")
 
 
-def _find_change(schema: Schema, present: pa.Table, rows: pa.Table, gone: pa.Array) -> _Change:
+def _find_change(
+    schema: Schema, present: pa.Table, rows: pa.Table, tombstones: pa.Array
+) -> _Change:
     keys = [field.name for field in schema.keys]
     row_keys = [field.name for field in schema.row_keys]
     held = present.group_by(keys).aggregate([(SEQUENCE, "max")])
-    given = _with_places(rows.select([*keys, SEQUENCE])).append_column(_GONE, gone)
+    given = _with_row_numbers(rows.select([*keys, SEQUENCE])).append_column(_TOMBSTONE, tombstones)
     joined = given.join(held, keys, join_type="left outer")
     newest = joined.column(f"{SEQUENCE}_max")
     newer = joined.filter(pc.fill_null(pc.greater(joined.column(SEQUENCE), newest), True))
     replaced = newer.filter(pc.is_valid(newer.column(f"{SEQUENCE}_max"))).select(keys)
-    added = newer.filter(pc.invert(newer.column(_GONE)))
+    added = newer.filter(pc.invert(newer.column(_TOMBSTONE)))
     # A region has all sort keys of its row keys, so rows of the others are added again.
-    kept = _with_places(present.select(keys)).join(replaced, keys, join_type="left anti")
+    kept = _with_row_numbers(present.select(keys)).join(replaced, keys, join_type="left anti")
     kept = kept.join(replaced.select(row_keys), row_keys, join_type="left semi")
     names = [field.name for field in schema.fields]
     parts = [(rows, added), (present, kept)]
-    taken = [table.select(names).take(places.column(_PLACE)) for table, places in parts]
+    taken = [table.select(names).take(chosen.column(_ROW)) for table, chosen in parts]
     target = arrow_schema(schema)
     nullable = pa.schema([field.with_nullable(True) for field in target])
     together = pa.concat_tables([each.cast(nullable) for each in taken])
     return _Change(_regions(schema, replaced), together.cast(target))
 
 
-def _with_places(rows: pa.Table) -> pa.Table:
+def _with_row_numbers(rows: pa.Table) -> pa.Table:
     """Returns the rows with their numbers. Arrow does not join columns of all types."""
-    return rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
+    return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
 
 
 def _regions(schema: Schema, rows: pa.Table) -> tuple[Region, ...]:

@@ -84,8 +84,8 @@ class LocalExportStore:
         if not self._path.exists():
             return
         with self._writing() as connection:
-            known = {each.name: each.generation for each in read_queues(connection)}
-            if generation not in (None, known.get(name)):
+            generations = {each.name: each.generation for each in read_queues(connection)}
+            if generation not in (None, generations.get(name)):
                 return
             for table in QUEUE_TABLES:
                 column = "name" if table == "queues" else "queue"
@@ -148,7 +148,7 @@ class LocalExportStore:
                 (name,),
             ).fetchall()
         alive = cache(is_alive)
-        found = [(BucketStatus(*row), process) for *row, process in rows]
+        statuses = [(BucketStatus(*row), process) for *row, process in rows]
         return [
             replace(
                 status,
@@ -159,7 +159,7 @@ class LocalExportStore:
                     else 0
                 ),
             )
-            for status, process in found
+            for status, process in statuses
         ]
 
     def claim(self, name: str, bucket: int, owner: str, seconds: float) -> bool:
@@ -332,11 +332,11 @@ class LocalExportStore:
     @contextmanager
     def _owning(self, name: str, bucket: int, owner: str) -> Iterator[sqlite3.Connection]:
         with self._changing(name) as connection:
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT 1 FROM buckets WHERE queue = ? AND bucket = ? AND owner = ?",
                 (name, bucket, owner),
             ).fetchone()
-            if found is None:
+            if row is None:
                 raise StateMovedOnError(
                     f"export queue {name!r}: the claim on bucket {bucket} has ended"
                 )
@@ -349,8 +349,8 @@ class LocalExportStore:
             yield None
             return
         with self._database.reading() as connection:
-            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queues'")
-            yield connection if found.fetchone() else None
+            row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queues'")
+            yield connection if row.fetchone() else None
 
     @contextmanager
     def _reading_queue(self, name: str) -> Iterator[sqlite3.Connection]:
