@@ -75,7 +75,7 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
     keys = ["".join(choice.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(_LOOKUPS)]
     with watch:
         start = time.perf_counter()
-        SnapshotStore(LocalStore(Path(place)), "table").place_newest(home / "state.db")
+        SnapshotStore(LocalStore(Path(place)), "table").install_newest(home / "state.db")
         state = open_state_store(home / "state.db")
         with state.reading(stale=True) as now:
             version = now.number

@@ -44,7 +44,7 @@ def test_written_objects_are_read(root: DataRoot) -> None:
 
 WRITES: dict[str, Callable[[DataRoot, str], object]] = {
     "sink": lambda root, path: put_object(root, path, b"x"),
-    "place_of": lambda root, path: root.place_of(path, Path("/unused")).__enter__(),
+    "local_target": lambda root, path: root.local_target(path, Path("/unused")).__enter__(),
     "replacing": lambda root, path: root.replacing(path).__enter__(),
     "create": lambda root, path: root.create(path, b"x"),
     "put": lambda root, path: root.put(path, b"x"),

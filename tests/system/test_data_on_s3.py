@@ -147,7 +147,7 @@ def test_merged_files_of_fetched_inputs_are_uploaded_atomically(
     assert [row[0] for row in table.rows()] == [*range(60_000)]
     assert list(table.engine.spill_folder.iterdir()) == []
     previous = table.paths_on_disk()
-    with pytest.raises(UnavailableError), table.root.place_of(file.path, Path("/nowhere")):
+    with pytest.raises(UnavailableError), table.root.local_target(file.path, Path("/nowhere")):
         raise UnavailableError("stop")
     assert table.paths_on_disk() == previous
 

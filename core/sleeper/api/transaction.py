@@ -29,7 +29,7 @@ from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region, disjoint_regions, whole_region
 from sleeper.query.hold import VersionHold
 from sleeper.query.request import select_regions
-from sleeper.runs.commit import begin_run, check_file_outcome, commit_until_known
+from sleeper.runs.commit import begin_run, check_file_outcome, commit_until_settled
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
@@ -240,8 +240,8 @@ class Transaction:
     def _commit(self, changes: Sequence[LoggedTransaction]) -> int:
         state = self._opened.state
         try:
-            commit_until_known(self._opened.check_active)
-            outcome = commit_until_known(lambda: state.commit_together(*changes))[-1]
+            commit_until_settled(self._opened.check_active)
+            outcome = commit_until_settled(lambda: state.commit_together(*changes))[-1]
         except UnavailableError as error:
             raise UnavailableError(
                 f"{error}; transaction not confirmed: repeating it with id={self.id!r} changes "

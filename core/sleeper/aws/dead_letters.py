@@ -53,7 +53,7 @@ class SqsDeadLetters:
                     break
         finally:
             self._unhide(messages.values())
-        letters = sorted(map(_letter, messages.values()), key=lambda letter: letter.sent_ms)
+        letters = sorted(map(_dead_letter, messages.values()), key=lambda letter: letter.sent_ms)
         return tuple(letters[:limit])
 
     def redrive(self) -> int:
@@ -138,7 +138,7 @@ def _entries(messages: Iterable[dict[str, Any]]) -> Page:
     return [{"Id": str(i), "ReceiptHandle": raw["ReceiptHandle"]} for i, raw in enumerate(messages)]
 
 
-def _letter(raw: dict[str, Any]) -> DeadLetter:
+def _dead_letter(raw: dict[str, Any]) -> DeadLetter:
     attributes = raw["Attributes"]
     return DeadLetter(
         message_id=raw["MessageId"],

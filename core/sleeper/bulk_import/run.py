@@ -26,7 +26,7 @@ from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
 from sleeper.runs.commit import (
     begin_run,
     commit_files,
-    commit_until_known,
+    commit_until_settled,
     find_earlier_commit,
 )
 from sleeper.schema.model import Key, Schema
@@ -224,7 +224,7 @@ def run_bulk_import(
     start = begin_run(table.state, table.clock, job_id)
     files = _write(table, paths, start.ms, open_cluster, on_stage)
     on_stage("commit")
-    commit_until_known(table.check_active)
+    commit_until_settled(table.check_active)
     outcome = commit_files(table.state, start.commit_of(job_id, tuple(files), request))
     if outcome.status is Status.ALREADY_DONE:
         return BulkImportResult(job_id, 0, 0, outcome.number, done_before=True)

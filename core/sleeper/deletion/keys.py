@@ -39,7 +39,7 @@ from sleeper.files import KeyFile, new_key_path
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.properties.instance import SORT_MEMORY_BYTES
-from sleeper.runs.commit import commit_until_known
+from sleeper.runs.commit import commit_until_settled
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.schema.model import Key, Schema
 from sleeper.statestore.transactions.codec import encode, hash_request
@@ -286,7 +286,7 @@ class _Run:
         request = self._request()
         delete = DeleteRows(self._regions, file, run_start_ms, request, id=self._id)
         try:
-            (outcome,) = commit_until_known(lambda: state.commit(delete))
+            (outcome,) = commit_until_settled(lambda: state.commit(delete))
         except UnavailableError as error:
             raise UnavailableError(
                 f"{error}; delete not confirmed: repeating it with the id {self._id!r} deletes no "

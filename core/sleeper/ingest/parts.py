@@ -37,7 +37,7 @@ from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
 from sleeper.processing.enrichment import Lookup
 from sleeper.properties.instance import SORT_MEMORY_BYTES
-from sleeper.runs.commit import RunStart, begin_run, commit_until_known, find_earlier_commit
+from sleeper.runs.commit import RunStart, begin_run, commit_until_settled, find_earlier_commit
 from sleeper.runs.engine import engine_settings
 from sleeper.runs.tracking import track_run
 from sleeper.schema.model import Schema, precedes
@@ -191,7 +191,7 @@ def commit_ingest(
     table = OpenTable(instance, begun.ref)
     request = describe_rows_job(job_id)
     try:
-        commit_until_known(table.check_active)
+        commit_until_settled(table.check_active)
         if begun.target.schema.latest is not None:
             _check_ties(begun.target.schema, files, instance)
         start = begun.target.start

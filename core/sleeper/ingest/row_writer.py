@@ -34,7 +34,7 @@ from sleeper.ingest.run import IngestTable
 from sleeper.ingest.service import ingest_table
 from sleeper.ingest.small_rows import Content, ContentDecoder, write_small
 from sleeper.instance import OpenTable
-from sleeper.runs.commit import begin_run, commit_until_known
+from sleeper.runs.commit import begin_run, commit_until_settled
 from sleeper.statestore.fold import AppliedId
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -247,12 +247,12 @@ def _write_group(
     """
     target = ingest_table(table)
     check_not_snapshot(table)
-    waiting = _settle_known(target.state, group)
+    waiting = _settle_applied(target.state, group)
     written: list[_Request] = []
     while waiting:
         decoded, waiting = _decode(target, waiting, limits)
         written += _write_decoded(table, target, decoded)
-        waiting = _settle_known(target.state, waiting)
+        waiting = _settle_applied(target.state, waiting)
     return written
 
 
@@ -267,17 +267,17 @@ def _write_decoded(
             assert outcome.number is not None
             for request in distinct:
                 request.settle(outcome.number)
-            _settle_known(target.state, repeated)
+            _settle_applied(target.state, repeated)
             return distinct
         # Another process may have committed some of the ids meanwhile.
-        left = _settle_known(target.state, left)
+        left = _settle_applied(target.state, left)
         _delete_files(table, files)
         if len(left) == len(distinct) + len(repeated):
             raise StateMovedOnError(f"rows for table {table.ref.name!r}: {outcome.reason}")
     return []
 
 
-def _settle_known(state: StateStore, requests: Sequence[_Request]) -> list[_Request]:
+def _settle_applied(state: StateStore, requests: Sequence[_Request]) -> list[_Request]:
     """Answers the requests whose ids were committed before, and returns the others."""
     ids = [request.id for request in requests if request.id is not None]
     if not ids:
@@ -347,9 +347,9 @@ def _commit(
         if request.id is not None
     ]
     changes = [RecordRequests(tuple(ids)), added] if ids else [added]
-    commit_until_known(table.check_active)
+    commit_until_settled(table.check_active)
     try:
-        outcomes = commit_until_known(lambda: target.state.commit_together(*changes))
+        outcomes = commit_until_settled(lambda: target.state.commit_together(*changes))
     except UnavailableError as error:
         raise UnavailableError(
             f"{error}; write not confirmed: repeating it under its id adds no row twice"

@@ -39,7 +39,7 @@ from sleeper.runs.commit import (
     RunStart,
     begin_run,
     check_file_outcome,
-    commit_until_known,
+    commit_until_settled,
     find_earlier_commit,
 )
 from sleeper.schema.model import Schema
@@ -323,7 +323,7 @@ def commit_new_files(
     size = sum(new.file.bytes for new in files)
     added = start.commit_of(job_id, files, request)
     commit = table.commit or (lambda files: table.state.commit(files)[0])
-    outcome = commit_until_known(lambda: commit(added))
+    outcome = commit_until_settled(lambda: commit(added))
     if outcome is None:
         return IngestResult(job_id, rows, len(files), None, queued=True, bytes=size)
     check_file_outcome(table.state, added, outcome)

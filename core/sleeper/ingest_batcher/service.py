@@ -109,7 +109,7 @@ def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]
     for table_id in instance.jobs.file_requests().tables():
         name: str = table_id
         try:
-            ref = _known_table(instance, table_id)
+            ref = _find_table(instance, table_id)
             name = name if ref is None else ref.name
             if ref is None or ref.state is not TableState.ACTIVE:
                 _reject_waiting(instance, table_id, name)
@@ -120,7 +120,7 @@ def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]
     return sent, tuple(problems)
 
 
-def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
+def _find_table(instance: Instance, table_id: TableId) -> TableRef | None:
     try:
         return instance.tables.index.get(table_id)
     except NotFoundError:

@@ -113,7 +113,7 @@ def _begin(table: OpenTable, regions: tuple[Region, ...]) -> "_Purge":
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Candidate:
     """A file that may hold deleted rows or keys, and the first number that does not need it."""
 
     bytes: int
@@ -131,7 +131,7 @@ class _Purge:
     began_ms: int
     splits: int
     trim: Trim
-    found: dict[str, _Found] = field(default_factory=dict)
+    candidates: dict[str, _Candidate] = field(default_factory=dict)
 
     def advance(self, lists_all: bool) -> list[PurgedObject]:
         """Takes every step that is possible now.
@@ -151,7 +151,7 @@ class _Purge:
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
         """Returns the report; what storage still lists is not gone."""
-        deleted = [*self._list_gone(), *self.trim.gone]
+        deleted = [*self._list_deleted(), *self.trim.deleted]
         remains = list_remains(self.table.instance, self.splits)
         return PurgeReport(self.table.ref.name, self.number, (*deleted, *kept, *remains))
 
@@ -159,7 +159,7 @@ class _Purge:
         for number, delete in self._remembered():
             if delete.keys is not None:
                 file = delete.keys
-                self.found[file.path] = _Found(file.bytes, file.sidecars, number)
+                self.candidates[file.path] = _Candidate(file.bytes, file.sidecars, number)
 
     # Rewrite
 
@@ -178,7 +178,7 @@ class _Purge:
     def _hidden_references(self) -> set[FileReference]:
         with self.table.state.reading() as state:
             files = [f for f in state.deletes.hidden_files(self.number) if self._overlaps(f)]
-            self.found |= {f.path: _Found(f.bytes, f.sidecars) for f in files}
+            self.candidates |= {f.path: _Candidate(f.bytes, f.sidecars) for f in files}
             return set(state.files.file_references([file.path for file in files]))
 
     def _overlaps(self, file: DataFile) -> bool:
@@ -194,7 +194,7 @@ class _Purge:
             until_ms = job.lease_expiry_ms if job is not None else None
         elif is_committer_behind(self.table.instance):
             reason = "the commit queue has a backlog"
-        size = self.found[reference.path].bytes
+        size = self.candidates[reference.path].bytes
         return PurgedObject(
             reference.path, ObjectState.KEPT, None, size, reason=reason, until_ms=until_ms
         )
@@ -224,15 +224,15 @@ class _Purge:
             waiting = [
                 each
                 for each in state.collection.unneeded(self.number)
-                if each.is_collecting or each.file.path in self.found or self._may_hold(each)
+                if each.is_collecting or each.file.path in self.candidates or self._may_hold(each)
             ]
         for each in waiting:
             file = each.file
-            self.found[file.path] = _Found(file.bytes, file.sidecars, each.unreferenced)
+            self.candidates[file.path] = _Candidate(file.bytes, file.sidecars, each.unreferenced)
         return waiting
 
     def _note_key_files(self, files: Iterable[CollectableFile]) -> None:
-        self.found |= {f.path: _Found(f.bytes, f.sidecars, f.unreferenced) for f in files}
+        self.candidates |= {f.path: _Candidate(f.bytes, f.sidecars, f.unreferenced) for f in files}
 
     def _may_hold(self, each: UnneededFile) -> bool:
         return self._overlaps(each.file) if self.regions else each.has_deleted
@@ -321,14 +321,14 @@ class _Purge:
         before_ms = self.began_ms + 1
         unknown = list_unknown(table_id, self.table.state, root.list_objects, before_ms)
         for each, _ in unknown:
-            self.found.setdefault(each.path, _Found(each.bytes, ()))
+            self.candidates.setdefault(each.path, _Candidate(each.bytes, ()))
         return unknown
 
     # Report
 
-    def _list_gone(self) -> Iterator[PurgedObject]:
+    def _list_deleted(self) -> Iterator[PurgedObject]:
         listed = {each.path for each in self._list_objects()}
-        for path, item in sorted(self.found.items()):
+        for path, item in sorted(self.candidates.items()):
             for name in (path, *(path + suffix for suffix in item.sidecars)):
                 size = item.bytes if name == path else None
                 if name not in listed:
@@ -339,7 +339,7 @@ class _Purge:
 
     def _list_objects(self) -> Iterator[StoredObject]:
         """Yields the objects of the table, and of those that own files of a clone."""
-        for owner in sorted({self.table.ref.id, *map(owner_id, self.found)}):
+        for owner in sorted({self.table.ref.id, *map(owner_id, self.candidates)}):
             yield from self.table.instance.storage.root.list_objects(f"{owner}/")
 
 

@@ -17,10 +17,10 @@ def state_name(table: OpenTable) -> str:
 
 @dataclass(slots=True)
 class Trim:
-    """The step for one table. `gone` are the objects that it removed."""
+    """The step for one table. `deleted` are the objects that it removed."""
 
     table: OpenTable
-    gone: list[PurgedObject] = field(default_factory=list)
+    deleted: list[PurgedObject] = field(default_factory=list)
     has_snapshots: bool = False
     is_done: bool = False
 
@@ -49,7 +49,7 @@ class Trim:
         name = state_name(self.table)
         if not is_clean:
             return [PurgedObject(name, ObjectState.KEPT, None, None, "another process reads it")]
-        self.gone += [
+        self.deleted += [
             PurgedObject(f"log up to transaction {number:,}", ObjectState.GONE, number),
             PurgedObject(f"{name}: deleted rows", ObjectState.GONE, number),
         ]
@@ -65,7 +65,7 @@ class Trim:
         for _ in range(_SNAPSHOTS):
             store.save_snapshot()
         kept = {each.path for each in store.snapshots()}
-        self.gone += [
+        self.deleted += [
             PurgedObject(each.path, ObjectState.GONE, each.number)
             for each in before
             if each.path not in kept

@@ -58,7 +58,7 @@ class LeafPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class LeafCut:
+class SelectedLeaf:
     """A leaf, the query's regions within it, and its plan with at least one scan."""
 
     leaf: Partition
@@ -87,7 +87,7 @@ class QueryPlan:
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """Returns the plan of a query that fits the schema, at the version of the state."""
-    return plan_cuts(describe_version(schema, state), plan_leaves(query, schema, state))
+    return plan_selected(describe_version(schema, state), plan_leaves(query, schema, state))
 
 
 def describe_version(schema: Schema, state: TableState) -> QueryPlan:
@@ -95,12 +95,12 @@ def describe_version(schema: Schema, state: TableState) -> QueryPlan:
     return QueryPlan(schema, state.version, (), state.processing, state.version_time_ms)
 
 
-def plan_cuts(version: QueryPlan, cuts: Sequence[LeafCut]) -> QueryPlan:
+def plan_selected(version: QueryPlan, selected: Sequence[SelectedLeaf]) -> QueryPlan:
     """Returns the plan of the leaves, whose rows are in key order, at the version of a plan."""
-    if len(cuts) == 1:
-        return replace(version, leaves=(cuts[0].plan,))
+    if len(selected) == 1:
+        return replace(version, leaves=(selected[0].plan,))
     schema = version.schema
-    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
+    placed = [(_extent(schema, each.regions, each.plan), each.plan) for each in selected]
     groups = group_in_key_order(schema, placed)
     return replace(version, leaves=tuple(_join_plans(schema, group) for group in groups))
 
@@ -113,7 +113,7 @@ def check_has_rows(name: str, state: TableState) -> None:
         raise InvalidRequestError(f"table {name!r}: {error}") from error
 
 
-def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
+def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[SelectedLeaf]:
     """Returns the leaves that may contain rows of the query, in key order."""
     regions = (whole_region(schema),) if query.regions is None else query.regions
     source: LeafSource = StateLeaves(state)
@@ -146,20 +146,23 @@ def _is_between(low: Any, value: Any, high: Any) -> bool:
     return bool(low <= value <= high)
 
 
-def cut_leaves(regions: Iterable[Region], schema: Schema, source: LeafSource) -> list[LeafCut]:
+def cut_leaves(regions: Iterable[Region], schema: Schema, source: LeafSource) -> list[SelectedLeaf]:
     """Returns the leaves that may contain rows of the regions, in key order."""
     by_leaf = (
         _keys_by_leaf(regions, source)
         if isinstance(regions, KeyRegions)
         else _regions_by_leaf(disjoint_regions(regions), source)
     )
-    plans = [LeafCut(leaf, cut, _plan_leaf(schema, leaf, cut, source)) for leaf, cut in by_leaf]
-    return [cut for cut in plans if cut.plan.scans]
+    plans = [
+        SelectedLeaf(leaf, within, _plan_leaf(schema, leaf, within, source))
+        for leaf, within in by_leaf
+    ]
+    return [each for each in plans if each.plan.scans]
 
 
-def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
+def _extent(schema: Schema, regions: Sequence[Region], plan: LeafPlan) -> Region:
     """Returns a region with all rows of the regions, by the key bounds of the leaf's files."""
-    within = _hull(cut)
+    within = _hull(regions)
     return within.intersect(hull([bounds_region(schema, s.file) for s in plan.scans])) or within
 
 
@@ -220,7 +223,7 @@ def _regions_by_leaf(
             if both is not None:
                 by_leaf.setdefault(last.id, (last, []))[1].append(both)
     ascending = sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
-    return [(leaf, tuple(cut)) for leaf, cut in ascending]
+    return [(leaf, tuple(within)) for leaf, within in ascending]
 
 
 def _plan_leaf(

@@ -28,9 +28,9 @@ from sleeper.query.plan import (
     check_has_rows,
     check_size,
     cut_leaves,
-    plan_cuts,
     plan_key,
     plan_query,
+    plan_selected,
     total_bytes,
 )
 from sleeper.query.request import Query, check_query
@@ -132,8 +132,8 @@ def _plan_cached(
             plan = plan_key(version.schema, regions[0], leaf.leaf.id, leaf.files, deletes)
             plan = prune_key(version.schema, key, plan, get_filter, load)
             return replace(version, leaves=(plan,)) if plan.scans else version
-    cuts = cut_leaves(regions, version.schema, cached)
-    return prune_plan(plan_cuts(version, cuts), get_filter, load)
+    selected = cut_leaves(regions, version.schema, cached)
+    return prune_plan(plan_selected(version, selected), get_filter, load)
 
 
 def _start(

@@ -15,7 +15,7 @@ from sleeper.processing.restriction import Restriction
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import LeafQueryBodies, LeafQueryMessage, leaf_query_body
 from sleeper.query.messages.query import QueryMessage
-from sleeper.query.plan import LeafCut, check_size, plan_leaves, total_bytes
+from sleeper.query.plan import SelectedLeaf, check_size, plan_leaves, total_bytes
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, smallest_key_value
 from sleeper.statestore.reading.table_state import TableState
@@ -73,7 +73,7 @@ class _LeafSubqueries:
 
     planned: PlannedQuery
     schema: Schema
-    cut: LeafCut
+    cut: SelectedLeaf
     bodies: LeafQueryBodies
     bytes_max: int
     subqueries: list[Subquery] = field(default_factory=list)
@@ -97,7 +97,7 @@ class _LeafSubqueries:
 
 
 def _leaf_message(
-    planned: PlannedQuery, schema: Schema, cut: LeafCut, regions: Sequence[Region], part: int
+    planned: PlannedQuery, schema: Schema, cut: SelectedLeaf, regions: Sequence[Region], part: int
 ) -> LeafQueryMessage:
     query, pin = planned.message, planned.pin
     files = tuple(scan.file.path for scan in cut.plan.scans)

@@ -103,7 +103,7 @@ def is_committer_behind(instance: Instance) -> bool:
     return waiting > most
 
 
-def commit_until_known(commit: Callable[[], R]) -> R:
+def commit_until_settled(commit: Callable[[], R]) -> R:
     """Retries a commit after an UnavailableError or ConflictError, for a minute.
 
     `commit` sends the same transaction each time, and the log applies it once. Raises the last
@@ -161,7 +161,7 @@ def begin_run(state: StateStore, clock: Clock, job_id: str | None = None) -> Run
     if not is_load:
         return RunStart(start_ms)
     begin = BeginLoad(job_id, id=job_id or new_transaction_id())
-    return RunStart(start_ms, commit_until_known(lambda: state.commit_or_raise(begin)))
+    return RunStart(start_ms, commit_until_settled(lambda: state.commit_or_raise(begin)))
 
 
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:
@@ -171,7 +171,7 @@ def commit_files(state: StateStore, files: AddFiles) -> Outcome:
     its id. StateMovedOnError if the commit is refused, InvalidRequestError if the id was used
     meanwhile for another request, or if a load that began later has replaced the table.
     """
-    (outcome,) = commit_until_known(lambda: state.commit(files))
+    (outcome,) = commit_until_settled(lambda: state.commit(files))
     check_file_outcome(state, files, outcome)
     return outcome
 

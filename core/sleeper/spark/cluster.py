@@ -99,7 +99,7 @@ class SparkCluster:
             own = self.session.newSession()
             own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
             pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
-            by_task = _place_by_task(pieces, tasks)
+            by_task = _assign_by_task(pieces, tasks)
             texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
         return [new_file_from_json(row[0]) for row in texts]
 
@@ -109,14 +109,14 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
     return session.range(0, count, 1, count)
 
 
-def _place_by_task(pieces: DataFrame, tasks: int) -> DataFrame:
+def _assign_by_task(pieces: DataFrame, tasks: int) -> DataFrame:
     """Moves the pieces of each task to the partition of its number."""
     if hasattr(pieces, "repartitionById"):
         return pieces.repartitionById(tasks, col("task"))
-    return place_by_hash(pieces, tasks)
+    return assign_by_hash(pieces, tasks)
 
 
-def place_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
+def assign_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
     """Moves the pieces on Spark 3, which EMR 7 has and which partitions only by hash.
 
     Each task gets the first number from 0 whose hash falls into the task's partition, after

@@ -23,7 +23,7 @@ from sleeper.query.distributed.plan import (
     group_small,
     leaf_sizer,
 )
-from sleeper.query.plan import LeafCut
+from sleeper.query.plan import SelectedLeaf
 from sleeper.schema.model import Schema
 from sleeper.stash.cut import (
     LostTableError,
@@ -197,7 +197,7 @@ def _make_pieces(
                 yield Piece(file, region), size(leaf.plan) / len(regions)
 
 
-def _divide(table: OpenTable, cut: Cut, leaf: LeafCut) -> list[Region]:
+def _divide(table: OpenTable, cut: Cut, leaf: SelectedLeaf) -> list[Region]:
     """Divides a large leaf at quantiles of its files' sketches."""
     files = [scan.file for scan in leaf.plan.scans]
     root = table.instance.storage.root

@@ -22,9 +22,9 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import DataError, UnavailableError
-from sleeper.statestore.cut import copy_state
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold_tables import create_tables
+from sleeper.statestore.version_copy import copy_state
 from sleeper.statestore.wal import replace_database
 from sleeper.storage.bucket import missing_object_error
 from sleeper.storage.disk import delete_durably, make_folder, replacing_file
@@ -145,7 +145,7 @@ class SnapshotStore:
                 source.backup(connection)
             return snapshot.number
 
-    def place_newest(self, path: Path) -> int | None:
+    def install_newest(self, path: Path) -> int | None:
         """Creates a database file from the newest valid snapshot. Returns its number, or None."""
         with self._newest_valid(path.parent) as result:
             if result is None:

@@ -11,7 +11,6 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.conversion import delete_copies
-from sleeper.statestore.cut import copy_version
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.entry_commit import CommitRequest, catch_up
@@ -25,6 +24,7 @@ from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
 from sleeper.statestore.version import Version
+from sleeper.statestore.version_copy import copy_version
 from sleeper.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class StateStore:
         self._clock = clock
         self._snapshots = snapshots
         if snapshots is not None and not database.path.exists():
-            snapshots.place_newest(database.path)
+            snapshots.install_newest(database.path)
         with database.reading() as connection:
             is_current = has_tables(connection)
         if not is_current:

@@ -129,7 +129,7 @@ class DataRoot:
             raise UnavailableError(f"cannot write {', '.join(paths)}: {error}") from error
 
     @contextlib.contextmanager
-    def place_of(self, path: str, folder: Path) -> Iterator[Path]:
+    def local_target(self, path: str, folder: Path) -> Iterator[Path]:
         """Yields the path of a local file to write the object to.
 
         For a bucket the file is in `folder` and uploaded at the end. For a local root the name

@@ -30,7 +30,7 @@ class ReadOnlyRoot(DataRoot):
         """See the base class."""
         raise read_only_error(self.url_of(path))
 
-    def place_of(self, path: str, folder: Path) -> Any:  # noqa: ARG002
+    def local_target(self, path: str, folder: Path) -> Any:  # noqa: ARG002
         """See the base class."""
         raise read_only_error(self.url_of(path))
 

@@ -218,7 +218,7 @@ def test_damaged_snapshot_is_skipped(
         path.write_bytes(changed_content)
         into = tmp_path / "copy.db"
         try:
-            result = SnapshotStore(store, "t").place_newest(into)
+            result = SnapshotStore(store, "t").install_newest(into)
         except SleeperError:
             result = None
         assert is_renamed or changed_content == content or result is None

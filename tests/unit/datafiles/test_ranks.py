@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge import rows as merge_rows
-from sleeper.datafiles.merge.rows import sorted_places
+from sleeper.datafiles.merge.rows import sorted_positions
 
 ORDER = [("key", "ascending"), ("by", "descending")]
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -46,11 +46,11 @@ def test_order(data: st.DataObject, share: float) -> None:
     original = merge_rows._TIED_SHARE_MAX
     merge_rows._TIED_SHARE_MAX = share
     try:
-        assert sorted_places(rows, ORDER).to_pylist() == expected
+        assert sorted_positions(rows, ORDER).to_pylist() == expected
     finally:
         merge_rows._TIED_SHARE_MAX = original
 
 
 def test_a_slice_has_its_own_order() -> None:
     rows = pa.table({"key": ["z", "b", "a", "c"], "by": [0, 0, 0, 0]}).slice(1)
-    assert sorted_places(rows, ORDER).to_pylist() == [1, 0, 2]
+    assert sorted_positions(rows, ORDER).to_pylist() == [1, 0, 2]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import without_pages
 from sleeper.datafiles.merge import row_order
-from sleeper.datafiles.merge.row_order import sort_places, take_rows
+from sleeper.datafiles.merge.row_order import sort_positions, take_rows
 
 INT, LONG = pa.int32(), pa.int64()
 TEXT, BYTES = pa.string(), pa.binary()
@@ -83,7 +83,7 @@ def test_rows_are_in_the_order_of_python_and_equal_rows_keep_theirs(
                 column.cast(pa.string_view() if kind == TEXT else pa.binary_view())
             )
         columns.append(column.slice(offset if rows else 0))
-    places = sort_places(columns, are_descending)
+    places = sort_positions(columns, are_descending)
     assert places.tolist() == expected(rows, are_descending)
     taken = take_rows(columns, places)
     result = list(zip(*(column.to_pylist() for column in taken), strict=True))
@@ -96,7 +96,7 @@ def test_many_rows_with_equal_beginnings_are_in_order(distinct: int, prefix: str
     numbers = np.random.default_rng(5).integers(0, distinct, 20_000)
     second = np.random.default_rng(6).integers(-(2**63), 2**63 - 1, 20_000)
     texts = [f"{prefix}{number}" for number in numbers]
-    places = sort_places([pa.array(texts), pa.array(second)], [False, True])
+    places = sort_positions([pa.array(texts), pa.array(second)], [False, True])
     keys = [(texts[place], -int(second[place])) for place in places]
     assert all(a <= b for a, b in itertools.pairwise(keys))
     assert sorted(places.tolist()) == list(range(20_000))
@@ -109,7 +109,7 @@ def test_a_long_key_beside_equal_ones_takes_few_words(is_descending: bool) -> No
     words = list(row_order._words(column, is_descending))
     assert len(words) < 20
     second = pa.array(range(len(texts)))
-    places = sort_places([column, second], [is_descending, False]).tolist()
+    places = sort_positions([column, second], [is_descending, False]).tolist()
     if is_descending:
         assert places == [1003, 1002, 1000, 1001, *range(1000)]
     else:
@@ -120,5 +120,5 @@ def test_what_memory_has_for_nulls_does_not_matter() -> None:
     values = pa.py_buffer(np.array([5, 0, 3, 0, 9, 0, 1, 0], np.int64))
     kind = pa.decimal128(10, 2)
     nulls = pa.Array.from_buffers(kind, 4, [pa.py_buffer(b"\0"), values])
-    places = sort_places([nulls, pa.array([1, 2, 3, 4])], [True, True])
+    places = sort_positions([nulls, pa.array([1, 2, 3, 4])], [True, True])
     assert places.tolist() == [3, 2, 1, 0]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.partitions.region import Range, Region
-from sleeper.query.plan import LeafCut, plan_leaves
+from sleeper.query.plan import SelectedLeaf, plan_leaves
 from sleeper.query.request import Query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.reading import file_queries
@@ -45,7 +45,7 @@ def table(
     table.close()
 
 
-def plan(region: Region, state: TableState, leaves_read_alone_max: int) -> list[LeafCut]:
+def plan(region: Region, state: TableState, leaves_read_alone_max: int) -> list[SelectedLeaf]:
     with mock.patch("sleeper.query.leaf_source._LEAVES_READ_ALONE_MAX", leaves_read_alone_max):
         return plan_leaves(Query((region,)), SCHEMA, state)
 

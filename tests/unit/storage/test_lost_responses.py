@@ -72,7 +72,7 @@ def test_put_of_an_object_with_a_lost_response_succeeds() -> None:
 def test_upload_of_a_file_with_a_lost_response_succeeds(tmp_path: Path) -> None:
     objects: dict[str, bytes] = {}
     with server(objects) as (root, puts):
-        with root.place_of("t/data/f.parquet", tmp_path) as file:
+        with root.local_target("t/data/f.parquet", tmp_path) as file:
             file.write_bytes(b"content")
         assert len(puts) == 2
         assert list(objects.values()) == [b"content"]

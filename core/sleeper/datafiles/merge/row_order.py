@@ -35,7 +35,7 @@ _WORDS_BYTES_MAX = 128
 _FIRST_BYTES = np.array([(2**64 - 1) ^ (2 ** (64 - 8 * n) - 1) for n in range(9)], np.uint64)
 
 
-def sort_places(columns: Sequence[pa.Array], are_descending: Sequence[bool]) -> Places:
+def sort_positions(columns: Sequence[pa.Array], are_descending: Sequence[bool]) -> Places:
     """Returns the places of the rows in the order of the columns. Nulls are last.
 
     Columns are of key types, and of one length. Equal rows keep their order.

@@ -43,7 +43,7 @@ def merge_rows(request: MergeRequest) -> pa.Table:
     whole = tables[0]
     if len(tables) > 1:
         whole = pa.concat_tables(tables)
-        whole = whole.take(sorted_places(whole, _order(schema)))
+        whole = whole.take(sorted_positions(whole, _order(schema)))
     if schema.latest is not None:
         whole = _keep_latest(whole.combine_chunks(), schema)
     return whole.select(list(names)).slice(0, request.limit)
@@ -120,7 +120,7 @@ _Numbers = npt.NDArray[np.int64]
 _Ranks = npt.NDArray[np.uint64]
 
 
-def sorted_places(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array:
+def sorted_positions(rows: pa.Table, order: Sequence[tuple[str, str]]) -> pa.Array:
     """Returns the places of the rows in this order of columns and directions; a stable sort.
 
     The first column has keys, ascending.

@@ -22,7 +22,7 @@ from sleeper.datafiles.engine.scan import scan_files, stream_batches
 from sleeper.datafiles.engine.session import open_session, register_buckets
 from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.row_buffer import RowBuffer
-from sleeper.datafiles.merge.row_order import Places, sort_places, take_rows
+from sleeper.datafiles.merge.row_order import Places, sort_positions, take_rows
 from sleeper.datafiles.merge.runs import Run, batch_rows, merged_runs, write_run
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
@@ -229,7 +229,7 @@ class RowSort:
     def _order_of(self, buffer: RowBuffer) -> Places:
         columns, names = buffer.columns(), buffer.kind.names
         keys = [columns[names.index(each.name)] for each in self._order]
-        return sort_places(keys, [each.is_descending for each in self._order])
+        return sort_positions(keys, [each.is_descending for each in self._order])
 
     def _in_order(self, buffer: RowBuffer, positions: Places) -> Iterator[pa.RecordBatch]:
         """Yields the rows at the places, in batches of the engine's types."""

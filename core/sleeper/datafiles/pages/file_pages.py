@@ -71,7 +71,7 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True)
-class PagePlaces:
+class PageOffsets:
     """Offsets and bytes of pages. The first is the dictionary, if the chunk has one."""
 
     pages: list[tuple[int, int]]
@@ -138,7 +138,7 @@ class FilePages:
             self._pages[group, leaf] = result
         return result
 
-    def locate(self, group: int, leaf: int, numbers: Rows) -> PagePlaces:
+    def locate(self, group: int, leaf: int, numbers: Rows) -> PageOffsets:
         """Returns the places of pages of a leaf column, and of the dictionary before them."""
         pages = self.pages(group, leaf)
         offsets, sizes = pages.offsets[numbers].tolist(), pages.sizes[numbers].tolist()
@@ -146,7 +146,7 @@ class FilePages:
         start, first = self.chunks[group][leaf].start, int(pages.offsets[0])
         if start < first:
             matches.insert(0, (start, first - start))
-        return PagePlaces(matches, start < first)
+        return PageOffsets(matches, start < first)
 
     def bytes_of_groups(self, groups: Iterable[int]) -> int:
         """Returns the bytes of row groups in the file."""

@@ -118,7 +118,7 @@ def find_pages(
     return pages
 
 
-def join_places(places: Sequence[tuple[int, int]], gap_bytes_max: int) -> list[tuple[int, int]]:
+def join_ranges(places: Sequence[tuple[int, int]], gap_bytes_max: int) -> list[tuple[int, int]]:
     """Returns runs, as starts and ends, of near pages of these offsets and sizes, ascending."""
     runs: list[tuple[int, int]] = []
     for at, size in sorted(places):
@@ -180,7 +180,7 @@ class _Spans:
         last = np.searchsorted(self.stops, spans[:, 1])
         return list(zip((ends - sizes)[first].tolist(), ends[last].tolist(), strict=True))
 
-    def places_of_rows(self, rows: Rows) -> Rows:
+    def positions_of_rows(self, rows: Rows) -> Rows:
         """Returns the places in the table of rows within the spans."""
         sizes = self.stops - self.starts
         before = np.cumsum(sizes) - sizes
@@ -202,7 +202,7 @@ class _Reader:
         for name in names:
             groups, spans = _pages_of_rows(self._file, self._file.fields[name].leaves, rows)
             table = self._decode([name], groups)
-            columns[name] = _take(table, spans.places_of_rows(rows)).column(name)
+            columns[name] = _take(table, spans.positions_of_rows(rows)).column(name)
         return pa.table(columns)
 
     def read_pages(self, names: Sequence[str], pages: PagesByGroup) -> pa.Table:
@@ -242,7 +242,7 @@ class _Reader:
     def _fetch(self, pages: Sequence[tuple[int, int]]) -> list[StoredPage]:
         """Returns pages of these offsets and sizes, read in runs of near ones."""
         check_size(sum(size for _, size in pages))
-        runs = join_places(pages, self._source.gap_bytes_max)
+        runs = join_ranges(pages, self._source.gap_bytes_max)
         starts = [start for start, _ in runs]
         contents = self._source.read(runs)
         result = []

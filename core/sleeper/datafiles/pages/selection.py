@@ -88,7 +88,7 @@ def _select_pages_of_keys(file: FilePages, leaf: int, keys: Sequence[KeyValue]) 
         smallest = file.smallest(group, leaf)
         numbers: set[int] = set()
         for value in values[first:end]:
-            numbers.update(range(*_places_of_value(smallest, value)))
+            numbers.update(range(*_span_of_value(smallest, value)))
         if numbers:
             pages[group] = np.array(sorted(numbers))
     return Selection(pages, (), _count_rows(file, leaf, pages), keys)
@@ -98,17 +98,17 @@ def _keys_of_groups(smallest: Sequence[Any], values: Sequence[Any]) -> dict[int,
     """Returns the row groups that may hold values, ascending, and the places of their values."""
     result: dict[int, Span] = {}
     for index, value in enumerate(values):
-        for group in range(*_places_of_value(smallest, value)):
+        for group in range(*_span_of_value(smallest, value)):
             result[group] = (result.get(group, (index, 0))[0], index + 1)
     return result
 
 
-def _places_of_value(smallest: Sequence[Any], value: Any) -> Span:
+def _span_of_value(smallest: Sequence[Any], value: Any) -> Span:
     """Returns the places whose values may include one."""
     start = stop = bisect_left(smallest, value)
     while stop < len(smallest) and smallest[stop] == value:
         stop += 1
-    return _first_place(smallest, value, start), stop
+    return _first_index(smallest, value, start), stop
 
 
 def _pages_of(
@@ -118,23 +118,23 @@ def _pages_of(
     within = region.ranges[0]
     low = stored_value(within.min)
     high = None if within.max is None else stored_value(within.max)
-    start, stop = _places(file.smallest_of_groups, low, high)
+    start, stop = _span(file.smallest_of_groups, low, high)
     for group in range(start, stop):
         smallest = file.smallest(group, key_leaves[0])
-        numbers: Sequence[int] = range(*_places(smallest, low, high))
+        numbers: Sequence[int] = range(*_span(smallest, low, high))
         if len(key_leaves) > 1 and len(numbers) >= _NARROWED_PAGES_MIN:
             numbers = _narrow(file, group, key_leaves, region, numbers)
         if numbers:
             yield group, numbers
 
 
-def _places(smallest: Sequence[Any], low: Any, high: Any) -> Span:
+def _span(smallest: Sequence[Any], low: Any, high: Any) -> Span:
     """Returns the places whose values may lie between `low` and `high`, None for no end."""
-    start = _first_place(smallest, low, bisect_left(smallest, low))
+    start = _first_index(smallest, low, bisect_left(smallest, low))
     return start, len(smallest) if high is None else bisect_left(smallest, high)
 
 
-def _first_place(smallest: Sequence[Any], value: Any, at: int) -> int:
+def _first_index(smallest: Sequence[Any], value: Any, at: int) -> int:
     """Returns the first place that may have the value, which sorts to the place `at`."""
     start = at - 1
     if isinstance(value, bytes):

@@ -261,12 +261,12 @@ def _blocks(body: memoryview, count: int) -> Blocks:
 
 def _may_hold(blocks: Blocks, hashes: Hashes) -> npt.NDArray[np.bool_]:
     masks = _ONE << ((hashes.astype(np.uint32)[:, None] * SALTS) >> _TO_BIT)
-    value = blocks[block_places(hashes, len(blocks))]
+    value = blocks[block_indexes(hashes, len(blocks))]
     result: npt.NDArray[np.bool_] = ((value & masks) == masks).all(axis=1)
     return result
 
 
-def block_places(hashes: Hashes, blocks: int) -> Hashes:
+def block_indexes(hashes: Hashes, blocks: int) -> Hashes:
     """Returns the place of each hash's block among `blocks` blocks. Ascends with the hashes."""
     return ((hashes >> _HALF) * np.uint64(blocks)) >> _HALF
 

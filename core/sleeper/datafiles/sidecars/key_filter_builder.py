@@ -12,7 +12,7 @@ from sleeper.datafiles.sidecars.key_filter import (
     Blocks,
     Hashes,
     KeyFilter,
-    block_places,
+    block_indexes,
 )
 from sleeper.datafiles.sidecars.key_order import shortest_start
 
@@ -144,7 +144,7 @@ def _no_blocks(count: int) -> Blocks:
 
 
 def _set(blocks: Blocks, ascending: Hashes) -> None:
-    positions = block_places(ascending, len(blocks))
+    positions = block_indexes(ascending, len(blocks))
     is_first = np.empty(len(positions), np.bool_)
     is_first[0] = True
     np.not_equal(positions[1:], positions[:-1], out=is_first[1:])

@@ -111,7 +111,7 @@ def _find_files(paths: Iterable[SourceFile], options: SourceOptions) -> list[Sou
                 raise InvalidRequestError(f"no file matches {path}")
             files.extend(_find_files(matches, options))
         elif path.is_dir():
-            named = (p for p in path.rglob("*") if p.name.lower().endswith(_known_endings()))
+            named = (p for p in path.rglob("*") if p.name.lower().endswith(_endings()))
             # Engines that write in parts name directories like files.
             below = sorted(p for p in named if not p.is_dir())
             if not below:
@@ -143,7 +143,7 @@ def _find_objects(file: S3File, options: SourceOptions) -> list[S3File]:
         source_format(each, options)
     if matches:
         return matches
-    endings = _known_endings() if file.has_every_format else SourceFormat.PARQUET.value
+    endings = _endings() if file.has_every_format else SourceFormat.PARQUET.value
     below = sorted(
         (f for f in file.below() if f.name.lower().endswith(endings)), key=lambda f: f.key
     )
@@ -153,7 +153,7 @@ def _find_objects(file: S3File, options: SourceOptions) -> list[S3File]:
     return below
 
 
-def _known_endings() -> tuple[str, ...]:
+def _endings() -> tuple[str, ...]:
     return tuple(ending for each in SourceFormat for ending in each.value)
 
 

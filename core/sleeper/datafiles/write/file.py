@@ -187,7 +187,7 @@ class DataFileWriter:
         group_rows = self._row_group_rows()
         first_rows = pa.Table.from_batches(self._pending).slice(0, group_rows)
         options = self._settings.writer_options(first_rows, self._schema, group_rows)
-        location = self._root.place_of(self.path, self._folder or Path())
+        location = self._root.local_target(self.path, self._folder or Path())
         local = self._stack.enter_context(location)
         batches, self._pending = self._pending, []
         write_batches(batches, self._schema, local, options)

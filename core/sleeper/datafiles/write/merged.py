@@ -253,7 +253,7 @@ def write_tapped(
     root, facts = target.root, rows.facts
     stack = contextlib.ExitStack()
     # Outside of `try`, because a file of the same name must not be deleted.
-    local = stack.enter_context(root.place_of(path, folder))
+    local = stack.enter_context(root.local_target(path, folder))
     try:
         with stack:
             with EarlySync(local), rows.tap:

@@ -27,7 +27,7 @@ from sleeper.partitions.region import Region
 from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.service import open_query
 from sleeper.retries import Backoff, retry
-from sleeper.runs.commit import begin_run, commit_until_known
+from sleeper.runs.commit import begin_run, commit_until_settled
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
@@ -92,7 +92,7 @@ def _replace(table: OpenTable, rows: pa.RecordBatch, tombstones: pa.Array, job_i
 
 
 def _commit(table: OpenTable, changes: list[Transaction]) -> None:
-    outcome = commit_until_known(lambda: table.state.commit_together(*changes))[-1]
+    outcome = commit_until_settled(lambda: table.state.commit_together(*changes))[-1]
     if outcome.refused:
         kind = ConflictError if outcome.reason.startswith(CHANGED) else StateMovedOnError
         raise kind(f"table {table.ref.name!r}: {outcome.reason}")

@@ -262,9 +262,9 @@ def _scans(state: TableState, start: int, end: int, query: Query) -> Iterator[Fi
         for number, file in page:
             if number > end:
                 return
-            cut = None if regions is None else _overlapping(regions, file)
-            if cut is None or cut:
-                yield FileScan(file, cut)
+            within = None if regions is None else _overlapping(regions, file)
+            if within is None or within:
+                yield FileScan(file, within)
         start = page[-1][0]
 
 

@@ -12,9 +12,9 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
 from sleeper.query.plan import (
     FileScan,
-    LeafCut,
     LeafPlan,
     QueryPlan,
+    SelectedLeaf,
     bounds_region,
     plan_leaves,
 )
@@ -97,8 +97,10 @@ def _cut_leaf(leaf: LeafPlan, region: Region) -> LeafPlan:
         if scan.regions is None and region.contains_bounds(*bounds):
             scans.append(scan)
             continue
-        cuts = (region.intersect(each) for each in scan.regions or (region,))
-        regions = tuple(cut for cut in cuts if cut is not None and cut.overlaps_bounds(*bounds))
+        parts = (region.intersect(each) for each in scan.regions or (region,))
+        regions = tuple(
+            part for part in parts if part is not None and part.overlaps_bounds(*bounds)
+        )
         if regions:
             scans.append(replace(scan, regions=regions))
     return LeafPlan(leaf.leaf_ids, tuple(scans))
@@ -153,7 +155,7 @@ def group_small(
         yield group
 
 
-def cut_leaves(store: StateStore, version: int) -> Iterator[list[tuple[int, LeafCut]]]:
+def cut_leaves(store: StateStore, version: int) -> Iterator[list[tuple[int, SelectedLeaf]]]:
     """Yields the plans of all leaves with files at a version, with the leaves' positions.
 
     Pages of them, in key order. Positions count all leaves.
@@ -165,8 +167,8 @@ def cut_leaves(store: StateStore, version: int) -> Iterator[list[tuple[int, Leaf
         positions = {leaf.id: first + index for index, leaf in enumerate(page)}
         query = Query(tuple(leaf.region for leaf in page), version=version)
         with store.reading(version) as state:
-            cuts = plan_leaves(query, state.schema, state)
-        yield [(positions[cut.leaf.id], cut) for cut in cuts]
+            selected = plan_leaves(query, state.schema, state)
+        yield [(positions[each.leaf.id], each) for each in selected]
 
 
 def leaves_with_files(
@@ -182,11 +184,11 @@ def leaves_with_files(
     for first in range(start, len(leaves), _LEAVES_PER_PLAN):
         page = leaves[first : first + _LEAVES_PER_PLAN]
         within = hull([leaf.region for leaf in page])
-        cut = (region.intersect(within) for region in regions)
-        query = Query(tuple(region for region in cut if region is not None))
+        parts = (region.intersect(within) for region in regions)
+        query = Query(tuple(part for part in parts if part is not None))
         with store.reading(version) as state:
-            cuts = plan_leaves(query, state.schema, state)
-        with_files = {cut.leaf.id for cut in cuts}
+            selected = plan_leaves(query, state.schema, state)
+        with_files = {each.leaf.id for each in selected}
         for position, leaf in enumerate(page, first):
             if leaf.id in with_files:
                 yield position, leaf

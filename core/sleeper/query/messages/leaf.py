@@ -107,10 +107,10 @@ def make_leaf_query(message: LeafQueryMessage, schema: Schema) -> Query:
     """
     query = make_query(message.query, schema)
     leaf = region_from_json(schema, message.partition_region)
-    cut = (region.intersect(leaf) for region in query.regions or ())
+    parts = (region.intersect(leaf) for region in query.regions or ())
     return replace(
         query,
-        regions=tuple(region for region in cut if region is not None),
+        regions=tuple(part for part in parts if part is not None),
         version=query.version if message.version is None else message.version,
         now_ms=message.now_ms if message.query.as_of is None else None,
     )

@@ -1,6 +1,6 @@
 """The state of one version as the state of a table of its own (clones and backups).
 
-The cut removes what was added after the version, takes back what was removed after it, and forgets
+The copy removes what was added after the version, takes back what was removed after it, and forgets
 jobs, holds, followers, pins, and files and key files that the version does not need. The version
 becomes the state's number and horizon, so that a log which begins there continues it.
 """
@@ -35,7 +35,7 @@ def copy_version(database: Database, target: Path, version: int, keeps_ids: bool
         _copy_tables(database, copy)
         TableState(copy, version)  # checks the version
         copy.execute("BEGIN")
-        _cut(copy, version, keeps_ids)
+        _rewind(copy, version, keeps_ids)
         copy.execute("COMMIT")
         copy.execute("VACUUM")
 
@@ -53,17 +53,17 @@ def _copy_tables(database: Database, copy: sqlite3.Connection) -> None:
         copy.execute(f"DROP TABLE {name}")
 
 
-def _cut(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
-    for statement in _CUT:
+def _rewind(copy: sqlite3.Connection, version: int, keeps_ids: bool) -> None:
+    for statement in _REMOVALS:
         copy.execute(statement, {"n": version})
-    for statement in _KEPT_IF_ASKED if keeps_ids else _FORGOTTEN_OTHERWISE:
+    for statement in _CHANGES_WITH_IDS if keeps_ids else _FORGOTTEN_OTHERWISE:
         copy.execute(statement, {"n": version})
     fold = Fold(copy)
     forget_deletes(fold, -1, [])
     copy.execute("DELETE FROM key_files WHERE collecting IS NOT NULL")
 
 
-_KEPT_IF_ASKED = (
+_CHANGES_WITH_IDS = (
     "DELETE FROM export_queues WHERE generation > :n",
     "DELETE FROM followers WHERE name NOT IN (SELECT 'export-queue:' || name FROM export_queues)",
     "UPDATE followers SET start = :n",
@@ -73,7 +73,7 @@ _FORGOTTEN_OTHERWISE = (
     "DELETE FROM followers",
     "DELETE FROM export_queues",
 )
-_CUT = (
+_REMOVALS = (
     "DELETE FROM schema_versions WHERE version > :n",
     "DELETE FROM processing_versions WHERE version > :n",
     "DELETE FROM applied WHERE number > :n",
