@@ -5,11 +5,9 @@ reader takes the row groups near a few rows, verifies them against the file's ch
 them in a cache of limited size.
 """
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +29,7 @@ from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Key, Schema, next_key_value, smallest_key_value
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
+from sleeper.storage.range_file import RangeFile
 
 # Adjacent row groups that one request reads, if the one before was read last.
 _GROUPS_AHEAD = 8
@@ -142,34 +141,17 @@ def _bounding_region(schema: Schema, low: Key, high: Key) -> Region:
     return Region(tuple(ranges))
 
 
-class _Pieces(io.RawIOBase):
+class _Pieces(RangeFile):
     """A read-only file of which only some ranges of bytes are known."""
 
     def __init__(self, pieces: tuple[tuple[int, bytes], ...]) -> None:
+        super().__init__(pieces[-1][0] + len(pieces[-1][1]))
         self._pieces = pieces
-        self._at = 0
-        self._size = pieces[-1][0] + len(pieces[-1][1])
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
-        self._at = starts[whence] + offset
-        return self._at
-
-    def read(self, size: int = -1) -> Any:
-        stop = self._size if size < 0 else min(self._at + size, self._size)
-        content = bytearray(max(stop - self._at, 0))
-        for start, piece in self._pieces:
-            low, high = max(start, self._at), min(start + len(piece), stop)
+    def read_range(self, start: int, stop: int) -> bytes:
+        content = bytearray(stop - start)
+        for at, piece in self._pieces:
+            low, high = max(at, start), min(at + len(piece), stop)
             if low < high:
-                content[low - self._at : high - self._at] = piece[low - start : high - start]
-        self._at += len(content)
+                content[low - start : high - start] = piece[low - at : high - at]
         return bytes(content)

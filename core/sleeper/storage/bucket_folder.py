@@ -22,6 +22,7 @@ from sleeper.storage.bucket import (
     open_bucket,
     split_s3_url,
 )
+from sleeper.storage.range_file import RangeFile
 
 # The limit of a single put, and the part size of larger uploads. S3 allows 10,000 parts, so an
 # object has at most 160 GB.
@@ -206,7 +207,7 @@ def _file_errors(path: str) -> Iterator[None]:
         raise FileNotFoundError(str(error)) from error
 
 
-class ObjectFile(io.RawIOBase):
+class ObjectFile(RangeFile):
     """An object as a readable file. Each read is one request for a range.
 
     FileNotFoundError if the object is gone, UnavailableError if the store does not answer.
@@ -214,38 +215,12 @@ class ObjectFile(io.RawIOBase):
 
     def __init__(self, store: S3Store, path: str, size: int | None = None) -> None:
         self._store, self._path, self._url = store, path, _url_of(store, path)
-        self._at = 0
         with _file_errors(self._url):
-            self._size = obstore.head(store, path)["size"] if size is None else size
+            super().__init__(obstore.head(store, path)["size"] if size is None else size)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = start + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._size - self._at, 0)
-        length = left if size < 0 else min(size, left)
-        if not length:
-            return b""
+    def read_range(self, start: int, stop: int) -> bytes:
         with _file_errors(self._url):
-            content = obstore.get_range(self._store, self._path, start=self._at, length=length)
-        self._at += len(content)
-        return bytes(content)
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
+            return bytes(obstore.get_range(self._store, self._path, start=start, end=stop))
 
 
 def delete_objects(store: S3Store, paths: list[str]) -> None:

@@ -18,6 +18,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, Una
 from sleeper.files import StoredObject
 from sleeper.retries import Backoff, retry
 from sleeper.storage.location import UNFINISHED_SUFFIX, check_path
+from sleeper.storage.range_file import RangeFile
 from sleeper.temporary import temporary_folder
 
 R = TypeVar("R")
@@ -78,7 +79,7 @@ class FileSystemRoot:
 
         FileNotFoundError, now or at a read, if it does not exist.
         """
-        return _RangeFile(self, path)
+        return _OpenFile(self, path)
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[Any]:
@@ -242,35 +243,17 @@ def _retry(action: Callable[[], R]) -> R:
     return retry(action, on=UnavailableError, unless=_RefusedError, backoff=backoff)
 
 
-class _RangeFile(io.RawIOBase):
+class _OpenFile(RangeFile):
     def __init__(self, root: FileSystemRoot, path: str) -> None:
-        self._root, self._path, self._at = root, path, 0
+        self._root, self._path = root, path
         with _missing_file():
-            self._size = root.size(path)
+            super().__init__(root.size(path))
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = start + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        stop = self._size if size < 0 else min(self._at + size, self._size)
-        if self._at >= stop:
-            return b""
+    def read_range(self, start: int, stop: int) -> bytes:
         with _missing_file():
-            content = self._root.read_range(self._path, self._at, stop)
+            content = self._root.read_range(self._path, start, stop)
         if not content:
             raise UnavailableError(f"cannot read {self._root.url_of(self._path)}: it ended early")
-        self._at += len(content)
         return content
 
 
