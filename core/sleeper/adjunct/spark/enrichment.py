@@ -83,14 +83,9 @@ def enrich(
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
         df = _repartition(df, columns, keys, partitions)
+    kept, is_inner = None if df.isStreaming else dataset, how == "inner"
     enrichment = Enrichment(
-        place,
-        None if df.isStreaming else dataset,
-        tuple(columns),
-        tuple(names),
-        to_arrow(added),
-        how == "inner",
-        partitions,
+        place, kept, tuple(columns), tuple(names), to_arrow(added), is_inner, partitions
     )
 
     def add_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
