@@ -101,12 +101,10 @@ class PropertyFiles:
         self._instance = None
 
     def read(self, table_id: TableId) -> TableProperties:
-        """See the port."""
         text, _ = self._read(_path(table_id))
         return table_properties_from_text(text, self.instance())
 
     def write(self, table_id: TableId, properties: TableProperties) -> None:
-        """See the port."""
         with self._errors(_path(table_id)):
             obstore.put(self.store, _path(table_id), properties.to_text().encode())
 
@@ -186,17 +184,14 @@ class CodeObjects:
         return [StoredWheel(name, tag) for name, tag in sorted(tags) if name.endswith(".whl")]
 
     def read(self, file_name: str) -> bytes:
-        """See the port."""
         with _wheel_errors(file_name) as path:
             return bytes(obstore.get(self.store, path).bytes())
 
     def write(self, file_name: str, content: bytes) -> None:
-        """See the port."""
         with _wheel_errors(file_name) as path:
             obstore.put(self.store, path, content)
 
     def delete(self, file_name: str) -> None:
-        """See the port."""
         with contextlib.suppress(NotFoundError), _wheel_errors(file_name) as path:
             obstore.delete(self.store, path)
 

@@ -73,7 +73,6 @@ class SqsDeadLetters:
         return len(sent)
 
     def delete(self, message_id: str) -> None:
-        """See the port."""
         others: dict[str, Any] = {}
         try:
             for page in self._receive_all(_LIST_SECONDS):

@@ -89,7 +89,6 @@ class EmrClusters:
             return existing or str(self.client.run_job_flow(**request)["JobFlowId"])
 
     def outcome(self, reference: str) -> RunOutcome:
-        """See the port."""
         try:
             with translate_errors(f"EMR cluster {reference}"):
                 cluster = self.client.describe_cluster(ClusterId=reference)["Cluster"]

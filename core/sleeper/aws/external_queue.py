@@ -54,7 +54,6 @@ class SqsExternalQueue:
 
     @property
     def is_fifo(self) -> bool:
-        """See the port."""
         return is_fifo(self.url)
 
     def send(self, messages: Sequence[OutgoingMessage]) -> Mapping[int, str]:

@@ -44,17 +44,14 @@ class DynamoFileRequests:
                 self._items.put(item, "attribute_not_exists(#requestId)")
 
     def tables(self) -> tuple[TableId, ...]:
-        """See the port."""
         tables = {item["waiting"] for item in self._items.scan(WAITING.name, "waiting")}
         return tuple(TableId(each) for each in sorted(tables))
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
-        """See the port."""
         items = self._items.query("#waiting = :table", {"table": table_id}, WAITING.name)
         return tuple(sorted(map(_request, items), key=lambda r: (r.received_ms, r.id)))
 
     def assign(self, job_id: str, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         self._update(
             requests,
             "SET #jobId = :job, #jobFiles = :files",
@@ -63,7 +60,6 @@ class DynamoFileRequests:
         )
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         job_id = requests[0].job_id if requests else None
         self._update(requests, _END, "#jobId = :job", {"job": job_id or "", **_expiry(requests)})
 

@@ -79,7 +79,6 @@ class DynamoQueryTracker:
         self._clock = clock
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
-        """See the port."""
         item = {
             **self._new_item(query_id, WHOLE_QUERY, pin.run),
             "listing": _LISTING,
@@ -128,7 +127,6 @@ class DynamoQueryTracker:
         self._items.delete([key_only(item) for item in old if item["subQueryId"] != WHOLE_QUERY])
 
     def is_newest(self, query_id: str, run: str) -> bool:
-        """See the port."""
         item = self._items.get(key_of(query_id, WHOLE_QUERY))
         return item is None or item.get("run", "") == run
 
@@ -155,7 +153,6 @@ class DynamoQueryTracker:
             )
 
     def start(self, query_id: str, sub_query_id: str, run: str = "") -> bool:
-        """See the port."""
         if not self.is_newest(query_id, run):
             return False
         change = ", #run = :run" if run else ""
@@ -181,7 +178,6 @@ class DynamoQueryTracker:
         rows_max: int = 0,
         run: str = "",
     ) -> QueryStatus | None:
-        """See the port."""
         room = rows_max - rows if rows_max and error is None else None
         writes = [
             self._end_subquery(query_id, sub_query_id, rows, error, run),
@@ -200,7 +196,6 @@ class DynamoQueryTracker:
     def fail(
         self, query_id: str, fingerprint: str, error: str, run: str = ""
     ) -> QueryStatus | None:
-        """See the port."""
         return retry(
             lambda: self._fail(query_id, fingerprint, error, run), on=ConflictError, backoff=_RACES
         )
@@ -239,11 +234,9 @@ class DynamoQueryTracker:
         return status_of(ended)
 
     def query(self, query_id: str) -> QueryStatus:
-        """See the port."""
         return status_of(self._read(query_id))
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
-        """See the port."""
         items = self._read_all(query_id)
         runs = {i.get("run", "") for i in items if i["subQueryId"] == WHOLE_QUERY}
         return tuple(
@@ -253,7 +246,6 @@ class DynamoQueryTracker:
         )
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
-        """See the port."""
         keys = list(islice(self._newest(), limit))
         items = self._items.get_all(keys, STATUS_ATTRIBUTES)
         by_id = {item["queryId"]: status_of(item) for item in items}

@@ -143,7 +143,6 @@ class SqsQueue:
         group: str | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """See the port."""
         self._check_group(group is not None)
         self._check_deduplication(deduplication_id is not None)
         if delay_seconds and (is_fifo(self.url) or delay_seconds > _DELAY_SECONDS_MAX):
@@ -195,7 +194,6 @@ class SqsQueue:
             )
 
     def delete(self, receipt: str) -> None:
-        """See the port."""
         try:
             with translate_errors(f"queue {self.name!r}"):
                 self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
@@ -209,11 +207,9 @@ class SqsQueue:
         delay_seconds: float = 0,
         failure: Failure | None = None,  # noqa: ARG002 # SQS counts receives and keeps no reasons
     ) -> None:
-        """See the port."""
         self._set_visibility(receipt, delay_seconds)
 
     def counts(self) -> QueueCounts:
-        """See the port."""
         here = count_messages(self.client, self.name, self.url)
         dead = count_messages(self.client, self.name, self.dead_letters_url)
         return QueueCounts(*here, dead=sum(dead))
@@ -301,7 +297,6 @@ class SqsResultsQueue:
         return min(int(response["Attributes"]["MaximumMessageSize"]), MESSAGE_BYTES_MAX)
 
     def send_all(self, bodies: Sequence[str]) -> None:
-        """See the port."""
         with self._missing_as_not_found():
             send_batches(self._client, self._url, self._url, [Outgoing(body) for body in bodies])
 

@@ -140,7 +140,6 @@ class EksStateMachine:
         return str(response["executionArn"])
 
     def outcome(self, reference: str) -> RunOutcome:
-        """See the port."""
         with translate_errors(f"execution {reference}"):
             try:
                 execution = self.client.describe_execution(executionArn=reference)
@@ -234,7 +233,6 @@ class EmrServerless:
         return str(response["jobRunId"])
 
     def outcome(self, reference: str) -> RunOutcome:
-        """See the port."""
         try:
             with translate_errors(f"job run {reference} of EMR Serverless"):
                 run = self.client.get_job_run(

@@ -59,26 +59,22 @@ class DynamoTableIndex:
         )
 
     def create(self, table: TableRef) -> None:
-        """See the port."""
         check_table_name(table.name)
         self._change(None, table)
 
     def find(self, name: str) -> TableRef:
-        """See the port."""
         item = self._by_name.get({"TableName": name})
         if item is None:
             raise NotFoundError(f"no table is named {name!r}")
         return _table(item)
 
     def get(self, table_id: TableId) -> TableRef:
-        """See the port."""
         table = self._find(table_id)
         if table is None:
             raise NotFoundError(f"no table has id {table_id!r}")
         return table
 
     def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
-        """See the port."""
         # DynamoDB refuses a whole request because of one invalid key. Ids are short and ASCII.
         valid = [each for each in table_ids if each.isascii() and 0 < len(each) <= _KEY_BYTES_MAX]
         keys = [{"TableId": each} for each in valid]
@@ -86,21 +82,18 @@ class DynamoTableIndex:
         return {table.id: table for table in tables}
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
-        """See the port."""
         # An item of the table by id keeps its place. In the table by online, a table that goes
         # online or offline during the scan would be missed or listed twice.
         tables = (table for table in map(_table, self._by_id.scan()) if table.state is state)
         return tuple(sorted(tables, key=lambda t: (t.name.encode(), t.id)))
 
     def replace(self, before: TableRef, after: TableRef) -> None:
-        """See the port."""
         check_table_name(after.name)
         if after.id != before.id:
             raise ConflictError(_changed(before))
         self._change(before, after)
 
     def remove(self, table_id: TableId) -> None:
-        """See the port."""
         table = self._find(table_id)
         if table is None:
             return

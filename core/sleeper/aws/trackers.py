@@ -127,14 +127,12 @@ class DynamoJobTracker:
         self._events.put([self._item(event) for event in _earliest(events)])
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
-        """See the port."""
         jobs = fold_jobs(map(_job_event, self._events.read(_job_key(table_id, job_id))))
         if not jobs:
             raise NotFoundError(f"table {table_id} has no job {job_id!r}")
         return jobs[0]
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
-        """See the port."""
         subjects = {job_id: _job_key(table_id, job_id) for job_id in job_ids}
         created = _event_key("", JobStep.CREATED)
         keys = [{"job": subject, "event": created} for subject in subjects.values()]
@@ -188,7 +186,6 @@ class DynamoTaskTracker:
         self._events = _Events(client, table_name, _TASK)
 
     def record(self, event: TaskEvent) -> None:
-        """See the port."""
         is_heartbeat = event.step is TaskStep.HEARTBEAT
         item: Item = {
             **_TASK_EVENTS.to_json(event),
@@ -202,14 +199,12 @@ class DynamoTaskTracker:
             self._events.put([item])
 
     def task(self, task_id: str) -> TaskStatus:
-        """See the port."""
         tasks = fold_tasks(map(_task_event, self._events.read(task_id)))
         if not tasks:
             raise NotFoundError(f"task {task_id!r} does not exist")
         return tasks[0]
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:
-        """See the port."""
         newest = self._events.newest([_TASK])
         tasks: list[TaskStatus] = []
         with ThreadPoolExecutor(_READERS) as readers:

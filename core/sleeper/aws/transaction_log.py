@@ -115,11 +115,9 @@ class DynamoTransactionLog:
         self._bodies = LogBodies(objects, table_id)
 
     def head(self) -> int:
-        """See the port."""
         return self._head()[0]
 
     def begin(self, after: int) -> None:
-        """See the port."""
         head: Item = {**self._key(_HEAD), "head": after, "trimmed": after}
         try:
             self._items.put(head, "attribute_not_exists(#head)")
@@ -131,7 +129,6 @@ class DynamoTransactionLog:
                 ) from error
 
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
-        """See the port."""
         return retry(
             lambda: self._read(after, limit), on=_MissingEntryError, backoff=_VISIBILITY_BACKOFF
         )
@@ -157,11 +154,9 @@ class DynamoTransactionLog:
         return entries
 
     def append(self, entry: LogEntry) -> None:
-        """See the port."""
         self.start_append(entry)()
 
     def start_append(self, entry: LogEntry) -> Callable[[], None]:
-        """See the port."""
         item: Item = {
             **self._key(_entry_key(entry.first_number)),
             "last": entry.last_number,
@@ -189,7 +184,6 @@ class DynamoTransactionLog:
         return finish_append
 
     def trim(self, up_to: int) -> None:
-        """See the port."""
         for page in self._pages(_entry_key(0), _entry_key(up_to)):
             old = [item for item in page if item["last"] <= up_to]
             if old:
@@ -197,15 +191,12 @@ class DynamoTransactionLog:
                 self._delete_entries(old)
 
     def cursor(self, follower: str) -> int:
-        """See the port."""
         return int(self._get(_CURSOR + follower).get("position", 0))
 
     def advance(self, follower: str, to: int) -> None:
-        """See the port."""
         self._raise(_CURSOR + follower, "position", to)
 
     def used_bodies(self, paths: Sequence[str]) -> set[str]:
-        """See the port."""
         return {path for path in paths if self._is_in_use(path)}
 
     def delete(self) -> None:

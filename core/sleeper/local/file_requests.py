@@ -37,7 +37,6 @@ class LocalFileRequests:
         self.database.create_missing("file_requests", (_TABLE, _WAITING_INDEX))
 
     def add(self, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         rows = [(r.table_id, r.id, r.path, r.size_bytes, r.received_ms) for r in requests]
         with self.database.write() as transaction:
             transaction.executemany(
@@ -47,14 +46,12 @@ class LocalFileRequests:
             )
 
     def tables(self) -> tuple[TableId, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT DISTINCT table_id FROM file_requests WHERE NOT sent ORDER BY table_id", ()
         )
         return tuple(TableId(row["table_id"]) for row in rows)
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT table_id, id, path, size_bytes, received_ms, job_id, job_files"
             " FROM file_requests WHERE table_id = ? AND NOT sent ORDER BY received_ms, id",
@@ -63,7 +60,6 @@ class LocalFileRequests:
         return tuple(FileRequest(*row) for row in rows)
 
     def assign(self, job_id: str, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             for request in requests:
                 changed = transaction.execute(
@@ -75,15 +71,12 @@ class LocalFileRequests:
                     raise ConflictError(f"file {request.path} is already in a job")
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         self._end(requests)
 
     def discard(self, requests: Sequence[FileRequest]) -> None:
-        """See the port."""
         self._end(requests)
 
     def remove_before(self, time_ms: int) -> int:
-        """See the port."""
         with self.database.write() as transaction:
             return transaction.execute(
                 "DELETE FROM file_requests WHERE sent AND received_ms < ?", (time_ms,)

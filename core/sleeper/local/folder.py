@@ -88,7 +88,6 @@ class CodeFolder:
         ]
 
     def read(self, file_name: str) -> bytes:
-        """See the port."""
         try:
             return (self.folder / file_name).read_bytes()
         except FileNotFoundError as error:
@@ -103,7 +102,6 @@ class CodeFolder:
         write_whole_bytes(self.folder / file_name, content)
 
     def delete(self, file_name: str) -> None:
-        """See the port."""
         self._check_writable()
         try:
             (self.folder / file_name).unlink(missing_ok=True)
@@ -226,12 +224,10 @@ class TablePropertyFiles:
     instance: InstanceFolder
 
     def read(self, table_id: TableId) -> TableProperties:
-        """See the port."""
         text = read_whole(self.instance.table_properties_path(table_id))
         return table_properties_from_text(text, self.instance.properties())
 
     def write(self, table_id: TableId, properties: TableProperties) -> None:
-        """See the port."""
         self.instance.database.check_writable()
         write_whole(self.instance.table_properties_path(table_id), properties.to_text())
 

@@ -67,7 +67,6 @@ class LocalQueryTracker:
                 _add_run_columns(transaction)
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
-        """See the port."""
         with self.database.write() as transaction:
             stored = _find_run(transaction, query_id)
             if stored is not None and stored.is_over_for(pin.fingerprint, pin.run):
@@ -118,12 +117,10 @@ class LocalQueryTracker:
         )
 
     def is_newest(self, query_id: str, run: str) -> bool:
-        """See the port."""
         rows = self.database.read("SELECT run FROM queries WHERE query_id = ?", (query_id,))
         return all(row["run"] == run for row in rows)
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str], run: str = "") -> None:
-        """See the port."""
         now = self.clock()
         with self.database.write() as transaction:
             if _is_replaced(transaction, query_id, run):
@@ -141,7 +138,6 @@ class LocalQueryTracker:
             )
 
     def start(self, query_id: str, sub_query_id: str, run: str = "") -> bool:
-        """See the port."""
         values = self._values(query_id, sub=sub_query_id)
         with self.database.write() as transaction:
             if _is_replaced(transaction, query_id, run):
@@ -163,7 +159,6 @@ class LocalQueryTracker:
         rows_max: int = 0,
         run: str = "",
     ) -> QueryStatus | None:
-        """See the port."""
         with self.database.write() as transaction:
             if _is_replaced(transaction, query_id, run):
                 return None
@@ -193,7 +188,6 @@ class LocalQueryTracker:
     def fail(
         self, query_id: str, fingerprint: str, error: str, run: str = ""
     ) -> QueryStatus | None:
-        """See the port."""
         with self.database.write() as transaction:
             stored = _find_run(transaction, query_id)
             if stored is not None and stored.is_over_for(fingerprint, run):
@@ -207,28 +201,24 @@ class LocalQueryTracker:
             return _status(_query_row(transaction, query_id))
 
     def query(self, query_id: str) -> QueryStatus:
-        """See the port."""
         rows = self.database.read("SELECT * FROM queries WHERE query_id = ?", (query_id,))
         if not rows:
             raise NotFoundError(f"query {query_id!r} does not exist")
         return _status(rows[0])
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT * FROM subqueries WHERE query_id = ? ORDER BY sub_query_id", (query_id,)
         )
         return tuple(_status(row) for row in rows)
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT * FROM queries ORDER BY created_ms DESC, query_id LIMIT ?", (limit,)
         )
         return tuple(_status(row) for row in rows)
 
     def remove_before(self, time_ms: int) -> int:
-        """See the port."""
         with self.database.write() as transaction:
             transaction.execute(
                 "DELETE FROM subqueries WHERE query_id IN"

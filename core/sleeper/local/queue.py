@@ -64,7 +64,6 @@ class LocalQueue:
         group: str | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """See the port."""
         self._check_group(group is not None)
         self._check_deduplication(deduplication_id is not None)
         with self.database.write() as transaction:
@@ -86,7 +85,6 @@ class LocalQueue:
                 self._add(transaction, body, group, deduplication_id)
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
-        """See the port."""
         deadline = time.monotonic() + wait_seconds
         while True:
             received = self._receive_now(messages_max)
@@ -96,7 +94,6 @@ class LocalQueue:
             time.sleep(min(self.poll_seconds, left))
 
     def extend(self, receipt: str, seconds: float) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             held = transaction.execute(
                 "UPDATE messages SET due_ms = ? WHERE queue = ? AND receipt = ?",
@@ -108,7 +105,6 @@ class LocalQueue:
                 )
 
     def delete(self, receipt: str) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             forget_failures(transaction, "queue = ? AND receipt = ?", (self.name, receipt))
             transaction.execute(
@@ -141,7 +137,6 @@ class LocalQueue:
             )
 
     def counts(self) -> QueueCounts:
-        """See the port."""
         dead = "died_ms IS NOT NULL OR (receives >= :max AND due_ms <= :now)"
         (row,) = self.database.read(
             f"""SELECT
@@ -289,7 +284,6 @@ class LocalDeadLetters:
         )
 
     def redrive(self) -> int:
-        """See the port."""
         self._bury()
         with self.database.write() as transaction:
             forget_failures(transaction, "queue = ? AND died_ms IS NOT NULL", (self.name,))
@@ -300,7 +294,6 @@ class LocalDeadLetters:
             ).rowcount
 
     def delete(self, message_id: str) -> None:
-        """See the port."""
         dead = "queue = ? AND id = ? AND died_ms IS NOT NULL"
         with self.database.write() as transaction:
             forget_failures(transaction, dead, (self.name, message_id))
@@ -365,9 +358,7 @@ class LocalResultsQueue:
 
     @property
     def message_bytes_max(self) -> int:
-        """See the port."""
         return MESSAGE_BYTES_MAX
 
     def send_all(self, bodies: Sequence[str]) -> None:
-        """See the port."""
         self.queue.send_all(bodies)

@@ -19,7 +19,6 @@ class LocalTableIndex:
     database: InstanceDatabase
 
     def create(self, table: TableRef) -> None:
-        """See the port."""
         check_table_name(table.name)
         with self.database.write() as transaction:
             if transaction.execute("SELECT 1 FROM tables WHERE id = ?", (table.id,)).fetchone():
@@ -31,7 +30,6 @@ class LocalTableIndex:
             )
 
     def find(self, name: str) -> TableRef:
-        """See the port."""
         rows = self.database.read(
             "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
         )
@@ -51,14 +49,12 @@ class LocalTableIndex:
         return [row["name"] for row in rows]
 
     def get(self, table_id: TableId) -> TableRef:
-        """See the port."""
         rows = self.database.read("SELECT * FROM tables WHERE id = ?", (table_id,))
         if not rows:
             raise NotFoundError(f"no table has id {table_id!r}")
         return _table(rows[0])
 
     def get_all(self, table_ids: Collection[TableId]) -> Mapping[TableId, TableRef]:
-        """See the port."""
         rows = self.database.read(
             "SELECT * FROM tables WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(table_ids)),),
@@ -66,14 +62,12 @@ class LocalTableIndex:
         return {table.id: table for table in map(_table, rows)}
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT * FROM tables WHERE state = ? ORDER BY name, id", (state.value,)
         )
         return tuple(_table(row) for row in rows)
 
     def replace(self, before: TableRef, after: TableRef) -> None:
-        """See the port."""
         check_table_name(after.name)
         with self.database.write() as transaction:
             row = transaction.execute("SELECT * FROM tables WHERE id = ?", (before.id,)).fetchone()
@@ -91,7 +85,6 @@ class LocalTableIndex:
                 )
 
     def remove(self, table_id: TableId) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             row = transaction.execute("SELECT * FROM tables WHERE id = ?", (table_id,)).fetchone()
             if row is not None and _table(row).state is not TableState.DELETING:

@@ -58,7 +58,6 @@ class LocalJobTracker:
     database: InstanceDatabase
 
     def record(self, *events: JobEvent) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             for event in events:
                 values = _JOB_EVENTS.to_json(event)
@@ -70,14 +69,12 @@ class LocalJobTracker:
                 transaction.execute(_TOUCH_JOB, values)
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
-        """See the port."""
         jobs = self._folded("WHERE table_id = ? AND job_id = ?", (table_id, job_id))
         if not jobs:
             raise NotFoundError(f"table {table_id} has no job {job_id!r}")
         return jobs[0]
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
-        """See the port."""
         rows = self.database.read(
             "SELECT e.value AS id FROM json_each(?) AS e LEFT JOIN jobs AS j"
             " ON j.table_id = ? AND j.job_id = e.value WHERE j.job_id IS NULL ORDER BY e.key",
@@ -91,7 +88,6 @@ class LocalJobTracker:
         table_id: TableId | None = None,
         limit: int = RECENT_JOBS,
     ) -> tuple[JobStatus, ...]:
-        """See the port."""
         filters = {"kind": kind.value if kind else None, "table_id": table_id}
         conditions = [f"{name} = ?" for name, value in filters.items() if value is not None]
         values = [value for value in filters.values() if value is not None]
@@ -99,7 +95,6 @@ class LocalJobTracker:
         return self._folded(f"{where} ORDER BY updated_ms DESC, job_id LIMIT ?", (*values, limit))
 
     def remove_before(self, time_ms: int) -> int:
-        """See the port."""
         with self.database.write() as transaction:
             transaction.execute(
                 "DELETE FROM job_events WHERE (table_id, job_id) IN"
@@ -124,19 +119,16 @@ class LocalTaskTracker:
     database: InstanceDatabase
 
     def record(self, event: TaskEvent) -> None:
-        """See the port."""
         with self.database.write() as transaction:
             transaction.execute(_ADD_TASK_EVENT, _TASK_EVENTS.to_json(event))
 
     def task(self, task_id: str) -> TaskStatus:
-        """See the port."""
         tasks = self._folded("WHERE task_id = ?", (task_id,))
         if not tasks:
             raise NotFoundError(f"task {task_id!r} does not exist")
         return tasks[0]
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:
-        """See the port."""
         where, values = (" AND kind = ?", [kind]) if kind is not None else ("", [])
         return self._folded(
             "WHERE task_id IN (SELECT task_id FROM task_events"
@@ -146,7 +138,6 @@ class LocalTaskTracker:
         )
 
     def remove_before(self, time_ms: int) -> int:
-        """See the port."""
         with self.database.write() as transaction:
             old = transaction.execute(
                 "SELECT task_id FROM task_events GROUP BY task_id HAVING max(at_ms) < ?",
