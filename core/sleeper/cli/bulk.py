@@ -1,7 +1,7 @@
 """`sleeper bulk-import` and `sleeper bulk-export`."""
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
+
+if TYPE_CHECKING:
+    from sleeper.bulk_export.service import BulkExportResult
 
 
 def bulk_export(
@@ -63,15 +66,17 @@ def bulk_export(
 
         start = time.monotonic()
         result = export_table(instance, name, output, export_id, filters)
-    if result.done_before:
-        note(f"export {result.export_id} is already complete: nothing changed")
-    else:
-        seconds = time.monotonic() - start
-        note(
-            f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} of {name} at "
-            f"version {result.version:,}, {seconds:.1f} s (export {result.export_id})"
-        )
+    note(_summarize_export(result, name, time.monotonic() - start))
     typer.echo(result.location)
+
+
+def _summarize_export(result: "BulkExportResult", table: str, seconds: float) -> str:
+    if result.done_before:
+        return f"export {result.export_id} is already complete: nothing changed"
+    return (
+        f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} of {table} at "
+        f"version {result.version:,}, {seconds:.1f} s (export {result.export_id})"
+    )
 
 
 def bulk_import(

@@ -29,6 +29,7 @@ from sleeper.reports.output import pluralize
 from sleeper.storage.source_options import DEFAULT_OPTIONS, STANDARD_INPUT, SourceOptions
 
 if TYPE_CHECKING:
+    from sleeper.ingest.run import IngestResult
     from sleeper.instance import Instance
 
 JobId = Annotated[
@@ -283,8 +284,14 @@ def _ingest_now(
         )
     seconds = time.monotonic() - start
     note(summarize_load(result, name, seconds))
-    members = {
-        "table": name,
+    _print_job(output, _describe_load(result, name, seconds))
+    if result.rejected:
+        note(f"{pluralize(result.rejected, 'row')} rejected: see {rejects}")
+
+
+def _describe_load(result: "IngestResult", table: str, seconds: float) -> dict[str, object]:
+    return {
+        "table": table,
         "job_id": result.job_id,
         "transaction": result.number,
         "rows": result.rows,
@@ -293,6 +300,3 @@ def _ingest_now(
         "done_before": result.done_before,
         "seconds": round(seconds, 3),
     }
-    _print_job(output, members)
-    if result.rejected:
-        note(f"{pluralize(result.rejected, 'row')} rejected: see {rejects}")

@@ -172,11 +172,10 @@ def gc(
       sleeper gc flights --orphans
       sleeper gc flights --output json | jq .bytes
     """
-    from sleeper.garbage_collection.service import collect_table, collect_table_orphans
+    from sleeper.garbage_collection.service import collect_table
 
     result = collect_table(instance, name, dry_run)
     is_text = output is OutputKind.TEXT
-    verb = "would delete" if dry_run else "deleted"
     for path in result.paths if is_text else ():
         typer.echo(path)
     members: dict[str, object] = {
@@ -188,23 +187,36 @@ def gc(
         "oldest_readable_transaction": max(result.horizon_before, result.horizon_after),
         "paths": result.paths,
     }
-    note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
+    _note_deleted(pluralize(result.files, "file"), result.bytes, dry_run)
     if result.blocker is not None:
         note(f"kept other files for {result.blocker}")
     if result.horizon_after > result.horizon_before:
         note(f"oldest readable version: {result.horizon_after:,}")
     if orphans:
-        orphaned = collect_table_orphans(instance, name, dry_run)
-        for path in orphaned.paths if is_text else ():
-            typer.echo(path)
-        members |= {
-            "orphaned_objects": orphaned.objects,
-            "orphaned_bytes": orphaned.bytes,
-            "orphaned_paths": orphaned.paths,
-        }
-        note(f"{verb} {pluralize(orphaned.objects, 'orphaned object')} ({orphaned.bytes:,} bytes)")
+        members |= _collect_orphans(instance, name, dry_run, is_text)
     if not is_text:
         print_json(members)
+
+
+def _collect_orphans(
+    instance: "Instance", table: str, dry_run: bool, is_text: bool
+) -> dict[str, object]:
+    """Deletes orphans, prints what is deleted, and returns it as members of the result."""
+    from sleeper.garbage_collection.service import collect_table_orphans
+
+    result = collect_table_orphans(instance, table, dry_run)
+    for path in result.paths if is_text else ():
+        typer.echo(path)
+    _note_deleted(pluralize(result.objects, "orphaned object"), result.bytes, dry_run)
+    return {
+        "orphaned_objects": result.objects,
+        "orphaned_bytes": result.bytes,
+        "orphaned_paths": result.paths,
+    }
+
+
+def _note_deleted(count: str, size_bytes: int, dry_run: bool) -> None:
+    note(f"{'would delete' if dry_run else 'deleted'} {count} ({size_bytes:,} bytes)")
 
 
 @dead_letters.command("list")

@@ -61,16 +61,8 @@ def run(
 
     latest: list[RunStatus] = []
     try:
-        with (
-            interrupted_by_sigterm(SIGTERM_SECONDS_MAX),
-            exported_spans(),
-            _show_status(latest, until_idle) as (listener, on_job),
-        ):
+        with _until_stopped(until_idle), _show_status(latest, until_idle) as (listener, on_job):
             run_instance(instance, until_idle, workers, listener, on_job)
-    except KeyboardInterrupt:
-        if until_idle:
-            raise
-        note("stopped")
     finally:
         if latest and output is OutputKind.JSON:
             print_listings([describe_run(latest[-1])], output)
@@ -133,18 +125,20 @@ def serve(
         if new_token is not None:
             note(f"changes need the token of this URL: {url}/#token={new_token}")
 
+    with _until_stopped():
+        log = sys.stderr if access_log else None
+        server.serve(instance, host, port, tokens, show, read_only, log)
+
+
+@contextmanager
+def _until_stopped(is_incomplete: bool = False) -> Iterator[None]:
+    """Exports spans until SIGTERM or Ctrl-C, which is an error if work is incomplete."""
     try:
         with interrupted_by_sigterm(SIGTERM_SECONDS_MAX), exported_spans():
-            server.serve(
-                instance,
-                host,
-                port,
-                tokens,
-                show,
-                read_only,
-                sys.stderr if access_log else None,
-            )
+            yield
     except KeyboardInterrupt:
+        if is_incomplete:
+            raise
         note("stopped")
 
 
