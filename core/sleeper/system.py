@@ -57,8 +57,10 @@ class Queue:
     describes its messages there. `retry_policy` and `visibility` refer to the policy of failed
     messages and to the property with the visibility timeout.
 
-    `run` refers to the function that runs the job of a message, if a worker does. It takes the
-    instance, the message and the id of the task, and returns the numbers of rows read and written.
+    `id_member` is the member of a message with the id of its job, which is by default that of the
+    message. `run` refers to the function that runs the job of a message, if a worker does. It takes
+    the instance, the message and the id of the task, and returns the numbers of rows read and
+    written.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Queue:
     content: str
     retry_policy: str = "sleeper.runs.retry_policy:SOON"
     visibility: str = "sleeper.properties.instance:QUEUE_VISIBILITY_SECONDS"
+    id_member: str | None = None
     run: str | None = None
     local: LocalJobs | None = None
     tasks: Tasks | None = None

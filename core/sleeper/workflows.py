@@ -15,6 +15,7 @@ _QUEUES = (
         "ingest jobs",
         _JOB,
         "sleeper.properties.instance:INGEST_VISIBILITY_SECONDS",
+        id_member="id",
         run="sleeper.ingest.service:run_queued_ingest",
         local=LocalJobs("ingest", "ingests", priority=6),
         tasks=Tasks("sleeper.properties.instance:INGEST_TASKS_MAX"),
@@ -25,6 +26,7 @@ _QUEUES = (
         "ingest.batcher.submit.queue",
         "files for the ingest batcher",
         _SUBMISSION,
+        id_member="firstMessageId",
     ),
     Queue(
         "compaction",
@@ -94,6 +96,7 @@ _QUEUES = (
         "bulk.import.emr.job.queue",
         "bulk import jobs on a transient EMR cluster",
         _SUBMISSION,
+        id_member="id",
     ),
     Queue(
         "bulk_import_persistent_emr",
@@ -101,6 +104,7 @@ _QUEUES = (
         "bulk.import.persistent.emr.job.queue",
         "bulk import jobs on a persistent EMR cluster",
         "sleeper.runs.retry_policy:PERSISTENT_CLUSTER",
+        id_member="id",
         run="sleeper.bulk_import.start:run_persistent_import",
     ),
     Queue(
@@ -109,6 +113,7 @@ _QUEUES = (
         "bulk.import.emr.serverless.job.queue",
         "bulk import jobs on EMR Serverless",
         _SUBMISSION,
+        id_member="id",
     ),
     Queue(
         "bulk_import_eks",
@@ -116,6 +121,7 @@ _QUEUES = (
         "bulk.import.eks.job.queue",
         "bulk import jobs on EKS",
         _SUBMISSION,
+        id_member="id",
     ),
     Queue(
         "bulk_export",
@@ -123,6 +129,7 @@ _QUEUES = (
         "bulk.export.queue",
         "bulk exports",
         _JOB,
+        id_member="exportId",
         run="sleeper.bulk_export.service:run_queued_export",
         tasks=Tasks("sleeper.properties.deployment:EXPORT_TASKS_MAX"),
     ),

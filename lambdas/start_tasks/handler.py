@@ -11,7 +11,7 @@ from sleeper.workers.schedule import start_tasks
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
-    """SLEEPER_TASK_KIND is `ingest`, `compaction`, `bulk_export` or `adapter`."""
+    """Starts tasks of the kind in SLEEPER_TASK_KIND, such as `ingest`."""
     kind = JobKind(os.environ["SLEEPER_TASK_KIND"])
     done = start_tasks(instance, kind)
     if done.waiting or done.in_flight:

@@ -38,7 +38,6 @@ from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
 from sleeper.jobs.ingest_job import add_id, add_requester
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
@@ -92,16 +91,6 @@ if TYPE_CHECKING:
 _UNPACKED_FOLDER = "code"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
-# The member that holds the id of a message's job. Without it the message's id is the job's.
-_ID_MEMBERS = {
-    QueueName.INGEST: "id",
-    QueueName.BULK_IMPORT_EMR: "id",
-    QueueName.BULK_IMPORT_PERSISTENT_EMR: "id",
-    QueueName.BULK_IMPORT_EMR_SERVERLESS: "id",
-    QueueName.BULK_IMPORT_EKS: "id",
-    QueueName.BULK_EXPORT: "exportId",
-    QueueName.INGEST_BATCHER: FIRST_MESSAGE_ID,
-}
 
 
 def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance:
@@ -290,8 +279,8 @@ def body_rewriter(name: QueueName) -> BodyRewriter:
         return rewrite_query_body
     if name is QueueName.DELETION:
         return lambda body, message_id, sender: add_requester(body, "id", message_id, sender)
-    if name in _ID_MEMBERS:
-        member = _ID_MEMBERS[name]
+    member = queues()[name.value].id_member
+    if member is not None:
         return lambda body, message_id, _sender: add_id(body, member, message_id)
     return lambda body, _message_id, _sender: body
 

@@ -82,7 +82,7 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
             floor = _oldest_since(state, now_ms - retention.followers_ms)
     passed = tuple(f.cursor_key for f in followers if f.position < floor and not f.is_of_system)
     for follower in followers:
-        # An export queue loses nothing, however long its exports wait.
+        # A system loses nothing, however long it takes.
         kept = follower.position if follower.is_of_system else max(follower.position, floor)
         claims.append((kept, f"follower {follower.name} at version {follower.position}"))
     cursors = tuple((f.cursor_key, f.position) for f in followers)

@@ -16,11 +16,11 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, TaskEvent, TaskStep, new_task_id
 from sleeper.jobs.process import is_alive, this_process
-from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import TaskLoss, TaskStatus
+from sleeper.properties.instance import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.values import InstanceProperties
 from sleeper.renewal import Renewal
-from sleeper.runs.retry_policy import VISIBILITY_SECONDS
+from sleeper.systems import load, queues
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +85,6 @@ def record_task(instance: Instance, kind: JobKind) -> AbstractContextManager[Tas
 PERIOD_SECONDS = 60.0
 _PERIODS_MISSED_MIN = 3
 _JOIN_SECONDS = 5.0
-_QUEUES = {
-    JobKind.INGEST.value: QueueName.INGEST,
-    JobKind.COMPACTION.value: QueueName.COMPACTION,
-}
 
 
 def heartbeat(instance: Instance, task_id: str, kind: str) -> AbstractContextManager[object]:
@@ -105,8 +101,10 @@ def heartbeat(instance: Instance, task_id: str, kind: str) -> AbstractContextMan
 
 def timeout_ms(properties: InstanceProperties, kind: str) -> int:
     """Returns the time without a heartbeat after which a task of the kind is lost."""
-    queue = _QUEUES.get(kind, QueueName.BULK_EXPORT)
-    visibility_seconds = properties.get(VISIBILITY_SECONDS[queue])
+    queue = queues().get(kind)
+    visibility_seconds: int = properties.get(
+        QUEUE_VISIBILITY_SECONDS if queue is None else load(queue.visibility)
+    )
     return round(1000 * max(visibility_seconds, _PERIODS_MISSED_MIN * PERIOD_SECONDS))
 
 

@@ -2,7 +2,7 @@
 
 A *wheel* is checked when it is added, without running any of it. Its entry points register
 *names*, in the groups `sleeper.iterators`, `sleeper.compaction_strategies`, `sleeper.exporters` and
-`sleeper.extractors`. Properties, queries and export queues can only contain registered names. A
+`sleeper.extractors`. Properties, queries and definitions can only contain registered names. A
 process unpacks and imports code when it first needs an object by its name.
 
 Invariants: no text from outside reaches an import; a name identifies one object, regardless of the
