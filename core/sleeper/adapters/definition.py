@@ -217,11 +217,7 @@ class TableSource:
 
 
 Source = DatabaseSource | FilesSource | TableSource
-SOURCE_TYPES: dict[str, type[Source]] = {
-    "database": DatabaseSource,
-    "files": FilesSource,
-    "table": TableSource,
-}
+_SOURCE_TYPES = {"database": DatabaseSource, "files": FilesSource, "table": TableSource}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,18 +235,12 @@ def _strict_codec(cls: type[Any], *more: str) -> JsonCodec[Any]:
     return JsonCodec(cls, camel_case, members)
 
 
-_SOURCES = {name: _strict_codec(cls, "type") for name, cls in SOURCE_TYPES.items()}
-_TYPE_NAMES = {cls: name for name, cls in SOURCE_TYPES.items()}
+_SOURCES = {name: _strict_codec(cls, "type") for name, cls in _SOURCE_TYPES.items()}
 _SINK = _strict_codec(TableSink)
 
 
-def type_of_source(source: Source) -> str:
-    """Returns the name of the source's type."""
-    return _TYPE_NAMES[type(source)]
-
-
 def _source_to_json(source: Source) -> dict[str, Any]:
-    name = type_of_source(source)
+    (name,) = (name for name, cls in _SOURCE_TYPES.items() if isinstance(source, cls))
     return {"type": name, **_SOURCES[name].to_json(source)}
 
 
