@@ -7,7 +7,7 @@ from sleeper.datafiles.sources.budget import RowLimits
 from sleeper.ingest.request_results import WriteResult
 from sleeper.ingest.row_writer import OnGroup, RowWriter, WriterLimits, ignore_group
 from sleeper.ingest.small_rows import Content
-from sleeper.instance import Instance, OpenTable
+from sleeper.instance import Instance
 from sleeper.reports.access import check_write_access
 from sleeper.serve.access import TableAccess, open_table
 
@@ -43,7 +43,7 @@ class RowWriters:
             if len(self._writers) >= _WRITERS_MAX:
                 self._writers = {a: each for a, each in self._writers.items() if not each.is_idle}
             writer = RowWriter(
-                partial(open_for_writes, self._instance, access),
+                partial(open_table, self._instance, access, check_write_access),
                 self._executor,
                 self._limits,
                 self.on_group,
@@ -55,8 +55,3 @@ class RowWriters:
     def waiting(self) -> int:
         """The number of requests that wait."""
         return sum(each.waiting for each in list(self._writers.values()))
-
-
-def open_for_writes(instance: Instance, access: TableAccess) -> OpenTable:
-    """Returns the table. ForbiddenError if the caller may not write to it."""
-    return open_table(instance, access, check_write_access)

@@ -23,9 +23,9 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.large_rows import SUFFIXES, write_large
 from sleeper.ingest.request_results import WriteResult, check_request_id
 from sleeper.ingest.small_rows import Content, ContentType, begin_digest
-from sleeper.serve.access import TableAccess, identify_caller, read_header
+from sleeper.reports.access import check_write_access
+from sleeper.serve.access import TableAccess, identify_caller, open_table, read_header
 from sleeper.serve.endpoint import Parameter, endpoint
-from sleeper.serve.row_writers import open_for_writes
 from sleeper.serve.schema import Schema, model_of
 from sleeper.serve.service import Service, check_writable
 
@@ -78,10 +78,10 @@ async def add_rows(service: Service, request: Request) -> Response:
             future = service.writers.submit(access, content, request_id)
             return Response(encode_written(await asyncio.wrap_future(future)), 200, _JSON)
         # A large body is ingested alone, from local disk.
-        file, digest = body.file, body.digest.digest()
+        instance, file, digest = service.instance, body.file, body.digest.digest()
 
         def work() -> WriteResult:
-            table, start = open_for_writes(service.instance, access), time.monotonic()
+            table, start = open_table(instance, access, check_write_access), time.monotonic()
             result = write_large(table, file, kind, digest, request_id, service.limits.rows)
             if not result.already_done:
                 service.writers.on_group(1, result.rows, time.monotonic() - start)
