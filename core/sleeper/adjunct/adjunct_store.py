@@ -11,6 +11,7 @@ from typing import Any, Self
 from sleeper import opening
 from sleeper.adjunct.definition import (
     StoreDefinition,
+    add_password,
     parse_age_seconds,
     parse_engine_type,
     parse_partition,
@@ -58,6 +59,7 @@ class AdjunctStore:
         reset_offset: bool = False,
         partition: str | None = None,
         max_age: str = "1d",
+        password: str | None = None,
         refresh_seconds: float | None = 1.0,
         bootstrap_seconds: float = 300.0,
         broadcast: bool = False,
@@ -73,6 +75,7 @@ class AdjunctStore:
         store that lacks history says so in its status. `reset_offset` ignores the saved position
         if the store has to be created. `type` is `rocksdb` or `memory`. `partition` is `I/N` for
         the keys whose hash modulo N is I. A copy that was not updated for `max_age` is made again.
+        `password` is a reference to that of the input, such as `env:NAME`.
         The store looks for new data every `refresh_seconds`, or only in `refresh` if None.
 
         With `broadcast`, the threads and processes of a machine may open the store at the same
@@ -99,7 +102,7 @@ class AdjunctStore:
             return cls(store, store.close)
         definition = StoreDefinition(
             name,
-            input,
+            add_password(input, password),
             parse_engine_type(type),
             bootstrap,
             reset_offset,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from sleeper.clock import parse_duration
 from sleeper.errors import DataError, InvalidRequestError
@@ -109,6 +109,22 @@ def _check_input(store: str, source: str) -> None:
                 parse_secret(value)
             except InvalidRequestError as error:
                 raise InvalidRequestError(f"store {store!r}: option {name}: {error}") from None
+
+
+def add_password(source: str, reference: str | None) -> str:
+    """Returns an input with the reference to its password, which its URL has as an option.
+
+    InvalidRequestError if the input has one already, or is no URL of a server.
+    """
+    if reference is None:
+        return source
+    address, _, options = source.partition("?")
+    if "://" not in address or any(name == "password" for name, _ in parse_qsl(options)):
+        raise InvalidRequestError(
+            f"input {address} takes no password beside its own (expected kafka://BROKER:PORT/TOPIC "
+            "without the option password)"
+        )
+    return f"{source}{'&' if options else '?'}password={quote(reference, safe=':/')}"
 
 
 def parse_engine_type(text: str) -> EngineType:

@@ -13,6 +13,7 @@ from sleeper.adjunct.command_options import Input, StorePath, feed_context, find
 from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
+from sleeper.options import secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ _STORE_OPTIONS = {
     "no_bootstrap": "--no-bootstrap",
     "partition": "--partition",
     "max_age": "--max-age",
+    "password": "--password",
 }
 
 
@@ -59,6 +61,10 @@ def run(
             "--max-age", metavar="TIME", help="A copy not updated for so long is made again."
         ),
     ] = "1d",
+    password: Annotated[
+        str | None,
+        typer.Option("--password", metavar="REFERENCE", help=secret("Password of the input").help),
+    ] = None,
     every: Annotated[
         float,
         typer.Option("--every", min=0.01, metavar="SECONDS", help="Time between two updates."),
@@ -89,12 +95,14 @@ def run(
       sleeper adjunct run --store accounts-0 --input table:accounts --partition 0/4
       sleeper adjunct run --config stores.properties
     """
+    from sleeper.adjunct.definition import add_password
     from sleeper.adjunct.run_stores import run_stores
 
     parent = find_path(context, path)
     _check_options(context, config)
     if config is None:
         extractors = None
+        source = None if source is None else add_password(source, password)
         definitions = [_define(store, source, engine, not no_bootstrap, partition, max_age)]
     else:
         extractors, definitions = _read_config(config)

@@ -14,6 +14,7 @@ SYSTEM = System(
             after="adapter",
         ),
     ),
+    methods="sleeper.adjunct.methods:InstanceAdjunctStores",
     enricher="sleeper.adjunct.enrichment.enricher:Enricher",
     spark_names={
         "enrich": "sleeper.adjunct.spark.enrichment:enrich",

@@ -7,10 +7,13 @@ from sleeper.systems import load, systems
 if TYPE_CHECKING:
     # For type checkers and editors, which cannot follow references.
     from sleeper.adapters.methods import InstanceAdapters
+    from sleeper.adjunct.methods import InstanceAdjunctStores
     from sleeper.export_queue.methods import InstanceExportQueues
     from sleeper.stash.methods import InstanceStashes
 
-    class SystemMethods(InstanceAdapters, InstanceExportQueues, InstanceStashes):
+    class SystemMethods(
+        InstanceAdapters, InstanceStashes, InstanceExportQueues, InstanceAdjunctStores
+    ):
         """The methods of `Instance` that systems add."""
 
 else:

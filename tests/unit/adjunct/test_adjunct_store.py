@@ -329,3 +329,14 @@ def test_the_time_of_failed_updates_counts_as_waiting(
     with pytest.raises(UnavailableError, match="no answer"):
         AdjunctStore.open("files", f"files:{tmp_path}", tmp_path, bootstrap_seconds=60)
     assert tries == 2
+
+
+def test_an_instance_opens_its_stores_in_its_own_folder(
+    instance: sleeper.Instance, accounts: sleeper.Table
+) -> None:
+    with instance.adjunct_store("accounts", "table:accounts", refresh_seconds=None) as store:
+        assert store.get(1) == {"name": "Ann", "n": 10}
+        with instance.adjunct_store("accounts", refresh_seconds=None) as reader:
+            assert reader.get(2) == {"name": "Bob", "n": 20}
+        accounts.delete([[1]])
+        assert (store.refresh(), store.get(1)) == (1, None)

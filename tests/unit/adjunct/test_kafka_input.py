@@ -62,9 +62,16 @@ def test_the_password_is_read_where_the_store_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BROKER_PASSWORD", raising=False)
-    text = "kafka://b/t?sasl.username=me&password=env:BROKER_PASSWORD"
-    with pytest.raises(InvalidRequestError, match="BROKER_PASSWORD is not set"):
-        AdjunctStore.open("words", text, tmp_path)
+    text, reference = "kafka://b/t?sasl.username=me", "env:BROKER_PASSWORD"
+    for source, password in ((f"{text}&password={reference}", None), (text, reference)):
+        with pytest.raises(InvalidRequestError, match="BROKER_PASSWORD is not set"):
+            AdjunctStore.open("words", source, tmp_path, password=password)
+
+
+@pytest.mark.parametrize("source", ["kafka://b/t?password=env:OTHER", "table:words"])
+def test_a_password_is_named_once_and_only_for_a_server(source: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="takes no password beside its own"):
+        AdjunctStore.open("words", source, tmp_path, password="env:BROKER_PASSWORD")
 
 
 def test_a_client_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +226,7 @@ def test_a_load_that_is_killed_leaves_no_half_of_a_version(broker: Kafka, tmp_pa
     for number in range(200):
         source.send(f"k{number}", number)
     program = (
-        "import os, signal\nfrom sleeper.adjunct.versions.version import StoreBuild\n"
+        "import os, signal\nfrom sleeper.adjunct.versions.store import StoreBuild\n"
         "def kill(self, state): os.kill(os.getpid(), signal.SIGKILL)\nStoreBuild.finish = kill\n"
     )
     command = [sys.executable, "-c", program + _FILL, source.url, str(tmp_path)]
