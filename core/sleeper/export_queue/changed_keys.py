@@ -157,11 +157,6 @@ class _Rows:
                 yield pa.concat_tables(file.read()), file.end
             file.delete()
 
-    def close(self) -> None:
-        """Closes the files. Idempotent."""
-        for file in self._files:
-            file.close()
-
     def _spill(self) -> None:
         make_spill_folder(self._folder)
         # Parts have whole buckets if there are several, so that each part advances the position.

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.failures import ends_by_itself
-from sleeper.export_queue.listings import QueueState, find_state, is_failing
+from sleeper.export_queue.listings import FailingBucket, QueueState, find_failing, find_state
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.registration import find_queue
 from sleeper.export_queue.rows import decode_rows, merge_items, rows_schema
@@ -21,26 +20,6 @@ from sleeper.instance import Instance
 from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10
-
-
-@dataclass(frozen=True, slots=True)
-class FailingBucket:
-    """A bucket whose last call of the exporter failed; `error` is that of the last one.
-
-    `deaths` counts workers that died while they exported it.
-
-    `is_unavailable` means that the receiver was unavailable or did not return, which does not count
-    as a refusal. The next call is at `due_ms`, 0 for now.
-    """
-
-    bucket: int
-    exports: int
-    failures: int
-    refusals: int
-    is_unavailable: bool
-    error: str
-    due_ms: int
-    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +76,6 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
     open_queue = find_queue(instance, name)
     queue = open_queue.definition
     statuses = store.buckets(name)
-    failing = [each for each in statuses if is_failing(each)]
     counts = store.counts(name)
     return QueueStatus(
         name=name,
@@ -111,19 +89,7 @@ def queue_status(instance: Instance, name: str) -> QueueStatus:
         pending_bytes=counts.bytes,
         dead=counts.dead,
         oldest_ms=min((each.oldest_ms for each in statuses), default=None),
-        failing=tuple(
-            FailingBucket(
-                each.bucket,
-                each.exports,
-                each.failures,
-                each.refusals,
-                not ends_by_itself(each),
-                each.error or f"{pluralize(each.deaths, 'worker')} died while exporting it",
-                each.due_ms,
-                each.deaths,
-            )
-            for each in failing
-        ),
+        failing=find_failing(statuses),
         is_full=counts.bytes > instance.properties().get(EXPORT_QUEUE_PENDING_BYTES_MAX),
     )
 

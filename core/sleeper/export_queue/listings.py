@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.export_queue.definition import describe_exporter
+from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueue, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
@@ -22,7 +23,7 @@ from sleeper.reports.text_table import format_bytes
 from sleeper.tables import TableId, find_table
 
 if TYPE_CHECKING:
-    from sleeper.export_queue.control import FailingBucket, QueueStatus
+    from sleeper.export_queue.control import QueueStatus
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,45 @@ def find_state(
         return QueueState.DELETING
     if queue.is_paused:
         return QueueState.PAUSED
-    return QueueState.FAILING if any(map(is_failing, buckets)) else QueueState.ACTIVE
+    return QueueState.FAILING if find_failing(buckets) else QueueState.ACTIVE
 
 
-def is_failing(bucket: BucketStatus) -> bool:
-    """Returns whether the last call of the exporter failed, or the worker died during it."""
-    return bucket.failures > 0 or bucket.deaths > 0
+@dataclass(frozen=True, slots=True)
+class FailingBucket:
+    """A bucket whose last call of the exporter failed; `error` is that of the last one.
+
+    `deaths` counts workers that died while they exported it.
+
+    `is_unavailable` means that the receiver was unavailable or did not return, which does not count
+    as a refusal. The next call is at `due_ms`, 0 for now.
+    """
+
+    bucket: int
+    exports: int
+    failures: int
+    refusals: int
+    is_unavailable: bool
+    error: str
+    due_ms: int
+    deaths: int = 0
+
+
+def find_failing(buckets: Iterable[BucketStatus]) -> tuple[FailingBucket, ...]:
+    """Returns the buckets whose last call failed, or whose worker died during it."""
+    return tuple(
+        FailingBucket(
+            each.bucket,
+            each.exports,
+            each.failures,
+            each.refusals,
+            not ends_by_itself(each),
+            each.error or f"{pluralize(each.deaths, 'worker')} died while exporting it",
+            each.due_ms,
+            each.deaths,
+        )
+        for each in buckets
+        if each.failures or each.deaths
+    )
 
 
 QUEUE_COLUMNS = (
@@ -100,6 +134,7 @@ class ReportedQueue:
     dead: int
     oldest_ms: int | None
     exporter: str | None
+    failing: tuple[FailingBucket, ...]
 
 
 def list_export_queues(
@@ -156,6 +191,7 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
         counts.dead,
         min((each.oldest_ms for each in buckets), default=None),
         None if stored is None else _describe_exporter(stored),
+        find_failing(buckets),
     )
 
 
@@ -235,7 +271,7 @@ def _draw(status: "QueueStatus") -> Iterator[str]:
         yield f"            and {more}: see --output json"
 
 
-def _describe_failing(buckets: "Sequence[FailingBucket]") -> str:
+def _describe_failing(buckets: Sequence[FailingBucket]) -> str:
     what = f"bucket {buckets[0].bucket}" if len(buckets) == 1 else f"{len(buckets):,} buckets"
     refusals = max(each.refusals for each in buckets)
     refused = f", {pluralize(refusals, 'refusal')}" if refusals else ""

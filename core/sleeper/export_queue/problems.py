@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from sleeper.errors import NotFoundError
-from sleeper.export_queue.control import queue_status
 from sleeper.export_queue.listings import QueueState, ReportedQueue, gather_export_queues
 from sleeper.instance import Instance
 from sleeper.reports.output import pluralize
@@ -20,7 +18,10 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
         if queue.state is QueueState.UNREADABLE:
             yield _problem(ProblemState.FAILING, queue, "its table cannot be read")
         elif queue.state is QueueState.FAILING:
-            yield _problem(ProblemState.FAILING, queue, _find_reason(instance, queue))
+            reason = (
+                f"{pluralize(len(queue.failing), 'bucket')} of exports: {queue.failing[0].error}"
+            )
+            yield _problem(ProblemState.FAILING, queue, reason)
         elif (
             queue.state is QueueState.ACTIVE
             and queue.oldest_ms is not None
@@ -31,12 +32,3 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
 
 def _problem(state: ProblemState, queue: ReportedQueue, reason: str) -> Problem:
     return Problem(state, "export queue", queue.name, reason, queue.oldest_ms)
-
-
-def _find_reason(instance: Instance, queue: ReportedQueue) -> str:
-    try:
-        failing = queue_status(instance, queue.name).failing
-    except NotFoundError:
-        return "deleted meanwhile"
-    buckets = pluralize(len(failing), "bucket")
-    return f"{buckets} of exports: {failing[0].error}" if failing else "it has just recovered"
