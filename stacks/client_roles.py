@@ -10,8 +10,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sleeper.adapters.properties import STACK as ADAPTER_STACK
-from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     ADMIN_ROLE,
@@ -20,25 +18,20 @@ from sleeper.properties.deployed import (
     QUERY_ROLE,
 )
 from sleeper.properties.instance import QUERY_RESULTS_SHARED, OptionalStack
-from sleeper.stash.properties import STACK as STASH_STACK
-from stacks.constructs.export_permissions import use_export_queues
 from stacks.constructs.permissions import (
     BIRTHMARK,
     COMMITS,
     DATA,
     STATE,
     Permission,
-    change_adapters,
     change_instance_properties,
     change_table_index,
     commit,
     count_all,
     find_tables,
-    read_adapters,
     read_objects,
     read_queries,
     read_results,
-    read_secrets,
     read_sources,
     read_state,
     redrive_dead_letters,
@@ -48,18 +41,11 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.constructs.role import allow
-from stacks.constructs.stash_permissions import administer_stashes
 from stacks.deployment import Deployment
+from stacks.system_stack import chosen_stacks
 from stacks.websocket import LIVE_STAGE
 
-_INGEST_QUEUES = {
-    "ingest",
-    "ingest_batcher",
-    "bulk_import_emr_serverless",
-    "bulk_import_emr",
-    "bulk_import_persistent_emr",
-    "bulk_import_eks",
-}
+_INGEST_QUEUES = ("ingest", "ingest_batcher")
 
 
 class ClientRolesStack(cdk.NestedStack):
@@ -119,7 +105,8 @@ def _read_results(deployment: Deployment) -> list[Permission]:
 
 
 def _ingest_by_queue(deployment: Deployment) -> list[Permission]:
-    queues = [queue.key for queue in deployment.queues if queue.key in _INGEST_QUEUES]
+    receiving = {*_INGEST_QUEUES, *(stack.ingest_queue for stack in chosen_stacks(deployment))}
+    queues = [queue.key for queue in deployment.queues if queue.key in receiving]
     sends = [send(deployment, *queues)] if queues else []
     return [*find_tables(deployment), upload_files(deployment), *sends]
 
@@ -137,15 +124,8 @@ def _ingest_directly(deployment: Deployment) -> list[Permission]:
 
 
 def _administer(deployment: Deployment) -> list[Permission]:
-    adapters = deployment.has(ADAPTER_STACK)
     return [
-        *(
-            [*read_adapters(deployment), change_adapters(deployment), *read_secrets(deployment)]
-            if adapters
-            else []
-        ),
-        *(administer_stashes(deployment) if deployment.has(STASH_STACK) else []),
-        *(use_export_queues(deployment) if deployment.has(EXPORT_QUEUE_STACK) else []),
+        *(each for stack in chosen_stacks(deployment) for each in stack.administer(deployment)),
         *change_instance_properties(deployment),
         *change_table_index(deployment),
         read_objects(deployment, DATA),

@@ -5,7 +5,6 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed import TASK_DEFINITIONS
 from sleeper.properties.deployment import (
     COMPACTION_CREATION_MEMORY_MB,
     COMPACTION_CREATION_TIMEOUT_SECONDS,
@@ -70,7 +69,6 @@ class CompactionStack(cdk.NestedStack):
             cluster=cluster,
             kind=TaskKind(
                 kind="compaction",
-                place=TASK_DEFINITIONS["compaction"],
                 size=_task_size(deployment),
                 starts_every_minutes=deployment.get(COMPACTION_TASK_PERIOD_MINUTES),
                 permissions=[

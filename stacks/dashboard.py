@@ -11,28 +11,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from sleeper.adjunct.properties import STACK as ADJUNCT_STACK
-from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
-from sleeper.reports.metric import (
-    ADJUNCT_KIND,
-    ADJUNCT_METRICS,
-    EXPORT_METRICS,
-    EXPORT_QUEUE_KIND,
-    INSTANCE,
-    NAMESPACE,
-    STASH_METRICS,
-    TABLE,
-    TASK_KIND,
-    Metric,
-)
-from sleeper.stash.properties import STACK as STASH_STACK
+from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, Metric
+from stacks.constructs.metric import Chart, chart_metric, chart_period
 from stacks.deployment import Deployment
-
-_Chart = tuple[str, list[cloudwatch.IMetric]]
-"""A graph: its title and metrics."""
+from stacks.system_stack import chosen_stacks
 
 _WIDTH = 24
 _HEIGHT = 7
@@ -89,9 +74,7 @@ class DashboardStack(cdk.NestedStack):
             [_alarms(self, deployment)],
             charts.of_queues(),
             charts.of_functions(),
-            charts.of_tasks(),
-            charts.of_export_queues(),
-            charts.of_adjunct_stores(),
+            *charts.of_tasks_and_systems(),
             [_title(_OF_TABLES)],
             *charts.of_tables(),
         ]
@@ -109,7 +92,7 @@ class _Charts:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         minutes = deployment.get(DASHBOARD_WINDOW_MINUTES)
-        self._window = cdk.Duration.minutes(minutes)
+        self._window = chart_period(deployment)
         # A rate needs a value in each period.
         self._looked_at_minutes = max(minutes, deployment.get(METRICS_PERIOD_MINUTES))
 
@@ -142,43 +125,20 @@ class _Charts:
             )
         )
 
-    def of_tasks(self) -> list[cloudwatch.IWidget]:
+    def of_tasks_and_systems(self) -> list[list[cloudwatch.IWidget]]:
+        """Returns a row for tasks, with systems that have a single chart, and one per other."""
         kinds = self._deployment.task_kinds
-        if not kinds:
-            return []
-        charts: list[_Chart] = [
-            ("Tasks that run", self._of_kinds(kinds, Metric.TASKS_RUNNING, "Maximum")),
-            ("Tasks that were started", self._of_kinds(kinds, Metric.TASKS_STARTED, "Sum")),
-        ]
-        if self._deployment.has(STASH_STACK):
-            charts.append(("Stashes", [self._of_stashes(metric) for metric in STASH_METRICS]))
-        return _beside(*charts)
-
-    def of_export_queues(self) -> list[cloudwatch.IWidget]:
-        if not self._deployment.has(EXPORT_QUEUE_STACK):
-            return []
-        pending, dead, oldest, problems = (
-            self._of_kinds([EXPORT_QUEUE_KIND], metric, "Maximum", label=metric.value)
-            for metric in EXPORT_METRICS
-        )
-        return _beside(
-            ("Exports", [*pending, *dead]),
-            ("Age of the oldest export, seconds", oldest),
-            ("Problems of export queues", problems),
-        )
-
-    def of_adjunct_stores(self) -> list[cloudwatch.IWidget]:
-        if not self._deployment.has(ADJUNCT_STACK):
-            return []
-        age, problems, size = (
-            self._of_kinds([ADJUNCT_KIND], metric, "Maximum", label=metric.value)
-            for metric in ADJUNCT_METRICS
-        )
-        return _beside(
-            ("Time without all data of an adjunct store, seconds", age),
-            ("Adjunct stores whose updates fail", problems),
-            ("Size of adjunct stores, bytes", size),
-        )
+        tasks: list[Chart] = []
+        if kinds:
+            tasks = [
+                ("Tasks that run", self._of_kinds(kinds, Metric.TASKS_RUNNING, "Maximum")),
+                ("Tasks that were started", self._of_kinds(kinds, Metric.TASKS_STARTED, "Sum")),
+            ]
+        stacks = chosen_stacks(self._deployment)
+        systems = [stack.make_charts(self._deployment) for stack in stacks]
+        tasks += [charts[0] for charts in systems if len(charts) == 1]
+        rows = [tasks, *(charts for charts in systems if len(charts) > 1)]
+        return [_beside(*charts) for charts in rows]
 
     def of_tables(self) -> list[list[cloudwatch.IWidget]]:
         deeds = [
@@ -222,23 +182,9 @@ class _Charts:
         )
 
     def _of_kinds(
-        self, kinds: Iterable[str], metric: Metric, statistic: str, label: str | None = None
+        self, kinds: Iterable[str], metric: Metric, statistic: str
     ) -> list[cloudwatch.IMetric]:
-        return [
-            cloudwatch.Metric(
-                namespace=NAMESPACE,
-                metric_name=metric.value,
-                dimensions_map={INSTANCE: self._deployment.id, TASK_KIND: kind},
-                statistic=statistic,
-                label=label or kind,
-                period=self._window,
-            )
-            for kind in kinds
-        ]
-
-    def _of_stashes(self, metric: Metric) -> cloudwatch.IMetric:
-        (found,) = self._of_kinds(["stash"], metric, "Sum", label=metric.value)
-        return found
+        return [chart_metric(self._deployment, each, metric, statistic, each) for each in kinds]
 
     def _of_all_tables(self, metric: Metric, statistic: str) -> cloudwatch.IMetric:
         return cloudwatch.MathExpression(
@@ -262,7 +208,7 @@ class _Charts:
 
 
 def _alarms(scope: Construct, deployment: Deployment) -> cloudwatch.IWidget:
-    """Returns the alarms: on dead letters, and on stashes."""
+    """Returns the alarms of all stacks."""
     return cloudwatch.AlarmStatusWidget(
         title="Alarms",
         width=_WIDTH,
@@ -280,7 +226,7 @@ def _title(markdown: str) -> cloudwatch.IWidget:
     return cloudwatch.TextWidget(markdown=markdown, width=_WIDTH, height=_TEXT_HEIGHT)
 
 
-def _beside(*charts: _Chart) -> list[cloudwatch.IWidget]:
+def _beside(*charts: Chart) -> list[cloudwatch.IWidget]:
     """Returns widgets of equal width in one row."""
     return [
         cloudwatch.GraphWidget(

@@ -13,7 +13,7 @@ from sleeper.properties.deployed import (
     DeployedQueue,
     DeployedTable,
 )
-from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA, OptionalStack
+from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA
 from sleeper.properties.values import InstanceProperties
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Deployment:
         """Returns the property's value."""
         return self.properties.get(declaration)
 
-    def has(self, stack: OptionalStack) -> bool:
+    def has(self, stack: str) -> bool:
         """Returns whether the optional stack is deployed."""
         return stack in self.get(OPTIONAL_STACKS)
 

@@ -6,7 +6,6 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from constructs import Construct
 
-from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import (
     ADD_TABLE_URL,
     HTTP_API_URL,
@@ -17,7 +16,6 @@ from sleeper.properties.deployed import (
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
 from stacks.constructs.api_stage import make_stage
-from stacks.constructs.export_permissions import report_export_queues
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     BIRTHMARK,
@@ -36,6 +34,7 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.deployment import Deployment
+from stacks.system_stack import chosen_stacks
 
 # The timeout of API Gateway.
 _TIMEOUT_SECONDS = 30
@@ -91,7 +90,7 @@ class HttpApiStack(cdk.NestedStack):
 
 
 def _permissions(deployment: Deployment) -> list[Permission]:
-    found = [
+    allowed = [
         *read_state(deployment),
         *commit(deployment),
         *track(deployment),
@@ -100,16 +99,16 @@ def _permissions(deployment: Deployment) -> list[Permission]:
         list_dead_letters(deployment),
     ]
     if deployment.has(OptionalStack.QUERY):
-        found += [send(deployment, "query"), *read_queries(deployment)]
+        allowed += [send(deployment, "query"), *read_queries(deployment)]
     if deployment.has(OptionalStack.INGEST_BATCHER):
         index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
-        found += [
+        allowed += [
             Permission(("dynamodb:Query",), [index]),
             scan_index(deployment, INGEST_BATCHER, WAITING),
         ]
-    if deployment.has(EXPORT_QUEUE_STACK):
-        found.append(report_export_queues(deployment))
-    return found
+    for stack in chosen_stacks(deployment):
+        allowed += stack.report(deployment)
+    return allowed
 
 
 def _permissions_to_add(deployment: Deployment) -> list[Permission]:

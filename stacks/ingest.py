@@ -5,7 +5,6 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed import TASK_DEFINITIONS
 from sleeper.properties.deployment import INGEST_TASK_PERIOD_MINUTES
 from sleeper.properties.instance import (
     INGEST_TASK_CPU,
@@ -55,7 +54,6 @@ class IngestStack(cdk.NestedStack):
             cluster=cluster,
             kind=TaskKind(
                 kind="ingest",
-                place=TASK_DEFINITIONS["ingest"],
                 size=TaskSize.read(deployment, INGEST_TASK_CPU, INGEST_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[

@@ -1,5 +1,7 @@
 """The ingest batcher, which combines files into jobs by size, count and age."""
 
+from collections.abc import Sequence
+
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
@@ -31,7 +33,7 @@ class IngestBatcherStack(cdk.NestedStack):
         *,
         deployment: Deployment,
         alarms: sns.ITopic,
-        job_queues: tuple[str, ...],
+        job_queues: Sequence[str],
     ) -> None:
         super().__init__(scope, construct_id)
         make_table(self, "Requests", deployment, INGEST_BATCHER)
@@ -54,7 +56,7 @@ class IngestBatcherStack(cdk.NestedStack):
         )
         self._create_batches(deployment, job_queues)
 
-    def _create_batches(self, deployment: Deployment, job_queues: tuple[str, ...]) -> None:
+    def _create_batches(self, deployment: Deployment, job_queues: Sequence[str]) -> None:
         function = make_function(
             self,
             "CreateBatches",

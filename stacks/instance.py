@@ -8,34 +8,22 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from sleeper.adapters.properties import STACK as ADAPTER_STACK
-from sleeper.adjunct.properties import STACK as ADJUNCT_STACK
 from sleeper.admin.instance_folder import InstanceFolder
 from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
 from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
-from sleeper.stash.policy import reading_policy
-from sleeper.stash.properties import STACK as STASH_STACK
-from stacks.adapters import AdapterStack
-from stacks.adjunct import AdjunctStack
+from sleeper.systems import load
 from stacks.alarms import AlarmsStack
-from stacks.athena import AthenaStack
-from stacks.bulk_export import BulkExportStack
-from stacks.bulk_import.eks import EksStack
-from stacks.bulk_import.emr import EmrStack
-from stacks.bulk_import.emr_serverless import EmrServerlessStack
-from stacks.bulk_import.persistent_emr import PersistentEmrStack
-from stacks.bulk_import.work import BulkImportStack
 from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
-from stacks.constructs.permissions import Permission, send_frames
+from stacks.constructs.permissions import send_frames
+from stacks.context import StackContext
 from stacks.dashboard import DashboardStack
 from stacks.deletion import DeletionStack
 from stacks.deployment import Deployment
-from stacks.export_queue import ExportQueueStack
 from stacks.garbage_collection import GarbageCollectionStack
 from stacks.http_api import HttpApiStack
 from stacks.ingest import IngestStack
@@ -45,18 +33,11 @@ from stacks.network import NetworkStack
 from stacks.properties import PropertiesStack
 from stacks.query import QueryStack
 from stacks.splitting import SplittingStack
-from stacks.stash import StashStack
 from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
+from stacks.system_stack import chosen_declarations, chosen_stacks
 from stacks.table_index import TableIndexStack
 from stacks.websocket import LIVE_STAGE, WebSocketQueryStack
-
-_BULK_IMPORT_QUEUES = {
-    OptionalStack.BULK_IMPORT_EMR_SERVERLESS: "bulk_import_emr_serverless",
-    OptionalStack.BULK_IMPORT_EMR: "bulk_import_emr",
-    OptionalStack.BULK_IMPORT_PERSISTENT_EMR: "bulk_import_persistent_emr",
-    OptionalStack.BULK_IMPORT_EKS: "bulk_import_eks",
-}
 
 
 class InstanceStack(cdk.Stack):
@@ -78,60 +59,29 @@ class InstanceStack(cdk.Stack):
         TableIndexStack(self, "TableIndex", deployment=deployment)
         storage = StorageStack(self, "Storage", deployment=deployment)
         alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
-        network = NetworkStack(self, "Network", deployment=deployment)
+        network = NetworkStack(self, "Network", deployment=deployment).network
         every: dict[str, Any] = {"deployment": deployment, "alarms": alarms}
-        state = StateStoreStack(self, "StateStore", **every)
+        log_stream = StateStoreStack(self, "StateStore", **every).log_stream
         CommitterStack(self, "Committer", **every)
         DeletionStack(self, "Deletion", **every)
         self._add_ingest(deployment, every, network.cluster)
         self._add_care(deployment, every, network.cluster)
         websocket_id = self._add_queries(deployment, every, storage.emptier)
-        if deployment.has(OptionalStack.ATHENA):
-            AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
-        if _bulk_import_queues(deployment):
-            BulkImportStack(self, "BulkImport", deployment=deployment, emptier=storage.emptier)
-        serverless = self._add_platforms(deployment, every, network)
-        if deployment.has(OptionalStack.BULK_EXPORT):
-            cluster = network.cluster
-            BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
-        if deployment.has(ADAPTER_STACK):
-            AdapterStack(self, "Adapters", network=network, spark=serverless, **every)
-        if deployment.has(STASH_STACK):
-            cluster = network.cluster
-            stash = StashStack(
-                self,
-                "Stash",
-                emptier=storage.emptier,
-                cluster=cluster,
-                spark=serverless,
-                **every,
-            )
-            policy = self.to_json_string(reading_policy(f"s3://{stash.bucket_name}"))
-            cdk.CfnOutput(self, "StashReaderPolicy", value=policy)
-        if state.log_stream is not None:
-            ExportQueueStack(self, "ExportQueues", log_stream=state.log_stream, **every)
-        if deployment.has(ADJUNCT_STACK):
-            AdjunctStack(self, "Adjunct", network=network, **every)
+        context = StackContext(deployment, alarms, storage.emptier, network, log_stream)
+        for declared in chosen_declarations(deployment):
+            load(declared.source)(self, declared.name, context)
         self._add_clients(deployment, websocket_id)
-        others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
-        last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
-        last.node.add_dependency(*others)
-        if deployment.has(OptionalStack.DASHBOARD):
-            # Last, so that it shows all resources.
-            dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
-            cdk.CfnOutput(self, "DashboardName", value=dashboard.name)
-        cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
-        cdk.CfnOutput(self, "ConfigBucket", value=deployment.bucket_name(CONFIG))
+        self._complete(deployment, folder)
         for key, value in _tags(properties):
             cdk.Tags.of(self).add(key, value)
 
     def _add_ingest(
         self, deployment: Deployment, every: dict[str, Any], cluster: ecs.ICluster
     ) -> None:
-        queues = _bulk_import_queues(deployment)
+        queues = [stack.ingest_queue for stack in chosen_stacks(deployment) if stack.ingest_queue]
         if deployment.has(OptionalStack.INGEST):
             IngestStack(self, "Ingest", cluster=cluster, **every)
-            queues = ("ingest", *queues)
+            queues.insert(0, "ingest")
         if deployment.has(OptionalStack.INGEST_BATCHER):
             IngestBatcherStack(self, "IngestBatcher", job_queues=queues, **every)
 
@@ -168,25 +118,16 @@ class InstanceStack(cdk.Stack):
             HttpApiStack(self, "HttpApi", deployment=deployment)
         ClientRolesStack(self, "ClientRoles", deployment=deployment, websocket_id=websocket_id)
 
-    def _add_platforms(
-        self, deployment: Deployment, every: dict[str, Any], network: NetworkStack
-    ) -> Sequence[Permission]:
-        """Returns the permissions to start runs on EMR Serverless, if it is deployed."""
-        permissions: Sequence[Permission] = ()
-        if deployment.has(OptionalStack.BULK_IMPORT_EMR_SERVERLESS):
-            serverless = EmrServerlessStack(self, "EmrServerless", network=network, **every)
-            permissions = serverless.permissions
-        if deployment.has(OptionalStack.BULK_IMPORT_EMR):
-            EmrStack(self, "Emr", network=network, **every)
-        if deployment.has(OptionalStack.BULK_IMPORT_PERSISTENT_EMR):
-            PersistentEmrStack(self, "PersistentEmr", network=network, **every)
-        if deployment.has(OptionalStack.BULK_IMPORT_EKS):
-            EksStack(self, "Eks", network=network, **every)
-        return permissions
-
-
-def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:
-    return tuple(key for stack, key in _BULK_IMPORT_QUEUES.items() if deployment.has(stack))
+    def _complete(self, deployment: Deployment, folder: InstanceFolder) -> None:
+        """Adds what names the resources of all other stacks."""
+        others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
+        last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
+        last.node.add_dependency(*others)
+        if deployment.has(OptionalStack.DASHBOARD):
+            dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
+            cdk.CfnOutput(self, "DashboardName", value=dashboard.name)
+        cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
+        cdk.CfnOutput(self, "ConfigBucket", value=deployment.bucket_name(CONFIG))
 
 
 def _tags(properties: InstanceProperties) -> Sequence[tuple[str, str]]:

@@ -5,8 +5,6 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
 from constructs import Construct
 
-from sleeper.adapters.properties import ADAPTER_SECRETS
-from sleeper.adapters.properties import STACK as ADAPTER_STACK
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import (
     NETWORK_VPC,
@@ -14,13 +12,8 @@ from sleeper.properties.deployed import (
     TASK_SECURITY_GROUP,
     TASK_SUBNETS,
 )
-from sleeper.properties.instance import (
-    NETWORK_ENDPOINTS,
-    OPTIONAL_STACKS,
-    SUBNETS,
-    VPC,
-    OptionalStack,
-)
+from sleeper.properties.instance import NETWORK_ENDPOINTS, OPTIONAL_STACKS, SUBNETS, VPC
+from sleeper.systems import load
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.endpoint_policy import (
     bound_images,
@@ -30,15 +23,10 @@ from stacks.constructs.endpoint_policy import (
     bound_secrets,
     bound_tables,
 )
+from stacks.context import Network
 from stacks.deployment import Deployment
+from stacks.system_stack import chosen_declarations, chosen_stacks
 
-_EMR_STACKS = (OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR)
-_PLATFORMS = (
-    OptionalStack.BULK_IMPORT_EMR_SERVERLESS,
-    OptionalStack.BULK_IMPORT_EMR,
-    OptionalStack.BULK_IMPORT_PERSISTENT_EMR,
-    OptionalStack.BULK_IMPORT_EKS,
-)
 _ZONES = 2
 _ADDRESSES = "10.0.0.0/16"
 
@@ -58,32 +46,32 @@ class NetworkStack(cdk.NestedStack):
             raise InvalidRequestError(
                 f"property {unset.name} is not set: set {VPC.name} and {SUBNETS.name} together"
             )
-        self.has_public_addresses = not given and not deployment.get(NETWORK_ENDPOINTS)
+        has_public_addresses = not given and not deployment.get(NETWORK_ENDPOINTS)
         if given:
             vpc = _given_vpc(self, given, subnets)
         else:
             vpc = _made_vpc(self, deployment)
-            chosen = vpc.public_subnets if self.has_public_addresses else vpc.isolated_subnets
+            chosen = vpc.public_subnets if has_public_addresses else vpc.isolated_subnets
             subnets = tuple(subnet.subnet_id for subnet in chosen)
             deployment.record(NETWORK_VPC, vpc.vpc_id)
-        self.vpc, self.subnets = vpc, list(subnets)
-        self.group = group = ec2.SecurityGroup(
+        group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: no ingress"
         )
-        if any(deployment.has(stack) for stack in _EMR_STACKS):
-            cdk.Tags.of(vpc).add("for-use-with-amazon-emr-managed-policies", "true")
-        self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
+        for key, value in {tag for each in chosen_stacks(deployment) for tag in each.network_tags}:
+            cdk.Tags.of(vpc).add(key, value)
+        cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
         acknowledge(
-            self.cluster,
+            cluster,
             "ECS4",
             "tasks report to trackers, and Insights has a cost for an idle instance",
         )
-        deployment.record(TASK_CLUSTER, self.cluster.cluster_name)
+        deployment.record(TASK_CLUSTER, cluster.cluster_name)
         deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
         # Clients of gchq/sleeper do not start without the second and the third.
         deployment.deployed[TASK_SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[VPC.name] = vpc.vpc_id
+        self.network = Network(vpc, list(subnets), group, cluster, has_public_addresses)
 
 
 def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.IVpc:
@@ -132,10 +120,10 @@ def _subnets(name: str, kind: ec2.SubnetType) -> ec2.SubnetConfiguration:
 
 
 def _check_platforms(deployment: Deployment) -> None:
-    for platform in _PLATFORMS:
-        if deployment.has(platform):
+    for declared in chosen_declarations(deployment):
+        if load(declared.source).needs_endpoints:
             raise InvalidRequestError(
-                f"property {NETWORK_ENDPOINTS.name} is false, but {platform.value} needs the "
+                f"property {NETWORK_ENDPOINTS.name} is false, but {declared.option} needs the "
                 f"endpoints (expected true, {VPC.name}, or {OPTIONAL_STACKS.name} without it)"
             )
 
@@ -158,6 +146,6 @@ def _add_endpoints(scope: Construct, vpc: ec2.Vpc, deployment: Deployment) -> No
     bound_images(add("EcrApi", ec2.InterfaceVpcEndpointAwsService.ECR))
     bound_images(add("EcrImages", ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER))
     bound_logs(add("Logs", ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS))
-    if deployment.has(ADAPTER_STACK) and deployment.get(ADAPTER_SECRETS):
+    if any(stack.reads_secrets(deployment) for stack in chosen_stacks(deployment)):
         bound_secrets(add("Secrets", ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER))
     bound_queues(add("Queues", ec2.InterfaceVpcEndpointAwsService.SQS), deployment)

@@ -4,7 +4,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.export_queue.properties import STACK as EXPORT_QUEUE_STACK
 from sleeper.properties.deployed import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
 from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
@@ -17,12 +16,13 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.deployment import Deployment
+from stacks.system_stack import chosen_stacks
 
 
 class StateStoreStack(cdk.NestedStack):
     """One DynamoDB table holds all logs; a schedule takes snapshots and trims logs.
 
-    `log_stream` is the ARN of the stream of logs, which an instance with export queues has.
+    `log_stream` is the ARN of the stream of logs, if the stack of a system follows them.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class StateStoreStack(cdk.NestedStack):
         alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
-        followed = deployment.has(EXPORT_QUEUE_STACK)
+        followed = any(stack.follows_logs for stack in chosen_stacks(deployment))
         log = make_table(self, "Log", deployment, TRANSACTION_LOG, has_stream=followed)
         self.log_stream = log.table_stream_arn
         make_table(self, "JobTracker", deployment, JOB_TRACKER)

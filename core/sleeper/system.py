@@ -114,6 +114,21 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Stack:
+    """A nested stack of a deployment on AWS, a `stacks.system_stack.SystemStack`.
+
+    `sleeper.optional.stacks` chooses it by its `option`, which its texts list after `after`. A
+    stack without an option is deployed with any other one of its system.
+    """
+
+    name: str
+    source: str
+    option: str | None = None
+    after: str = ""
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A system. Texts are references, unless they are said to be something else.
 
@@ -130,7 +145,7 @@ class System:
 
     - `queues`; `operations` and `companions` of `sleeper run`; `spark_sources`: data sources of
       Spark; `spark_jobs`: functions that a driver of Spark runs, by its argument.
-    - `optional_stack`: the name of its part of an instance on AWS.
+    - `stacks`: its parts of an instance on AWS, in the order of their creation.
 
     What it keeps:
 
@@ -149,7 +164,6 @@ class System:
     name: str
     commands: tuple[Command, ...] = ()
     properties: str | None = None
-    optional_stack: str | None = None
     methods: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     spark_names: Mapping[str, str] = field(default_factory=dict)
@@ -170,3 +184,9 @@ class System:
     reports: tuple[Report, ...] = ()
     table_listings: str | None = None
     problems: str | None = None
+    stacks: tuple[Stack, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names by which `sleeper.optional.stacks` chooses its stacks."""
+        return tuple(stack.option for stack in self.stacks if stack.option is not None)

@@ -11,8 +11,12 @@ from typing import Any
 
 from sleeper.system import Queue, System
 
+# Stacks of systems are created in this order.
 _MODULES = (
     "sleeper.workflows",
+    "sleeper.athena.system",
+    "sleeper.bulk_import.system",
+    "sleeper.bulk_export.system",
     "sleeper.adapters.system",
     "sleeper.stash.system",
     "sleeper.export_queue.system",

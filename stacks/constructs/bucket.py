@@ -21,26 +21,18 @@ def make_bucket(
     bucket: DeployedBucket,
     *,
     emptier: lambda_.IFunction,
-    lasting: bool = False,
     versioned: bool | None = None,
     expires_days: int | None = None,
     expires_prefix: str | None = None,
 ) -> s3.Bucket:
     """Returns a private, encrypted bucket that requires TLS.
 
-    A lasting bucket can outlive the stack. Any other bucket is emptied by the function and deleted
-    with the stack. A versioned bucket, by default a lasting one, keeps deleted objects for a
-    week. Objects, or only those whose keys start
-    with `expires_prefix`, are deleted after `expires_days`.
+    Unless it is lasting, the bucket is emptied by the function and deleted with the stack. A
+    versioned bucket, by default a lasting one, keeps deleted objects for a week. Objects, or only
+    those whose keys start with `expires_prefix`, are deleted after `expires_days`.
     """
-    versioned = lasting if versioned is None else versioned
-    expiry = cdk.Duration.days(expires_days) if expires_days else None
-    expired = s3.LifecycleRule(
-        prefix=expires_prefix,
-        expiration=expiry,
-        noncurrent_version_expiration=expiry if versioned else None,
-    )
-    removal_policy = deployment.removal_policy if lasting else cdk.RemovalPolicy.DESTROY
+    versioned = bucket.lasting if versioned is None else versioned
+    removal_policy = deployment.removal_policy if bucket.lasting else cdk.RemovalPolicy.DESTROY
     made = s3.Bucket(
         scope,
         construct_id,
@@ -51,14 +43,7 @@ def make_bucket(
         enforce_ssl=True,
         minimum_tls_version=1.2,
         versioned=versioned,
-        lifecycle_rules=[
-            s3.LifecycleRule(
-                abort_incomplete_multipart_upload_after=_UNFINISHED_UPLOAD,
-                noncurrent_version_expiration=_OLD_VERSION if versioned else None,
-                expired_object_delete_marker=True if versioned else None,
-            ),
-            *([expired] if expiry else []),
-        ],
+        lifecycle_rules=_rules(versioned, expires_days, expires_prefix),
         removal_policy=removal_policy,
     )
     if removal_policy is cdk.RemovalPolicy.DESTROY:
@@ -73,3 +58,19 @@ def make_bucket(
     acknowledge(made, "S1", "access logs would cost more than the rest of the bucket")
     deployment.record(bucket.place, deployment.bucket_name(bucket))
     return made
+
+
+def _rules(versioned: bool, days: int | None, prefix: str | None) -> list[s3.LifecycleRule]:
+    rule = s3.LifecycleRule(
+        abort_incomplete_multipart_upload_after=_UNFINISHED_UPLOAD,
+        noncurrent_version_expiration=_OLD_VERSION if versioned else None,
+        expired_object_delete_marker=True if versioned else None,
+    )
+    if not days:
+        return [rule]
+    expiry = cdk.Duration.days(days)
+    noncurrent = expiry if versioned else None
+    expired = s3.LifecycleRule(
+        prefix=prefix, expiration=expiry, noncurrent_version_expiration=noncurrent
+    )
+    return [rule, expired]

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 import aws_cdk as cdk
-from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.deployment import Deployment, queue_named
 
 _KEPT = cdk.Duration.days(14)
@@ -53,21 +52,20 @@ def make_job_queue(
             queue=dead, max_receive_count=receives_max or deployment.get(QUEUE_RECEIVES_MAX)
         ),
     )
-    alarm_name = deployment.name(declared.dead_letters_name.removesuffix(".fifo"))
-    alarm = cloudwatch.Alarm(
+    visible = dead.metric_approximate_number_of_messages_visible(
+        period=cdk.Duration.minutes(1), statistic="Maximum"
+    )
+    add_alarm(
         scope,
         f"{construct_id}Alarm",
-        alarm_name=alarm_name,
-        alarm_description=f"messages of {declared.name} failed and are dead letters",
-        metric=dead.metric_approximate_number_of_messages_visible(
-            period=cdk.Duration.minutes(1), statistic="Maximum"
+        deployment,
+        alarms,
+        Alarm(
+            declared.dead_letters_name.removesuffix(".fifo"),
+            f"messages of {declared.name} failed and are dead letters",
+            visible,
         ),
-        threshold=1,
-        evaluation_periods=1,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
     )
-    alarm.add_alarm_action(actions.SnsAction(alarms))
     for place, where in (
         (declared.url, queue.queue_url),
         (declared.arn, deployment.queue_arn(declared.name)),
@@ -76,7 +74,6 @@ def make_job_queue(
     ):
         deployment.record(place, where)
     deployment.queues.append(declared)
-    deployment.alarms.append(alarm_name)
     return JobQueue(declared, queue)
 
 

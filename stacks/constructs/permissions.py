@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from sleeper.adapters.properties import ADAPTER_SECRETS
-from sleeper.adapters.properties import STACK as ADAPTER_STACK
-from sleeper.properties.bound_secrets import secret_names
-from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
-    ATHENA_SPILL,
-    BULK_EXPORT_RESULTS,
-    BULK_IMPORT,
     CONFIG,
     JOB_TRACKER,
     QUERY_RESULTS,
@@ -227,14 +220,6 @@ def delete_objects(deployment: Deployment, *kinds: str) -> Permission:
     return Permission(("s3:DeleteObject",), _of_tables(deployment, kinds), _EVERY_TABLE)
 
 
-def write_spilled(deployment: Deployment) -> Permission:
-    """Allows writing spilled rows of Athena's reads."""
-    actions = ("s3:PutObject", "s3:AbortMultipartUpload")
-    return Permission(
-        actions, objects_in(deployment, ATHENA_SPILL, "athena/*"), "blocks of later queries"
-    )
-
-
 def read_sources(deployment: Deployment) -> list[Permission]:
     """Allows reading users' source buckets, and uploads in the data bucket."""
     arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in deployment.get(INGEST_SOURCE_BUCKETS)]
@@ -246,44 +231,8 @@ def read_sources(deployment: Deployment) -> list[Permission]:
     ]
 
 
-def read_adapters(deployment: Deployment) -> list[Permission]:
-    """Allows reading the definitions of adapters."""
-    return [
-        Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
-        Permission(
-            ("s3:GetObject",), objects_in(deployment, TABLE_DATA, "adapters/*"), _EACH_ADAPTER
-        ),
-    ]
-
-
-def mark_due_adapters(deployment: Deployment) -> Permission:
-    """Allows recording the due time of an adapter's last run."""
-    return Permission(
-        ("s3:PutObject",), objects_in(deployment, TABLE_DATA, "adapters/*.due"), _EACH_ADAPTER
-    )
-
-
-def change_adapters(deployment: Deployment) -> Permission:
-    """Allows creating, changing and deleting definitions of adapters."""
-    actions = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-    return Permission(actions, objects_in(deployment, TABLE_DATA, "adapters/*"), _EACH_ADAPTER)
-
-
-def read_secrets(deployment: Deployment) -> list[Permission]:
-    """Allows reading the secrets of adapters."""
-    listed = deployment.get(ADAPTER_SECRETS)
-    return _read_named_secrets(deployment, secret_names(listed))
-
-
-def read_listed_secrets(
-    deployment: Deployment, listed: Property[tuple[str, ...]]
-) -> list[Permission]:
-    """Allows reading the secrets that a property lists, by name or ARN."""
-    secrets = deployment.get(listed)
-    return _read_named_secrets(deployment, secrets)
-
-
-def _read_named_secrets(deployment: Deployment, secrets: Sequence[str]) -> list[Permission]:
+def read_secrets(deployment: Deployment, secrets: Sequence[str]) -> list[Permission]:
+    """Allows reading secrets by name or ARN."""
     if not secrets:
         return []
     arns = [each if each.startswith("arn:") else _secret_arn(deployment, each) for each in secrets]
@@ -291,25 +240,8 @@ def _read_named_secrets(deployment: Deployment, secrets: Sequence[str]) -> list[
     return [Permission(("secretsmanager:GetSecretValue",), arns, why)]
 
 
-def run_adapters_with_spark(deployment: Deployment) -> list[Permission]:
-    """Allows Spark to run adapters, which stage rows in the bucket of imports, if they exist."""
-    if not deployment.has(ADAPTER_STACK):
-        return []
-    bucket = deployment.bucket_arn(BULK_IMPORT)
-    actions = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject")
-    return [
-        *read_adapters(deployment),
-        *read_secrets(deployment),
-        Permission(("s3:ListBucket",), [bucket]),
-        Permission(actions, [f"{bucket}/staged/*"], "files for each run"),
-    ]
-
-
 def _secret_arn(deployment: Deployment, name: str) -> str:
     return deployment.arn("secretsmanager", f"secret:{name}-??????")
-
-
-_EACH_ADAPTER = "an object for each adapter"
 
 
 def read_sketches(deployment: Deployment) -> Permission:
@@ -317,19 +249,6 @@ def read_sketches(deployment: Deployment) -> Permission:
     return Permission(
         ("s3:GetObject",), objects_in(deployment, TABLE_DATA, f"*/{DATA}/*.sketches"), _EVERY_TABLE
     )
-
-
-def import_in_bulk(deployment: Deployment) -> list[Permission]:
-    """Allows the work of a bulk import's driver and executors."""
-    jobs = f"{deployment.bucket_arn(BULK_IMPORT)}/jobs/*"
-    return [
-        *read_state(deployment),
-        *commit(deployment),
-        *track(deployment),
-        *read_sources(deployment),
-        write_objects(deployment, DATA),
-        Permission(("s3:GetObject",), [jobs], "an object for each job"),
-    ]
 
 
 def upload_files(deployment: Deployment) -> Permission:
@@ -356,19 +275,6 @@ def read_results(deployment: Deployment) -> list[Permission]:
         Permission(
             ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"),
             [deployment.queue_arn(RESULTS_QUEUE)],
-        ),
-    ]
-
-
-def write_exports(deployment: Deployment) -> list[Permission]:
-    """Allows writing exports, and listing their existing parts."""
-    bucket = deployment.bucket_arn(BULK_EXPORT_RESULTS)
-    return [
-        Permission(("s3:ListBucket",), [bucket]),
-        Permission(
-            ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"),
-            [f"{bucket}/*"],
-            "one folder per table and export",
         ),
     ]
 

@@ -9,6 +9,7 @@ from aws_cdk import aws_ecs as ecs
 from constructs import Construct
 
 from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import TASK_DEFINITIONS
 from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, TASK_DISK_GIB
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import (
@@ -53,7 +54,6 @@ class TaskKind:
     """`kind` is also the key of the queue whose jobs the tasks run."""
 
     kind: str
-    place: Property[str | None]
     size: TaskSize
     starts_every_minutes: int
     permissions: Sequence[Permission]
@@ -74,7 +74,7 @@ class WorkerTask(Construct):
         super().__init__(scope, construct_id)
         definition = _definition(self, deployment, kind)
         # The family's newest revision, so that tasks started after a deployment run the new code.
-        deployment.record(kind.place, definition.family)
+        deployment.record(TASK_DEFINITIONS[kind.kind], definition.family)
         deployment.task_kinds.append(kind.kind)
         start = make_function(
             self,

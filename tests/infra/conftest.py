@@ -2,7 +2,6 @@
 
 import pytest
 
-from sleeper.properties.instance import OptionalStack
 from tests.infra.synthesis import GROUP, PLATFORM_STACKS, RECEIVER, SECRET, Synthesis, synthesise
 
 
@@ -56,7 +55,7 @@ def athena_stack(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     folder = tmp_path_factory.mktemp("athena")
     file = folder / "instance.properties"
     file.write_text(
-        f"sleeper.id=Lake.1\nsleeper.optional.stacks={OptionalStack.ATHENA.value}\n"
+        "sleeper.id=Lake.1\nsleeper.optional.stacks=AthenaStack\n"
         "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=3008\n"
     )
     return synthesise(folder / "out", file)

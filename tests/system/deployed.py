@@ -131,7 +131,7 @@ def _with_dashboard(instance_file: Path, folder: Path) -> Path:
     if OPTIONAL_STACKS.name not in copy.read_text():
         parts = (*DEFAULT_STACKS, OptionalStack.DASHBOARD)
         with copy.open("a") as file:
-            file.write(f"\n{OPTIONAL_STACKS.name}={','.join(part.value for part in parts)}\n")
+            file.write(f"\n{OPTIONAL_STACKS.name}={','.join(parts)}\n")
     return copy
 
 

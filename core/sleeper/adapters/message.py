@@ -16,7 +16,6 @@ from sleeper.adapters.definition import (
     check_adapter_name,
 )
 from sleeper.adapters.passwords import check_password_of_tasks
-from sleeper.adapters.properties import STACK
 from sleeper.adapters.store import AdapterStore
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
@@ -78,7 +77,7 @@ def check_workers(instance: Instance, adapter: Adapter) -> None:
     if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no queue for runs of adapters (expected the part "
-            f"{STACK.value} in {OPTIONAL_STACKS.name})"
+            f"AdapterStack in {OPTIONAL_STACKS.name})"
         )
     source = adapter.source
     if isinstance(source, FilesSource):

@@ -3,13 +3,12 @@
 
 from sleeper.properties.bound_secrets import BOUND_SECRETS
 from sleeper.properties.declaration import Group, SetBy
-from sleeper.properties.instance import OptionalStack, declare
+from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import (
     STRING_LIST,
     whole_number,
 )
 
-STACK = OptionalStack("AdapterStack")
 _GROUP = "Adapters"
 
 # fmt: off

@@ -1,11 +1,10 @@
 """What adapters add to the product."""
 
-from sleeper.system import Command, LocalJobs, Operation, Queue, Report, System, Tasks
+from sleeper.system import Command, LocalJobs, Operation, Queue, Report, Stack, System, Tasks
 
 SYSTEM = System(
     name="adapters",
     properties="sleeper.adapters.properties",
-    optional_stack="AdapterStack",
     commands=(
         Command(
             "adapter",
@@ -36,4 +35,12 @@ SYSTEM = System(
         ),
     ),
     problems="sleeper.adapters.problems:find_problems",
+    stacks=(
+        Stack(
+            "Adapters",
+            "stacks.systems.adapters:AdapterStack",
+            option="AdapterStack",
+            after="BulkExportStack",
+        ),
+    ),
 )

@@ -1,10 +1,9 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
 """Declarations of the properties of adjunct stores."""
 
-from sleeper.properties.instance import OptionalStack, declare
+from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text, whole_number
 
-STACK = OptionalStack("AdjunctStack")
 _GROUP = "Adjunct stores"
 
 # fmt: off

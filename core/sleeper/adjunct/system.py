@@ -1,11 +1,10 @@
 """What adjunct stores add to the product."""
 
-from sleeper.system import Command, System
+from sleeper.system import Command, Stack, System
 
 SYSTEM = System(
     name="adjunct",
     properties="sleeper.adjunct.properties",
-    optional_stack="AdjunctStack",
     commands=(
         Command(
             "adjunct",
@@ -21,4 +20,12 @@ SYSTEM = System(
         "StoreSource": "sleeper.adjunct.spark.enrichment:StoreSource",
     },
     problems="sleeper.adjunct.problems:find_problems",
+    stacks=(
+        Stack(
+            "Adjunct",
+            "stacks.systems.adjunct.stack:AdjunctStack",
+            option="AdjunctStack",
+            after="ExportQueueStack",
+        ),
+    ),
 )

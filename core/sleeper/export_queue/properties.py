@@ -3,10 +3,9 @@
 
 from sleeper.properties.deployed import DeployedTable, Key, declare_address
 from sleeper.properties.deployment import MEMORY_MB
-from sleeper.properties.instance import OptionalStack, declare
+from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, byte_count, whole_number
 
-STACK = OptionalStack("ExportQueueStack")
 _GROUP = "Export queues"
 _MIB = 1024**2
 

@@ -1,11 +1,10 @@
 """What export queues add to the product."""
 
-from sleeper.system import Command, Companion, Queue, Report, System
+from sleeper.system import Command, Companion, Queue, Report, Stack, System
 
 SYSTEM = System(
     name="export_queue",
     properties="sleeper.export_queue.properties",
-    optional_stack="ExportQueueStack",
     commands=(
         Command(
             "export-queue",
@@ -51,4 +50,12 @@ SYSTEM = System(
         ),
     ),
     problems="sleeper.export_queue.problems:find_problems",
+    stacks=(
+        Stack(
+            "ExportQueues",
+            "stacks.systems.export_queue.stack:ExportQueueStack",
+            option="ExportQueueStack",
+            after="StashStack",
+        ),
+    ),
 )

@@ -129,10 +129,14 @@ SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The
 
 @dataclass(frozen=True, slots=True)
 class DeployedBucket:
-    """A bucket. `name` is the part between the instance's prefix and the account."""
+    """A bucket. `name` is the part between the instance's prefix and the account.
+
+    A `lasting` bucket can outlive the deployment.
+    """
 
     name: str
     place: Property[str | None]
+    lasting: bool = False
 
 
 TIME_TO_LIVE = "expiryDate"
@@ -176,8 +180,8 @@ UPLOADS_PREFIX = "for_ingest/"
 """Keys of files in the data bucket that clients upload there before they name them in a job."""
 
 # fmt: off
-CONFIG = DeployedBucket("config", CONFIG_BUCKET)
-TABLE_DATA = DeployedBucket("table-data", DATA_BUCKET)
+CONFIG = DeployedBucket("config", CONFIG_BUCKET, lasting=True)
+TABLE_DATA = DeployedBucket("table-data", DATA_BUCKET, lasting=True)
 QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
 BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
 ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)

@@ -7,7 +7,7 @@ without counterpart in gchq/sleeper: memory, state and local instances. Values u
 `sleeper.default.table.` are declared with the table property whose default they are.
 """
 
-from enum import Enum
+from enum import StrEnum
 from typing import TypeVar
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, Group, Property, SetBy
@@ -27,8 +27,11 @@ from sleeper.properties.value_kind import (
 from sleeper.systems import systems
 
 
-class OptionalStack(Enum):
-    """A part of an AWS instance that is deployed if `sleeper.optional.stacks` names it."""
+class OptionalStack(StrEnum):
+    """A part of an AWS instance that is deployed if `sleeper.optional.stacks` names it.
+
+    Systems declare more.
+    """
 
     INGEST = "IngestStack"
     INGEST_BATCHER = "IngestBatcherStack"
@@ -36,39 +39,40 @@ class OptionalStack(Enum):
     GARBAGE_COLLECTION = "GarbageCollectorStack"
     SPLITTING = "PartitionSplittingStack"
     QUERY = "QueryStack"
-    ATHENA = "AthenaStack"
     WEB_SOCKET_QUERY = "WebSocketQueryStack"
     REST_API = "RestApiStack"
-    BULK_IMPORT_EMR_SERVERLESS = "EmrServerlessBulkImportStack"
-    BULK_IMPORT_EMR = "EmrBulkImportStack"
-    BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"
-    BULK_IMPORT_EKS = "EksBulkImportStack"
-    BULK_EXPORT = "BulkExportStack"
-    vars().update(
-        {each.name.upper(): each.optional_stack for each in systems() if each.optional_stack}
-    )
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
     EMR_STUDIO = "EmrStudioStack"
     KEEP_LAMBDA_WARM = "KeepLambdaWarmStack"
 
 
+def _list_stacks() -> list[str]:
+    """Returns the names of all parts, in the order of the texts that list them."""
+    names: list[str] = list(OptionalStack)
+    for stack in (each for system in systems() for each in system.stacks if each.option):
+        names.insert(names.index(stack.after) + 1, str(stack.option))
+    return names
+
+
+_STACKS = _list_stacks()
 FORMER_NAMES = {"GarbageCollectionStack": OptionalStack.GARBAGE_COLLECTION}
 """Names in property files of instances that were deployed before."""
 
 IGNORED_STACKS = frozenset({OptionalStack.EMR_STUDIO, OptionalStack.KEEP_LAMBDA_WARM})
 """Stacks that are accepted and deploy nothing."""
 
-DEFAULT_STACKS = (
+_DEFAULTS = {
     OptionalStack.INGEST,
     OptionalStack.INGEST_BATCHER,
     OptionalStack.COMPACTION,
     OptionalStack.GARBAGE_COLLECTION,
     OptionalStack.SPLITTING,
     OptionalStack.QUERY,
-    OptionalStack.BULK_IMPORT_EMR_SERVERLESS,
     OptionalStack.TABLE_METRICS,
-)
+    *(stack.option for system in systems() for stack in system.stacks if stack.is_default),
+}
+DEFAULT_STACKS = tuple(name for name in _STACKS if name in _DEFAULTS)
 
 
 T = TypeVar("T")
@@ -118,7 +122,7 @@ SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the 
 NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, True, Group.DEPLOYMENT, "Whether a created network has interface endpoints, which cost about 58 dollars a month. false: tasks have public addresses, without ingress, and the platforms of bulk imports cannot be deployed.", redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-OPTIONAL_STACKS = declare("optional.stacks", members(OptionalStack, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)
+OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables are retained when the stack is deleted.", redeploy=True)
 LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS, *_RETENTION_YEARS), 30, Group.DEPLOYMENT, "The retention of CloudWatch logs, in days. -1: unlimited.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "The email address for alarms on dead letters.", redeploy=True)

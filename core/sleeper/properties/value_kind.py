@@ -1,7 +1,7 @@
 """Kinds of property values: how text becomes a typed value, and back."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -133,22 +133,22 @@ def choice(members: type[E], other_names: Mapping[str, E] | None = None) -> Valu
     )
 
 
-def members(enum: type[E], other_names: Mapping[str, E] | None = None) -> ValueKind[tuple[E, ...]]:
-    """Returns the kind of comma-separated lists of an enum's values; `None` is the empty one.
+def members(names: Sequence[str], other_names: Mapping[str, str]) -> ValueKind[tuple[str, ...]]:
+    """Returns the kind of comma-separated lists of these names; `None` is the empty one.
 
     An empty list is written as a comma, because an empty value counts as unset.
     """
-    by_value = {str(member.value).lower(): member for member in enum}
-    by_value |= {name.lower(): member for name, member in (other_names or {}).items()}
+    by_text = {name.lower(): name for name in names}
+    by_text |= {other.lower(): name for other, name in other_names.items()}
 
-    def parse(value: str) -> tuple[E, ...]:
-        names = _parse_list(value.lower())
-        return () if names == ("none",) else tuple(by_value[name] for name in names)
+    def parse(value: str) -> tuple[str, ...]:
+        given = _parse_list(value.lower())
+        return () if given == ("none",) else tuple(by_text[each] for each in given)
 
     return ValueKind(
-        "None, or a comma-separated list of " + ", ".join(str(member.value) for member in enum),
+        "None, or a comma-separated list of " + ", ".join(names),
         parse,
-        lambda chosen: ",".join(str(member.value) for member in chosen) or ",",
+        lambda chosen: ",".join(chosen) or ",",
     )
 
 

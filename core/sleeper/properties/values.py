@@ -54,9 +54,7 @@ class InstanceProperties:
     def warnings(self) -> tuple[str, ...]:
         """Warnings about values without effect."""
         stacks = (s for s in self.get(instance.OPTIONAL_STACKS) if s in IGNORED_STACKS)
-        ignored = (
-            f"optional stack {stack.value} means nothing here, and is ignored" for stack in stacks
-        )
+        ignored = (f"optional stack {stack} means nothing here, and is ignored" for stack in stacks)
         return (*_warnings(self.values, INSTANCE_PROPERTIES), *ignored)
 
 

@@ -13,7 +13,7 @@ from sleeper.lenient_json import StrictText
 from sleeper.properties.instance import OPTIONAL_STACKS
 from sleeper.stash.layout import is_root_name
 from sleeper.stash.place import parse_place
-from sleeper.stash.properties import STACK, STASH_BUCKET
+from sleeper.stash.properties import STASH_BUCKET
 from sleeper.stash.record import StashRecord
 from sleeper.stash.spark_table import write_in_process
 from sleeper.tables import TableId, is_table_id
@@ -52,7 +52,7 @@ def check_workers(instance: Instance, destination: str) -> None:
     if QUEUE not in instance.jobs.queues:
         raise InvalidRequestError(
             f"instance {instance.where} has no workers for stashes (expected the part "
-            f"{STACK.value} in {OPTIONAL_STACKS.name}, or no --submit)"
+            f"StashStack in {OPTIONAL_STACKS.name}, or no --submit)"
         )
     if instance.background is not None:
         return

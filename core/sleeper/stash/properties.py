@@ -2,11 +2,10 @@
 """Declarations of the properties of stashes."""
 
 from sleeper.properties.deployed import DeployedBucket
-from sleeper.properties.instance import OptionalStack, declare
+from sleeper.properties.instance import declare
 from sleeper.properties.table import inherit
 from sleeper.properties.value_kind import byte_count, optional, pattern, whole_number
 
-STACK = OptionalStack("StashStack")
 _GROUP = "Stash"
 _BUCKET = pattern("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the name of a bucket, without s3://")
 # The maximum of an alarm of CloudWatch.
@@ -23,5 +22,5 @@ STASH_TASK_CPU = declare("stash.task.cpu", whole_number(256, 16_384), 2048, _GRO
 STASH_TASK_MEMORY_MB = declare("stash.task.memory.mb", whole_number(512, 122_880), 4096, _GROUP, "The memory of a stash task, in MiB.", redeploy=True)
 STASH_ALARM_HOURS = declare("stash.alarm.hours", _ALARM_HOURS, 0, _GROUP, "On AWS, the number of hours without a completed stash that raises an alarm. 0: no alarm.", redeploy=True)
 STASH_PIECE_BYTES = inherit("stash.piece.bytes", byte_count(1024), 128 * 1024**2, _GROUP, "The approximate size of the data files that become one file of a stash. Smaller leaves are a file each, larger ones are divided.")
-STASHES = DeployedBucket("stashes", STASH_BUCKET)
+STASHES = DeployedBucket("stashes", STASH_BUCKET, lasting=True)
 # fmt: on

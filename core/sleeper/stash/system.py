@@ -1,11 +1,10 @@
 """What stashes add to the product."""
 
-from sleeper.system import Command, LocalJobs, Operation, Queue, System, Tasks
+from sleeper.system import Command, LocalJobs, Operation, Queue, Stack, System, Tasks
 
 SYSTEM = System(
     name="stash",
     properties="sleeper.stash.properties",
-    optional_stack="StashStack",
     commands=(
         Command(
             "stash",
@@ -33,4 +32,12 @@ SYSTEM = System(
         ),
     ),
     problems="sleeper.stash.problems:find_problems",
+    stacks=(
+        Stack(
+            "Stash",
+            "stacks.systems.stash:StashStack",
+            option="StashStack",
+            after="AdapterStack",
+        ),
+    ),
 )

@@ -29,7 +29,7 @@ from sleeper.export_queue.aws.changes import Change, apply_changes, bucket_write
 from sleeper.export_queue.aws.contents import INLINE_BYTES_MAX, ExportContents
 from sleeper.export_queue.aws.keys import QueueKeys, bucket_number, stored_counts
 from sleeper.export_queue.aws.registrations import Registrations
-from sleeper.export_queue.properties import EXPORT_QUEUES_TABLE, STACK
+from sleeper.export_queue.properties import EXPORT_QUEUES_TABLE
 from sleeper.export_queue.store import (
     BucketStatus,
     DeadExports,
@@ -315,7 +315,8 @@ def open_aws_store(
     values = properties()
     if values.get(EXPORT_QUEUES_TABLE) is None:
         raise InvalidRequestError(
-            f"the instance has no export queues (expected {STACK.value} in {OPTIONAL_STACKS.name})"
+            "the instance has no export queues (expected ExportQueueStack in "
+            f"{OPTIONAL_STACKS.name})"
         )
     table = deployed_value(values, EXPORT_QUEUES_TABLE)
     return DynamoExportStore(aws_client("dynamodb"), table, objects, clock)

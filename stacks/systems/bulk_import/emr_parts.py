@@ -9,12 +9,13 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from sleeper.properties.deployed import BULK_IMPORT
-from stacks.bulk_import.image import ON_EMR, bulk_import_image, pull
 from stacks.constructs.acknowledged import acknowledge
-from stacks.constructs.permissions import Permission, import_in_bulk, pass_role
+from stacks.constructs.permissions import Permission, pass_role
 from stacks.constructs.role import allow, make_role
+from stacks.context import Network
 from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.systems.bulk_import.image import ON_EMR, bulk_import_image, pull
+from stacks.systems.bulk_import.permissions import import_in_bulk
 
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
 """EMR's managed policy allows only resources with this tag."""
@@ -32,7 +33,7 @@ class EmrParts(Construct):
         construct_id: str,
         *,
         deployment: Deployment,
-        network: NetworkStack,
+        network: Network,
         name: str,
         nodes_may: Sequence[Permission] = (),
     ) -> None:
@@ -68,7 +69,7 @@ class EmrParts(Construct):
         allow(role, [pass_role(self.node_role, "ec2")])
         return role
 
-    def _group(self, name: str, network: NetworkStack, description: str) -> ec2.SecurityGroup:
+    def _group(self, name: str, network: Network, description: str) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(self, name, vpc=network.vpc, description=description)
         cdk.Tags.of(group).add(EMR_TAG, "true")
         return group

@@ -2,7 +2,6 @@
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_sns as sns
 from aws_cdk.aws_eks import CfnAccessEntry, CfnCluster, CfnPodIdentityAssociation
 from aws_cdk.aws_stepfunctions import CfnStateMachine
 from constructs import Construct
@@ -13,15 +12,17 @@ from sleeper.jobs.spark_platform import (
     PlatformName,
 )
 from sleeper.properties.deployed import EKS_IMAGE, EKS_STATE_MACHINE
-from stacks.bulk_import.eks_states import states_of_job
-from stacks.bulk_import.image import ON_EKS, bulk_import_image
-from stacks.bulk_import.starting import start_jobs
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import make_log_group
-from stacks.constructs.permissions import Permission, import_in_bulk
+from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role
+from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.system_stack import SystemStack
+from stacks.systems.bulk_import.eks_states import states_of_job
+from stacks.systems.bulk_import.image import ON_EKS, bulk_import_image
+from stacks.systems.bulk_import.permissions import import_in_bulk
+from stacks.systems.bulk_import.starting import start_jobs
 
 _CLUSTER_POLICIES = (
     "AmazonEKSClusterPolicy",
@@ -36,19 +37,14 @@ _POOLS = ["general-purpose"]
 _LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
 
-class EksStack(cdk.NestedStack):
+class EksStack(SystemStack):
     """The control plane has a cost while no job runs; the nodes have none."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        network: NetworkStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    ingest_queue = "bulk_import_eks"
+    needs_endpoints = True
+
+    def create(self, context: StackContext) -> None:
+        deployment, network = context.deployment, context.network
         image = bulk_import_image(self, deployment, ON_EKS)
         cluster = self._cluster(deployment, network)
         self._give_pods_a_role(deployment, cluster)
@@ -61,7 +57,7 @@ class EksStack(cdk.NestedStack):
             self,
             deployment,
             PlatformName.EKS,
-            alarms=alarms,
+            alarms=context.alarms,
             submit=[Permission(("states:StartExecution",), [machine.attr_arn])],
             ask=[
                 Permission(
@@ -72,7 +68,7 @@ class EksStack(cdk.NestedStack):
             ],
         )
 
-    def _cluster(self, deployment: Deployment, network: NetworkStack) -> CfnCluster:
+    def _cluster(self, deployment: Deployment, network: Network) -> CfnCluster:
         role = _managed_role(self, "ClusterRole", "eks", _CLUSTER_POLICIES)
         assert role.assume_role_policy is not None
         # Auto Mode tags the resources that it creates with this role.

@@ -1,10 +1,7 @@
 """Bulk import on EMR Serverless, which costs nothing while no job runs."""
 
-import aws_cdk as cdk
 from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_sns as sns
-from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
@@ -14,41 +11,32 @@ from sleeper.properties.deployment import (
     SERVERLESS_CORES_MAX,
     SERVERLESS_STOP_MINUTES,
 )
-from stacks.bulk_import.image import ON_EMR, bulk_import_image
-from stacks.bulk_import.starting import start_jobs
 from stacks.constructs.function import make_log_group
 from stacks.constructs.permissions import (
     Permission,
-    import_in_bulk,
     pass_role,
-    run_adapters_with_spark,
 )
 from stacks.constructs.role import make_role
-from stacks.constructs.stash_permissions import write_stashes_with_spark
+from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.system_stack import SystemStack, chosen_stacks
+from stacks.systems.bulk_import.image import ON_EMR, bulk_import_image
+from stacks.systems.bulk_import.permissions import import_in_bulk
+from stacks.systems.bulk_import.starting import start_jobs
 
 # The maximum memory per processor of an EMR Serverless worker.
 _GB_PER_CORE = 8
 _DISK_GB_PER_CORE = 50
 
 
-class EmrServerlessStack(cdk.NestedStack):
-    """The application stops automatically, and starts with the next job.
+class EmrServerlessStack(SystemStack):
+    """The application stops automatically, and starts with the next job."""
 
-    `permissions` are those to start runs and to read their states.
-    """
+    ingest_queue = "bulk_import_emr_serverless"
+    needs_endpoints = True
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        network: NetworkStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    def create(self, context: StackContext) -> None:
+        deployment, network = context.deployment, context.network
         application = self._application(deployment, network)
         role = self._role(deployment)
         deployment.record(SERVERLESS_APPLICATION, application.attr_application_id)
@@ -64,16 +52,15 @@ class EmrServerlessStack(cdk.NestedStack):
         )
         # cdk-nag cannot resolve the application's ARN in another stack.
         runs = deployment.arn("emr-serverless", "/applications/*/jobruns/*")
-        self.permissions = [
-            *submit,
-            Permission(("emr-serverless:GetJobRun",), [runs], "runs are created at run time"),
-        ]
-        start_jobs(
-            self, deployment, PlatformName.EMR_SERVERLESS, alarms=alarms, submit=submit, ask=[ask]
+        context.spark.extend(submit)
+        context.spark.append(
+            Permission(("emr-serverless:GetJobRun",), [runs], "runs are created at run time")
         )
+        platform, alarms = PlatformName.EMR_SERVERLESS, context.alarms
+        start_jobs(self, deployment, platform, alarms=alarms, submit=submit, ask=[ask])
 
     def _application(
-        self, deployment: Deployment, network: NetworkStack
+        self, deployment: Deployment, network: Network
     ) -> emrserverless.CfnApplication:
         image = bulk_import_image(self, deployment, ON_EMR)
         cores = deployment.get(SERVERLESS_CORES_MAX)
@@ -113,8 +100,11 @@ class EmrServerlessStack(cdk.NestedStack):
             service="emr-serverless",
             permissions=[
                 *import_in_bulk(deployment),
-                *run_adapters_with_spark(deployment),
-                *write_stashes_with_spark(deployment),
+                *(
+                    permission
+                    for stack in chosen_stacks(deployment)
+                    for permission in stack.run_with_spark(deployment)
+                ),
                 Permission(actions, [group.log_group_arn]),
                 Permission(("logs:DescribeLogGroups",), ["*"], "it takes no resource"),
             ],

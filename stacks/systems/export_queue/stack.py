@@ -1,8 +1,9 @@
 """Export queues: their storage, the function that captures exports, and the one that drains."""
 
+from collections.abc import Sequence
+
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
@@ -19,19 +20,24 @@ from sleeper.export_queue.properties import (
     EXPORT_SUBNETS,
 )
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
-from sleeper.reports.metric import EXPORT_QUEUE_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
+from sleeper.reports.metric import EXPORT_METRICS, EXPORT_QUEUE_KIND, Metric
+from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.dynamo_table import make_table
-from stacks.constructs.export_permissions import (
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.metric import Chart, chart_metric, kind_metric
+from stacks.constructs.permissions import Permission, send
+from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.schedule import start_every
+from stacks.context import StackContext
+from stacks.deployment import Deployment
+from stacks.system_stack import SystemStack
+from stacks.systems.export_queue.permissions import (
     deny_network_to_code,
     export,
     follow_logs,
+    report_export_queues,
     use_export_queues,
 )
-from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.permissions import send
-from stacks.constructs.receiver import Receiver, make_receiver
-from stacks.constructs.schedule import start_every
-from stacks.deployment import Deployment
 
 _FOLLOW, _DRAIN = "follow_exports", "drain_exports"
 _FOLLOW_TIMEOUT_SECONDS = 900
@@ -45,22 +51,36 @@ _RECEIVES_MIN = 10
 _PROBLEM_MINUTES = 15
 
 
-class ExportQueueStack(cdk.NestedStack):
+class ExportQueueStack(SystemStack):
     """The stream of the log table starts the first function, which sends buckets to the second.
 
-    A schedule also starts the first. `log_stream` is the ARN of the stream.
+    A schedule also starts the first.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        log_stream: str,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    follows_logs = True
+
+    @classmethod
+    def administer(cls, deployment: Deployment) -> Sequence[Permission]:
+        return use_export_queues(deployment)
+
+    @classmethod
+    def report(cls, deployment: Deployment) -> Sequence[Permission]:
+        return [report_export_queues(deployment)]
+
+    @classmethod
+    def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
+        pending, dead, oldest, problems = (
+            chart_metric(deployment, EXPORT_QUEUE_KIND, metric, "Maximum")
+            for metric in EXPORT_METRICS
+        )
+        return [
+            ("Exports", [pending, dead]),
+            ("Age of the oldest export, seconds", [oldest]),
+            ("Problems of export queues", [problems]),
+        ]
+
+    def create(self, context: StackContext) -> None:
+        deployment = context.deployment
         make_table(self, "Queues", deployment, EXPORT_QUEUES)
         follow = make_function(
             self,
@@ -77,33 +97,33 @@ class ExportQueueStack(cdk.NestedStack):
                 timeout_seconds=_FOLLOW_TIMEOUT_SECONDS,
             ),
         )
-        _start_after_commits(follow, log_stream)
+        assert context.log_stream is not None
+        _start_after_commits(follow, context.log_stream)
         start_every(follow, deployment, _SCHEDULE_MINUTES, "follow-exports")
-        timeout_seconds = deployment.get(EXPORT_DRAIN_TIMEOUT_SECONDS)
-        drain = make_receiver(
-            self,
-            "Drain",
-            deployment,
-            Receiver(
-                queue="export_queue",
-                code=FunctionCode(_DRAIN, in_image=True),
-                permissions=[
-                    *export(deployment),
-                    *use_export_queues(deployment),
-                    send(deployment, "export_queue"),
-                ],
-                size=Size(
-                    memory_mb=deployment.get(EXPORT_DRAIN_MEMORY_MB),
-                    timeout_seconds=timeout_seconds,
-                ),
-                receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
-                at_once_max=deployment.get(EXPORT_DRAINS_MAX),
-                visibility_seconds=timeout_seconds + _VISIBILITY_MORE_SECONDS,
-            ),
-            alarms=alarms,
-        )
+        receiver = _receiver(deployment)
+        drain = make_receiver(self, "Drain", deployment, receiver, alarms=context.alarms)
         _connect(drain, deployment)
-        _add_alarms(self, deployment, alarms, follow, drain)
+        _add_alarms(self, deployment, context.alarms, follow, drain)
+
+
+def _receiver(deployment: Deployment) -> Receiver:
+    timeout_seconds = deployment.get(EXPORT_DRAIN_TIMEOUT_SECONDS)
+    return Receiver(
+        queue="export_queue",
+        code=FunctionCode(_DRAIN, in_image=True),
+        permissions=[
+            *export(deployment),
+            *use_export_queues(deployment),
+            send(deployment, "export_queue"),
+        ],
+        size=Size(
+            memory_mb=deployment.get(EXPORT_DRAIN_MEMORY_MB),
+            timeout_seconds=timeout_seconds,
+        ),
+        receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
+        at_once_max=deployment.get(EXPORT_DRAINS_MAX),
+        visibility_seconds=timeout_seconds + _VISIBILITY_MORE_SECONDS,
+    )
 
 
 def _start_after_commits(function: lambda_.Function, log_stream: str) -> None:
@@ -154,23 +174,15 @@ def _add_alarms(
     """Adds alarms on dead exports, on old ones, on exports not captured, and on failing runs."""
 
     def add(name: str, what: str, metric: cloudwatch.IMetric, threshold: int, minutes: int) -> None:
-        full_name = deployment.name(name)
-        alarm = cloudwatch.Alarm(
-            scope,
-            name.title().replace("-", ""),
-            alarm_name=full_name,
-            alarm_description=f"{what}: see `sleeper export-queue status`",
-            metric=metric,
-            threshold=threshold,
-            evaluation_periods=minutes,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        text = f"{what}: see `sleeper export-queue status`"
+        construct_id = name.title().replace("-", "")
+        add_alarm(
+            scope, construct_id, deployment, alarms, Alarm(name, text, metric, threshold, minutes)
         )
-        alarm.add_alarm_action(actions.SnsAction(alarms))
-        deployment.alarms.append(full_name)
 
+    minute = cdk.Duration.minutes(1)
     dead, oldest, problems = (
-        _metric(deployment, metric)
+        kind_metric(deployment, EXPORT_QUEUE_KIND, metric, "Maximum", minute)
         for metric in (
             Metric.EXPORTS_DEAD,
             Metric.OLDEST_EXPORT_SECONDS,
@@ -184,17 +196,6 @@ def _add_alarms(
         add("exports-late", what, oldest, 60 * minutes, 1)
     what = f"exports of a queue were not taken up for {_PROBLEM_MINUTES} minutes"
     add("exports-not-taken-up", what, problems, 1, _PROBLEM_MINUTES)
-    minute = cdk.Duration.minutes(1)
     for function, name in ((follow, "follow-exports"), (drain, "drain-exports")):
         errors = function.metric_errors(period=minute)
         add(f"{name}-errors", f"function {name} fails", errors, 1, _PROBLEM_MINUTES)
-
-
-def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.Metric:
-    return cloudwatch.Metric(
-        namespace=NAMESPACE,
-        metric_name=metric.value,
-        dimensions_map={INSTANCE: deployment.id, TASK_KIND: EXPORT_QUEUE_KIND},
-        statistic="Maximum",
-        period=cdk.Duration.minutes(1),
-    )

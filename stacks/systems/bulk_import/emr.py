@@ -1,9 +1,5 @@
 """Bulk import on EMR: one cluster per job."""
 
-import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
-from constructs import Construct
-
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import (
     EMR_IMAGE,
@@ -13,26 +9,22 @@ from sleeper.properties.deployed import (
     EMR_SERVICE_ROLE,
     EMR_SERVICE_SECURITY_GROUP,
 )
-from stacks.bulk_import.emr_parts import EMR_TAG, EmrParts
-from stacks.bulk_import.starting import start_jobs
 from stacks.constructs.permissions import Permission, pass_role
-from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.context import StackContext
+from stacks.system_stack import SystemStack
+from stacks.systems.bulk_import.emr_parts import EMR_TAG, EmrParts
+from stacks.systems.bulk_import.starting import start_jobs
 
 
-class EmrStack(cdk.NestedStack):
+class EmrStack(SystemStack):
     """Roles and security groups of clusters, which the starter creates."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        network: NetworkStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    ingest_queue = "bulk_import_emr"
+    needs_endpoints = True
+    network_tags = ((EMR_TAG, "true"),)
+
+    def create(self, context: StackContext) -> None:
+        deployment, network = context.deployment, context.network
         parts = EmrParts(
             self, "Clusters", deployment=deployment, network=network, name="bulk-import-emr"
         )
@@ -51,7 +43,7 @@ class EmrStack(cdk.NestedStack):
             self,
             deployment,
             PlatformName.EMR,
-            alarms=alarms,
+            alarms=context.alarms,
             submit=[
                 Permission(("elasticmapreduce:RunJobFlow",), ["*"], "it takes no resource", tagged),
                 Permission(("elasticmapreduce:ListClusters",), ["*"], "it takes no resource"),

@@ -1,9 +1,7 @@
 """Athena: its two functions, their spill bucket and the data catalog."""
 
-import aws_cdk as cdk
 from aws_cdk import aws_athena as athena
 from aws_cdk import aws_lambda as lambda_
-from constructs import Construct
 
 from sleeper.properties.deployed import ATHENA_CATALOG, ATHENA_SPILL
 from sleeper.properties.deployment import (
@@ -17,29 +15,26 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     commit,
+    objects_in,
     read_objects,
     read_state,
-    write_spilled,
 )
+from stacks.context import StackContext
 from stacks.deployment import Deployment
+from stacks.system_stack import SystemStack
 
 
-class AthenaStack(cdk.NestedStack):
+class AthenaStack(SystemStack):
     """Athena invokes the functions with the permissions of the user who runs the query."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        emptier: lambda_.IFunction,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    buckets = (ATHENA_SPILL,)
+
+    def create(self, context: StackContext) -> None:
+        deployment, emptier = context.deployment, context.emptier
         days = deployment.get(ATHENA_SPILL_EXPIRY_DAYS)
         make_bucket(self, "Spill", deployment, ATHENA_SPILL, emptier=emptier, expires_days=days)
         metadata = self._function(deployment, "Metadata")
-        records = self._function(deployment, "Records", write_spilled(deployment))
+        records = self._function(deployment, "Records", _write_spilled(deployment))
         catalog = f"sleeper_{deployment.id.lower().replace('.', '_').replace('-', '_')}"
         athena.CfnDataCatalog(
             self,
@@ -72,3 +67,11 @@ class AthenaStack(cdk.NestedStack):
                 timeout_seconds=deployment.get(ATHENA_TIMEOUT_SECONDS),
             ),
         )
+
+
+def _write_spilled(deployment: Deployment) -> Permission:
+    """Allows writing spilled rows of reads."""
+    actions = ("s3:PutObject", "s3:AbortMultipartUpload")
+    return Permission(
+        actions, objects_in(deployment, ATHENA_SPILL, "athena/*"), "blocks of later queries"
+    )

@@ -1,10 +1,10 @@
 """Adjunct stores: a service whose tasks fill stores on their disks, for a container of the user."""
 
 import re
+from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
@@ -23,36 +23,43 @@ from sleeper.adjunct.properties import (
 )
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE
-from sleeper.reports.metric import ADJUNCT_KIND, INSTANCE, NAMESPACE, TASK_KIND, Metric
+from sleeper.reports.metric import ADJUNCT_KIND, ADJUNCT_METRICS, Metric
 from stacks.constructs.acknowledged import acknowledge
-from stacks.constructs.adjunct_permissions import fill_stores
+from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.function import environment, make_log_group
 from stacks.constructs.image import image_asset
+from stacks.constructs.metric import Chart, chart_metric, kind_metric
 from stacks.constructs.role import make_role
+from stacks.context import StackContext
 from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.system_stack import SystemStack
+from stacks.systems.adjunct.permissions import fill_stores
 
 _VOLUME = "stores"
 _PATH = "/stores"
 _PROGRAM = ["python", "-m", "sleeper.adjunct.worker_task"]
 _STOP_SECONDS = 60
 _PROBLEM_MINUTES = 15
+_SEE = ": see the log of the task"
 _ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.[a-z.]+/([^:@]+)")
 
 
-class AdjunctStack(cdk.NestedStack):
+class AdjunctStack(SystemStack):
     """The tasks of the service have no addresses of the internet, and accept no connections."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        network: NetworkStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    @classmethod
+    def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
+        age, problems, size = (
+            chart_metric(deployment, ADJUNCT_KIND, metric, "Maximum") for metric in ADJUNCT_METRICS
+        )
+        return [
+            ("Time without all data of an adjunct store, seconds", [age]),
+            ("Adjunct stores whose updates fail", [problems]),
+            ("Size of adjunct stores, bytes", [size]),
+        ]
+
+    def create(self, context: StackContext) -> None:
+        deployment, network = context.deployment, context.network
         if not deployment.get(ADJUNCT_STORES).strip():
             raise InvalidRequestError(
                 f"property {ADJUNCT_STORES.name} is not set (expected NAME=INPUT, such as "
@@ -80,7 +87,7 @@ class AdjunctStack(cdk.NestedStack):
             enable_execute_command=False,
             propagate_tags=ecs.PropagatedTagSource.SERVICE,
         )
-        _add_alarms(self, deployment, alarms)
+        _add_alarms(self, deployment, context.alarms)
 
 
 def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTaskDefinition:
@@ -186,48 +193,23 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
     """Adds alarms on stores that lack data of their inputs, and on failing updates."""
     minutes = deployment.get(ADJUNCT_ALARM_MINUTES)
     if minutes and deployment.get(ADJUNCT_TASKS):
-        what = f"a store has lacked data of its input for {minutes} minutes, or no task runs"
-        metric = _metric(deployment, Metric.ADJUNCT_AGE_SECONDS)
-        missing = cloudwatch.TreatMissingData.BREACHING
-        _add(scope, deployment, alarms, "adjunct-late", what, metric, 60 * minutes, 15, missing)
-    what = f"updates of a store have failed for {_PROBLEM_MINUTES} minutes"
-    metric = _metric(deployment, Metric.ADJUNCT_PROBLEMS)
-    missing = cloudwatch.TreatMissingData.NOT_BREACHING
-    _add(scope, deployment, alarms, "adjunct-problems", what, metric, 1, _PROBLEM_MINUTES, missing)
-
-
-def _add(
-    scope: Construct,
-    deployment: Deployment,
-    alarms: sns.ITopic,
-    name: str,
-    what: str,
-    metric: cloudwatch.IMetric,
-    threshold: int,
-    minutes: int,
-    missing: cloudwatch.TreatMissingData,
-) -> None:
-    full_name = deployment.name(name)
-    alarm = cloudwatch.Alarm(
-        scope,
-        name.title().replace("-", ""),
-        alarm_name=full_name,
-        alarm_description=f"{what}: see the log of the task",
-        metric=metric,
-        threshold=threshold,
-        evaluation_periods=minutes,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-        treat_missing_data=missing,
+        late = Alarm(
+            "adjunct-late",
+            f"a store has lacked data of its input for {minutes} minutes, or no task runs{_SEE}",
+            _metric(deployment, Metric.ADJUNCT_AGE_SECONDS),
+            threshold=60 * minutes,
+            periods=_PROBLEM_MINUTES,
+            on_missing_data=True,
+        )
+        add_alarm(scope, "AdjunctLate", deployment, alarms, late)
+    problems = Alarm(
+        "adjunct-problems",
+        f"updates of a store have failed for {_PROBLEM_MINUTES} minutes{_SEE}",
+        _metric(deployment, Metric.ADJUNCT_PROBLEMS),
+        periods=_PROBLEM_MINUTES,
     )
-    alarm.add_alarm_action(actions.SnsAction(alarms))
-    deployment.alarms.append(full_name)
+    add_alarm(scope, "AdjunctProblems", deployment, alarms, problems)
 
 
-def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.Metric:
-    return cloudwatch.Metric(
-        namespace=NAMESPACE,
-        metric_name=metric.value,
-        dimensions_map={INSTANCE: deployment.id, TASK_KIND: ADJUNCT_KIND},
-        statistic="Maximum",
-        period=cdk.Duration.minutes(1),
-    )
+def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.IMetric:
+    return kind_metric(deployment, ADJUNCT_KIND, metric, "Maximum", cdk.Duration.minutes(1))

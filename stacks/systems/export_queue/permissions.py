@@ -15,8 +15,8 @@ from stacks.constructs.permissions import (
     commit,
     delete_items,
     objects_in,
-    read_listed_secrets,
     read_objects,
+    read_secrets,
     read_state,
     track,
     use_table,
@@ -58,13 +58,14 @@ def follow_logs(deployment: Deployment) -> list[Permission]:
 
 def export(deployment: Deployment) -> list[Permission]:
     """Allows sending to receivers: tables of the instance, listed queues, those with a password."""
+    secrets = deployment.get(EXPORT_SECRETS)
     permissions = [
         *read_state(deployment),
         *commit(deployment),
         *track(deployment),
         read_objects(deployment, DATA),
         write_objects(deployment, DATA),
-        *read_listed_secrets(deployment, EXPORT_SECRETS),
+        *read_secrets(deployment, secrets),
     ]
     queues = deployment.get(EXPORT_SQS_QUEUES)
     if queues:

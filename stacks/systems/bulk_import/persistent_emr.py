@@ -3,9 +3,7 @@
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from aws_cdk.aws_emr import CfnCluster
-from constructs import Construct
 
 from sleeper.jobs.spark_platform import PYTHON, PlatformName, docker_configuration
 from sleeper.properties.deployed import BULK_IMPORT, CONFIG, EMR_IMAGE
@@ -17,33 +15,30 @@ from sleeper.properties.deployment import (
     PERSISTENT_CAPACITY_MIN,
     PERSISTENT_JOBS_MAX,
 )
-from stacks.bulk_import.emr_parts import EMR_TAG, EmrParts
-from stacks.bulk_import.starting import keep_runs
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import receive
+from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
-from stacks.network import NetworkStack
+from stacks.system_stack import SystemStack
+from stacks.systems.bulk_import.emr_parts import EMR_TAG, EmrParts
+from stacks.systems.bulk_import.permissions import keep_runs
 
 _MODULE = "sleeper.workers.task"
 _STOP_SECONDS = 60
 
 
-class PersistentEmrStack(cdk.NestedStack):
+class PersistentEmrStack(SystemStack):
     """The cluster has a cost while no job runs."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        network: NetworkStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
+    ingest_queue = "bulk_import_persistent_emr"
+    needs_endpoints = True
+    network_tags = ((EMR_TAG, "true"),)
+
+    def create(self, context: StackContext) -> None:
+        deployment, network = context.deployment, context.network
         platform = PlatformName.PERSISTENT_EMR
-        jobs = make_job_queue(self, deployment, f"bulk_import_{platform.value}", alarms=alarms)
+        jobs = make_job_queue(self, deployment, self.ingest_queue, alarms=context.alarms)
         parts = EmrParts(
             self,
             "Parts",
@@ -59,9 +54,7 @@ class PersistentEmrStack(cdk.NestedStack):
         acknowledge(cluster, "EMR4", "disks are encrypted if the account encrypts EBS by default")
         acknowledge(cluster, "EMR5", "S3 requires TLS, and nodes communicate in one network")
 
-    def _cluster(
-        self, deployment: Deployment, parts: EmrParts, network: NetworkStack
-    ) -> CfnCluster:
+    def _cluster(self, deployment: Deployment, parts: EmrParts, network: Network) -> CfnCluster:
         least = deployment.get(PERSISTENT_CAPACITY_MIN)
         main = CfnCluster.InstanceFleetConfigProperty(
             target_on_demand_capacity=1,

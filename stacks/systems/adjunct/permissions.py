@@ -12,8 +12,8 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     commit,
-    read_listed_secrets,
     read_objects,
+    read_secrets,
     read_state,
 )
 from stacks.deployment import Deployment
@@ -34,7 +34,8 @@ def fill_stores(deployment: Deployment, stores: Sequence[StoreDefinition]) -> li
         permissions += _read_input(deployment, each, kind, rest)
     if any(each.input.startswith("table:") for each in stores):
         permissions += _read_tables(deployment)
-    return [*permissions, *read_listed_secrets(deployment, ADJUNCT_SECRETS)]
+    secrets = deployment.get(ADJUNCT_SECRETS)
+    return [*permissions, *read_secrets(deployment, secrets)]
 
 
 def _read_tables(deployment: Deployment) -> list[Permission]:

@@ -6,7 +6,6 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
-from sleeper.properties.deployed import BULK_IMPORT
 from sleeper.properties.deployment import WATCH_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
@@ -18,6 +17,10 @@ from stacks.constructs.permissions import (
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
+from stacks.systems.bulk_import.permissions import end_runs, keep_runs
+
+# Enough for bursts, because jobs wait for the platform.
+_AT_ONCE_MAX = 10
 
 
 def start_jobs(
@@ -59,35 +62,9 @@ def start_jobs(
         permissions=[
             *read_state(deployment),
             *track(deployment),
-            *_end_runs(deployment, platform),
+            *end_runs(deployment, platform),
             *ask,
         ],
         name=f"watch-bulk-imports-{stem}",
     )
     start_every(watch, deployment, deployment.get(WATCH_PERIOD_MINUTES), f"watch-{stem}")
-
-
-def keep_runs(deployment: Deployment, platform: PlatformName) -> list[Permission]:
-    """Returns permissions to store messages for drivers, and accepted runs."""
-    bucket = deployment.bucket_arn(BULK_IMPORT)
-    runs = f"{bucket}/runs/{platform.value}/*"
-    return [
-        # Without it, S3 reports a missing object as forbidden.
-        Permission(("s3:ListBucket",), [bucket]),
-        Permission(("s3:PutObject",), [f"{bucket}/jobs/*"], _EACH_JOB),
-        Permission(("s3:GetObject", "s3:PutObject"), [runs], _EACH_JOB),
-    ]
-
-
-_EACH_JOB = "an object for each job"
-# Enough for bursts, because jobs wait for the platform.
-_AT_ONCE_MAX = 10
-
-
-def _end_runs(deployment: Deployment, platform: PlatformName) -> list[Permission]:
-    bucket = deployment.bucket_arn(BULK_IMPORT)
-    runs = f"{bucket}/runs/{platform.value}/*"
-    return [
-        Permission(("s3:ListBucket",), [bucket]),
-        Permission(("s3:GetObject", "s3:DeleteObject"), [runs], _EACH_JOB),
-    ]

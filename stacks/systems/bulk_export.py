@@ -1,15 +1,8 @@
 """Bulk export: its queue, tasks and results bucket."""
 
-import aws_cdk as cdk
-from aws_cdk import aws_ecs as ecs
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sns as sns
-from constructs import Construct
-
 from sleeper.properties.deployed import (
     BULK_EXPORT_RESULTS,
     BULK_EXPORT_S3_BUCKET,
-    TASK_DEFINITIONS,
 )
 from sleeper.properties.deployment import (
     EXPORT_TASK_CPU,
@@ -21,31 +14,26 @@ from stacks.constructs.bucket import make_bucket
 from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import (
     DATA,
+    Permission,
     commit,
     read_objects,
     receive,
     track,
-    write_exports,
 )
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
+from stacks.context import StackContext
 from stacks.deployment import Deployment
+from stacks.system_stack import SystemStack
 
 
-class BulkExportStack(cdk.NestedStack):
+class BulkExportStack(SystemStack):
     """Tasks run while the queue has messages."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        deployment: Deployment,
-        alarms: sns.ITopic,
-        emptier: lambda_.IFunction,
-        cluster: ecs.ICluster,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        jobs = make_job_queue(self, deployment, "bulk_export", alarms=alarms)
+    buckets = (BULK_EXPORT_RESULTS,)
+
+    def create(self, context: StackContext) -> None:
+        deployment, emptier = context.deployment, context.emptier
+        jobs = make_job_queue(self, deployment, "bulk_export", alarms=context.alarms)
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(
             self, "Results", deployment, BULK_EXPORT_RESULTS, emptier=emptier, expires_days=days
@@ -55,19 +43,31 @@ class BulkExportStack(cdk.NestedStack):
             self,
             "Task",
             deployment=deployment,
-            cluster=cluster,
+            cluster=context.network.cluster,
             kind=TaskKind(
                 kind="bulk_export",
-                place=TASK_DEFINITIONS["bulk_export"],
                 size=TaskSize.read(deployment, EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
                     # Holds are entries of the log.
                     *commit(deployment),
                     *track(deployment),
-                    *write_exports(deployment),
+                    *_write_exports(deployment),
                     read_objects(deployment, DATA),
                     receive(deployment, jobs.declared),
                 ],
             ),
         )
+
+
+def _write_exports(deployment: Deployment) -> list[Permission]:
+    """Allows writing exports, and listing their existing parts."""
+    bucket = deployment.bucket_arn(BULK_EXPORT_RESULTS)
+    return [
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(
+            ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"),
+            [f"{bucket}/*"],
+            "one folder per table and export",
+        ),
+    ]

@@ -1,0 +1,15 @@
+"""What federated queries of Athena add to the product."""
+
+from sleeper.system import Stack, System
+
+SYSTEM = System(
+    name="athena",
+    stacks=(
+        Stack(
+            "Athena",
+            "stacks.systems.athena:AthenaStack",
+            option="AthenaStack",
+            after="QueryStack",
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Adjunct stores on AWS."""

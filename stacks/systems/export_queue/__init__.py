@@ -1,0 +1,1 @@
+"""Export queues on AWS."""
