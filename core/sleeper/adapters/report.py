@@ -34,7 +34,7 @@ class ReportedAdapter:
         return self.job.run if self.job else _NO_RUN
 
 
-_RUN_COLUMNS = (
+_JOB_COLUMNS = (
     *(each for each in JOB_COLUMNS if each.name not in {"files", "task", "reason"}),
     Column("bytes", "Bytes", ColumnKind.BYTES, lambda job: job.run.bytes),
     Column("version", "Transaction", ColumnKind.COUNT, lambda job: job.run.number),
@@ -162,4 +162,4 @@ def _look_at(instance: Instance, job: JobStatus) -> ReportedJob:
 
 def report_runs(instance: Instance, table_id: TableId | None, limit: int) -> Listing:
     """Lists the latest runs of adapters, newest first, of one sink if `table_id` is given."""
-    return report_jobs(instance, ADAPTER_RUN, table_id, limit, _RUN_COLUMNS)
+    return report_jobs(instance, ADAPTER_RUN, table_id, limit, _JOB_COLUMNS)
