@@ -249,7 +249,7 @@ def find_layout(key: Any) -> Layout:
     return Layout(tuple(fields), None)
 
 
-_BATCH_ROWS = 1_024
+_OBJECTS_MAX = 1_024
 
 
 class ExtractedRows:
@@ -286,15 +286,15 @@ class ExtractedRows:
 
     def put(self, rows: pa.RecordBatch) -> Iterator[Writes]:
         selected = select_partition(rows, self._schema, self._definition.partition)
-        for start in range(0, selected.num_rows, _BATCH_ROWS):
-            part = selected.slice(start, _BATCH_ROWS).to_pylist()
+        for start in range(0, selected.num_rows, _OBJECTS_MAX):
+            part = selected.slice(start, _OBJECTS_MAX).to_pylist()
             yield self._convert((self._take_key(row), row) for row in part)
 
     def delete(self, keys: pa.RecordBatch) -> Iterator[Writes]:
         selected = select_partition(keys, self._schema, self._definition.partition)
         named = selected.select(self._key_names)
-        for start in range(0, named.num_rows, _BATCH_ROWS):
-            part = named.slice(start, _BATCH_ROWS).to_pylist()
+        for start in range(0, named.num_rows, _OBJECTS_MAX):
+            part = named.slice(start, _OBJECTS_MAX).to_pylist()
             yield self._convert((self._take_key(row), None) for row in part)
 
     def delete_region(self, region: Region) -> Writes | None:
