@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from sleeper.adapters.definition import (
     TIMEOUT_SECONDS_MAX,
@@ -23,11 +23,13 @@ from sleeper.clock import parse_duration
 from sleeper.databases.columns import relation_of
 from sleeper.databases.url import DatabaseKind, is_database_url, split_user
 from sleeper.errors import InvalidRequestError, did_you_mean
-from sleeper.instance import Instance
 from sleeper.options import Option
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.patterns import is_pattern
 from sleeper.storage.sources import LOCAL_SCHEME
+
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
 
 _TABLE, _FILES = "table:", "files:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -67,7 +69,7 @@ class NewAdapter(DatabaseOptions, _NamedPair):
 _DATABASE_OPTIONS = tuple(each.name for each in fields(DatabaseOptions))
 
 
-def parse_source(instance: Instance, new: NewAdapter) -> Source:
+def parse_source(instance: "Instance", new: NewAdapter) -> Source:
     """Returns the source. InvalidRequestError names what is wrong, never with a password."""
     texts = [new.source] if isinstance(new.source, str) else new.source
     if not texts:
@@ -135,7 +137,7 @@ def _table(text: str) -> TableSource:
     return TableSource(name, version) if at else TableSource(rest)
 
 
-def _path(instance: Instance, text: str) -> str:
+def _path(instance: "Instance", text: str) -> str:
     path = text.removeprefix(_FILES)
     if is_s3_url(path):
         return path

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleeper.errors import InvalidRequestError, describe_error
-from sleeper.instance import Instance
 from sleeper.properties.declaration import Property
+
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
 
 SECRET_FORMS = "env:NAME, file:PATH or secret:NAME-OR-ARN"
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -59,7 +62,7 @@ def parse_secret(text: str) -> SecretReference:
 
 
 def check_managed_secret(
-    instance: Instance, text: str, listed: Property[tuple[str, ...]], readers: str
+    instance: "Instance", text: str, listed: Property[tuple[str, ...]], readers: str
 ) -> None:
     """Raises InvalidRequestError if workers on AWS could not read the secret.
 
@@ -83,7 +86,7 @@ def check_is_managed(secret: SecretReference, readers: str) -> None:
         )
 
 
-def read_secret(instance: Instance, text: str) -> str:
+def read_secret(instance: "Instance", text: str) -> str:
     """Returns the secret that the reference names.
 
     InvalidRequestError if it does not exist or may not be read.
@@ -91,7 +94,7 @@ def read_secret(instance: Instance, text: str) -> str:
     return read_secret_of(lambda: instance, text)
 
 
-def read_secret_of(open_instance: Callable[[], Instance], text: str) -> str:
+def read_secret_of(open_instance: "Callable[[], Instance]", text: str) -> str:
     """Returns the secret as `read_secret`, and opens the instance only for Secrets Manager."""
     reference = parse_secret(text)
     match reference.place:
@@ -133,7 +136,7 @@ def _read_file(reference: SecretReference) -> str:
     return value
 
 
-def _read_managed(instance: Instance, reference: SecretReference) -> str:
+def _read_managed(instance: "Instance", reference: SecretReference) -> str:
     if instance.read_secret is None:
         raise InvalidRequestError(
             f"password {reference}: a local instance does not read Secrets Manager "
