@@ -138,7 +138,7 @@ def _base64(column: pa.Array) -> pa.Array:
         return pc.if_else(column.is_valid(), texts.view(pa.string()), _NO_TEXT)
     from datafusion import functions
 
-    from sleeper.datafiles.engine.columns import map_column
+    from sleeper.datafiles.engine.session import map_column
 
     return map_column(column, lambda value: functions.encode(value, "base64pad"), pa.string())
 

@@ -7,7 +7,7 @@ from datafusion import functions
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import cast_or_find
-from sleeper.datafiles.engine.columns import map_column
+from sleeper.datafiles.engine.session import map_column
 from sleeper.datafiles.times import parse_times
 from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, UnavailableError, is_transient

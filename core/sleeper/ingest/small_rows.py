@@ -19,7 +19,6 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.conversions import integer_array
 from sleeper.datafiles.engine.settings import make_spill_folder
-from sleeper.datafiles.merge.last_rows import LastRows
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.sources.arrow_stream import read_stream
 from sleeper.datafiles.sources.budget import (
@@ -39,6 +38,7 @@ from sleeper.datafiles.write.file import DataFileWriter
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.files import SIDECAR_SUFFIXES, new_data_path
+from sleeper.ingest.gathered_rows import LastRows
 from sleeper.ingest.run import IngestTable
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.runs.commit import RunStart

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
@@ -22,10 +22,9 @@ from sleeper.partitions.region import (
 )
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
-from sleeper.query.key_order import group_in_key_order
 from sleeper.query.leaf_source import LeafSource, LeavesOfRegion, StateLeaves
 from sleeper.query.request import Query
-from sleeper.schema.model import Schema, next_key_value
+from sleeper.schema.model import Schema, next_key_value, precedes
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
 
@@ -331,3 +330,47 @@ def bounds_region(schema: Schema, file: DataFile) -> Region:
     """Returns the smallest region that contains every key within the file's bounds."""
     bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
     return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
+
+
+T = TypeVar("T")
+
+
+def group_in_key_order(
+    schema: Schema, placed: Sequence[tuple[Region, T]], dimension: int = 0
+) -> list[list[T]]:
+    """Returns the items in groups: every key of a group precedes the keys of later groups.
+
+    The regions of the items do not overlap, and agree in the fields before `dimension`.
+    """
+    if dimension == len(schema.row_keys):
+        return [[each for _, each in placed]]
+    groups: list[list[T]] = []
+    for group in _group_overlapping(placed, dimension):
+        if len(group) > 1 and _is_one_value(schema, [r for r, _ in group], dimension):
+            groups += group_in_key_order(schema, group, dimension + 1)
+        else:
+            groups.append([each for _, each in group])
+    return groups
+
+
+def _group_overlapping(
+    placed: Sequence[tuple[Region, T]], dimension: int
+) -> list[list[tuple[Region, T]]]:
+    """Groups items whose ranges of the field overlap, directly or through others; ascending."""
+    groups: list[list[tuple[Region, T]]] = []
+    end = None
+    for region, each in sorted(placed, key=lambda p: [r.min for r in p[0].ranges[dimension:]]):
+        within = region.ranges[dimension]
+        if not groups or (end is not None and not precedes(within.min, end)):
+            groups.append([])
+            end = within.max
+        elif end is not None and (within.max is None or precedes(end, within.max)):
+            end = within.max
+        groups[-1].append((region, each))
+    return groups
+
+
+def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> bool:
+    first = regions[0].ranges[dimension]
+    point = Range(first.min, next_key_value(schema.row_keys[dimension], first.min))
+    return point.max is not None and all(r.ranges[dimension] == point for r in regions)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from datafusion import functions
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.engine.columns import map_column
+from sleeper.datafiles.engine.session import map_column
 from sleeper.datafiles.json_text import json_lines, json_values, plain_text
 from sleeper.schema.model import Field, Schema
 from sleeper.stash.document_values import DOCUMENT_FIELDS, document_name

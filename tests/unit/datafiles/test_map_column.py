@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from datafusion import functions
 
-from sleeper.datafiles.engine import columns
-from sleeper.datafiles.engine.columns import map_column
+from sleeper.datafiles.engine import session
+from sleeper.datafiles.engine.session import map_column
 from sleeper.datafiles.json_text import plain_text
 from sleeper.datafiles.text_values import parse_values
 from sleeper.schema.model import PrimitiveType
@@ -37,4 +37,4 @@ def test_columns_without_values(values: list[str | None]) -> None:
 
 def test_no_column_stays_in_memory() -> None:
     map_column(pa.array(["a"]), functions.upper, pa.string())
-    assert columns._session().catalog().schema().names() == set()
+    assert session._column_session().catalog().schema().names() == set()

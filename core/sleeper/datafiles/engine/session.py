@@ -1,11 +1,14 @@
-"""DataFusion sessions with bounded memory."""
+"""DataFusion sessions with bounded memory, and functions over one column."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
+import pyarrow as pa
+from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, col
+from datafusion.expr import Expr
 from datafusion.object_store import AmazonS3
 
 from sleeper.datafiles.engine.settings import EngineSettings
@@ -97,3 +100,25 @@ def engine_url(file: str) -> str:
     DataFusion interprets brackets, stars and question marks in a plain path as a pattern.
     """
     return quoted_s3_url(file) if is_s3_url(file) else Path(file).absolute().as_uri()
+
+
+def map_column(column: pa.Array, function: Callable[[Expr], Expr], kind: pa.DataType) -> pa.Array:
+    """Returns the function's value for each value of the column, in the column's order.
+
+    Raises the bare exceptions of DataFusion.
+    """
+    session, name = _column_session(), new_table_name()
+    rows = pa.RecordBatch.from_arrays([column], ["value"])
+    # A session keeps each table that it was given until the table is deregistered.
+    frame = session.create_dataframe([[rows]], name=name)
+    try:
+        batches = frame.select(function(col("value"))).collect()
+    finally:
+        session.deregister_table(name)
+    return pa.chunked_array([b.column(0).cast(kind) for b in batches], kind).combine_chunks()
+
+
+@cache
+def _column_session() -> SessionContext:
+    # DataFusion divides large batches. Several partitions would return the parts in any order.
+    return SessionContext(SessionConfig().with_target_partitions(1))

@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from sleeper.files import DataFile, KeyFile
 from sleeper.partitions.region import Region
-from sleeper.query.key_order import group_in_key_order
-from sleeper.query.plan import FileScan, LeafPlan, bounds_region, plan_query
+from sleeper.query.plan import FileScan, LeafPlan, bounds_region, group_in_key_order, plan_query
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.change_queries import LoggedChange
