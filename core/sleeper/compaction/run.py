@@ -1,6 +1,6 @@
 """Runs one compaction job: merges its files into one and commits it in their place."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -111,14 +111,12 @@ def run_compaction(
     tracker: JobTracker,
     settings: CompactionSettings,
     clock: Clock = system_clock,
-    on_rows: Callable[[int], None] = lambda _: None,
     commit: CommitRun | None = None,
 ) -> CompactionResult:
     """Runs the job and commits its output, durably, so that the message may be deleted.
 
-    A job with an applied commit is already done. `on_rows` receives row counts as progress.
-    `commit` may queue the commit; the default commits here. Every error is recorded in the
-    tracker:
+    A job with an applied commit is already done. `commit` may queue the commit; the default commits
+    here. Every error is recorded in the tracker:
 
     - StateMovedOnError: the job no longer holds its files. Delete the message.
     - DataError: an input is damaged or missing. Delete the message. The files stay assigned
@@ -135,7 +133,7 @@ def run_compaction(
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
             run_tracker.try_record_start()
             merge = _plan_merge(job, store, clock(), settings.iterators)
-            output, rows_read = _write(job, merge, store, root, settings, lease, on_rows)
+            output, rows_read = _write(job, merge, store, root, settings, lease)
             inputs = tuple(file.path for file in merge.inputs)
             leaf, start_ms = merge.partition.id, merge.run_start_ms
             transaction = CommitCompaction(job.id, leaf, inputs, output, start_ms)
@@ -219,7 +217,6 @@ def _write(
     root: DataRoot,
     settings: CompactionSettings,
     lease: Lease,
-    on_rows: Callable[[int], None],
 ) -> tuple[DataFile | None, int]:
     """Returns the output and the number of rows read."""
     rows_read = rows_deleted = 0
@@ -228,7 +225,6 @@ def _write(
         nonlocal rows_read
         lease.check()
         rows_read += rows
-        on_rows(rows)
 
     def set_deleted(rows: int) -> None:
         nonlocal rows_deleted

@@ -78,7 +78,7 @@ def delete_rows(
         return delete_table_rows(table, others, delete_id)
     source = {"keys": hash_request(repr(keys)).hex()}
     run = _Run(table, delete_id, source, others)
-    return run.execute(lambda schema: _listed_keys(schema, keys), _NO_PROGRESS)
+    return run.execute(lambda schema: _listed_keys(schema, keys))
 
 
 def write_delete(
@@ -160,7 +160,6 @@ def delete_key_rows(
     batches: Iterable[pa.RecordBatch],
     regions: Sequence[Region] = (),
     delete_id: str | None = None,
-    progress: DeleteProgress = _NO_PROGRESS,
     compares_keys: bool = True,
 ) -> DeleteResult:
     """Deletes the rows with a key in the Arrow batches, which may exceed memory.
@@ -182,7 +181,7 @@ def delete_key_rows(
         return keys.follow(schema, read_batches(select(), checker))
 
     source = keys if compares_keys else "keys in memory"
-    return _Run(instance.table(table_name), delete_id, source, regions).execute(read, progress)
+    return _Run(instance.table(table_name), delete_id, source, regions).execute(read)
 
 
 def _listed_keys(schema: Schema, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
@@ -262,7 +261,9 @@ class _Run:
         self._source = source
 
     def execute(
-        self, read: Callable[[Schema], Iterator[pa.RecordBatch]], progress: DeleteProgress
+        self,
+        read: Callable[[Schema], Iterator[pa.RecordBatch]],
+        progress: DeleteProgress = _NO_PROGRESS,
     ) -> DeleteResult:
         """Writes the keys and commits the delete, unless an earlier run has."""
         state, instance = self._table.state, self._table.instance

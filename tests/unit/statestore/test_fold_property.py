@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError
 from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.region import Range, Region
 from sleeper.processing.field_changes import AddField, DropField
 from sleeper.schema.model import Field, PrimitiveType
 from sleeper.statestore.database import Database
@@ -70,9 +71,10 @@ class History:
         with self.table.store.reading() as state:
             moves = []
             for file, reference in state.files.push_down_candidates(2):
-                leaves = state.partitions.leaves_below(
-                    reference.partition_id, file.smallest_key, file.largest_key
-                )
+                source = state.partitions.get(reference.partition_id).region
+                ((low,), (high,)) = file.smallest_key, file.largest_key
+                keys = Region((Range(low, high + 1),)).intersect(source)
+                leaves = state.partitions.leaves_overlapping([] if keys is None else [keys])
                 references = tuple((leaf.id, 5) for leaf in leaves)
                 moves.append(ReferenceMove(file.path, reference.partition_id, references))
         assert not self.table.commit(PushDownReferences(tuple(moves))).refused

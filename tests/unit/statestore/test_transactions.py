@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from sleeper.compaction.plan import push_down_references
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.transactions import (
     ChangeExportQueue,
@@ -208,10 +209,9 @@ def test_a_shared_file_is_pushed_down_below_its_reference_only(table):
     table.split(LEFT, 2, "ll", "lr")
     with table.store.reading() as state:
         ((file, reference),) = state.files.push_down_candidates(10)
-        below = state.partitions.leaves_below(LEFT, file.smallest_key, file.largest_key)
-        assert (reference.partition_id, [p.id for p in below]) == ("left", ["ll", "lr"])
-        assert [p.id for p in state.partitions.leaves_below(ROOT, (1,), (2,))] == ["ll", "lr"]
-        assert [p.id for p in state.partitions.leaves_below(ROOT, (2,), (4,))] == ["lr"]
+    assert (file.path, reference.partition_id) == ("a", "left")
+    assert push_down_references(table.store) == 1
+    assert [table.leaf_paths(leaf) for leaf in ("ll", "lr", "right")] == [["a"]] * 3
 
 
 def test_a_push_down_that_omits_rows_is_refused(table):

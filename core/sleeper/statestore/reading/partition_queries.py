@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from sleeper.errors import NotFoundError
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
-from sleeper.schema.model import Key
 from sleeper.statestore.fold_tables import range_columns
 from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import region_from_columns
@@ -75,29 +74,13 @@ class PartitionQueries(VersionReader):
 
         Walks down the tree for each region, so it costs what the answer is long.
         """
-        sql = self._descent("p.parent IS NULL", partition_overlap_sql(self.dimensions))
+        sql = self._descent(partition_overlap_sql(self.dimensions))
         result = {}
         for region in regions:
             for row in self.rows(sql, **region_parameters(region)):
                 result[row[0]] = row
         leaves = [_partition(row) for row in result.values()]
         return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
-
-    def leaves_below(
-        self, partition_id: PartitionId, smallest: Key, largest: Key
-    ) -> list[Partition]:
-        """Returns leaves at or below the partition that overlap inclusive bounds, in key order.
-
-        They are the targets for pushing down a file's reference.
-        """
-        bounds = {f"smallest_{i}": value for i, value in enumerate(smallest)}
-        bounds |= {f"largest_{i}": value for i, value in enumerate(largest)}
-        overlap = " AND ".join(
-            f"p.min_{i} <= :largest_{i} AND (p.max_{i} IS NULL OR p.max_{i} > :smallest_{i})"
-            for i in range(self.dimensions)
-        )
-        sql = f"{self._descent('p.id = :id', overlap)} ORDER BY {self._order}"
-        return [_partition(row) for row in self.rows(sql, id=partition_id, **bounds)]
 
     def leaf_rows(self) -> Iterator[LeafRows]:
         """Returns rows of every leaf, in no order."""
@@ -148,11 +131,11 @@ class PartitionQueries(VersionReader):
     def _order(self) -> str:
         return ", ".join(f"p.min_{i}" for i in range(self.dimensions))
 
-    def _descent(self, start: str, overlap: str) -> str:
-        """Returns SQL for the overlapping leaves at or below the start, by a walk down the tree."""
+    def _descent(self, overlap: str) -> str:
+        """Returns SQL for the overlapping leaves, by a walk down the tree."""
         return (
             "WITH RECURSIVE walk (key, split) AS ("
-            f" SELECT p.key, p.split FROM partitions p WHERE {start} AND {overlap}"
+            f" SELECT p.key, p.split FROM partitions p WHERE p.parent IS NULL AND {overlap}"
             " UNION ALL SELECT p.key, p.split FROM walk"
             " CROSS JOIN partitions p ON p.parent = walk.key"
             f" WHERE walk.split <= :n AND {overlap})"
