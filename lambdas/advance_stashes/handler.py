@@ -1,10 +1,9 @@
 """Starts the stashes that are due, plans stashes, sends their tasks, and completes them."""
 
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
-from sleeper.reports.metric import Metric
 from sleeper.stash.control import control_stashes
 from sleeper.stash.due import start_due_stashes
+from sleeper.stash.metrics import KIND, StashMetric
 from sleeper.stash.schedules import ScheduleStore
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
 
@@ -19,11 +18,11 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
     report = control_stashes(instance)
     missed = ScheduleStore(instance.storage.root).list_missed(instance.clock())
     counts = {
-        Metric.STASHES_COMPLETED: len(report.completed),
-        Metric.STASHES_FAILED: len(report.failed) + len(report.partial),
-        Metric.STASHES_MISSED: len(missed),
+        StashMetric.COMPLETED: len(report.completed),
+        StashMetric.FAILED: len(report.failed) + len(report.partial),
+        StashMetric.MISSED: len(missed),
     }
-    put_task_metrics(instance, JobKind("stash"), {name: n for name, n in counts.items() if n})
+    put_task_metrics(instance, KIND, {name: n for name, n in counts.items() if n})
     return {
         "started": len(due.started),
         "planned": len(report.planned),

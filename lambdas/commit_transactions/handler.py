@@ -12,7 +12,7 @@ from sleeper.statestore.transactions.transaction import Status
 from sleeper.workers.lambda_function import Event, lambda_function, put_metrics_of_tables
 from sleeper.workers.message_batch import Failures, received_message
 
-_METRICS = {
+_METRICS: dict[str, Status] = {
     Metric.COMMITS_APPLIED: Status.APPLIED,
     Metric.COMMITS_ALREADY_DONE: Status.ALREADY_DONE,
     Metric.COMMITS_REFUSED: Status.REFUSED,

@@ -16,7 +16,7 @@ def handler(instance: Instance, event: Event) -> Failures:
     def operate(ref: TableRef) -> None:
         done = create_table_jobs(instance, ref)
         if done.did_anything:
-            counts = {
+            counts: dict[str, int] = {
                 Metric.COMPACTION_JOBS_CREATED: done.created,
                 Metric.COMPACTION_JOBS_RELEASED: done.released,
                 Metric.COMPACTION_JOBS_SENT_AGAIN: done.dispatched_again,

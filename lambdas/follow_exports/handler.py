@@ -10,8 +10,9 @@ from sleeper.export_queue.follow import (
     follow_commits,
     gather_export_metrics,
 )
+from sleeper.export_queue.metrics import KIND
 from sleeper.instance import Instance
-from sleeper.workers.lambda_function import Event, lambda_function, put_export_metrics
+from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
 
 
 @lambda_function
@@ -26,7 +27,7 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:
         report = follow_commits(instance, names)
     else:
         report = follow_all(instance)
-        put_export_metrics(instance, gather_export_metrics(instance, report))
+        put_task_metrics(instance, KIND, gather_export_metrics(instance, report))
     return {"exports": report.exports, "sent": report.sent, "problems": len(report.problems)}
 
 

@@ -16,6 +16,9 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
     done = start_tasks(instance, kind)
     if done.waiting or done.in_flight:
         running = done.running + done.started
-        metrics = {Metric.TASKS_RUNNING: running, Metric.TASKS_STARTED: done.started}
-        put_task_metrics(instance, kind, metrics)
+        put_task_metrics(
+            instance,
+            kind.value,
+            {Metric.TASKS_RUNNING: running, Metric.TASKS_STARTED: done.started},
+        )
     return {"running": done.running, "started": done.started, "failures": len(done.failures)}

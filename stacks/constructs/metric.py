@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES
-from sleeper.reports.metric import INSTANCE, NAMESPACE, TASK_KIND, Metric
+from sleeper.reports.metric import INSTANCE, NAMESPACE, TASK_KIND
 from stacks.deployment import Deployment
 
 Chart = tuple[str, list[cloudwatch.IMetric]]
@@ -14,7 +14,7 @@ Chart = tuple[str, list[cloudwatch.IMetric]]
 def kind_metric(
     deployment: Deployment,
     kind: str,
-    metric: Metric,
+    metric: str,
     statistic: str,
     period: cdk.Duration,
     label: str | None = None,
@@ -22,7 +22,7 @@ def kind_metric(
     """Returns the metric of a kind, as `sleeper.reports.metric` publishes it."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
-        metric_name=metric.value,
+        metric_name=str(metric),
         dimensions_map={INSTANCE: deployment.id, TASK_KIND: kind},
         statistic=statistic,
         label=label,
@@ -31,11 +31,11 @@ def kind_metric(
 
 
 def chart_metric(
-    deployment: Deployment, kind: str, metric: Metric, statistic: str, label: str | None = None
+    deployment: Deployment, kind: str, metric: str, statistic: str, label: str | None = None
 ) -> cloudwatch.IMetric:
     """Returns the metric as charts show it, labelled by its name."""
     period = chart_period(deployment)
-    return kind_metric(deployment, kind, metric, statistic, period, label or metric.value)
+    return kind_metric(deployment, kind, metric, statistic, period, label or str(metric))
 
 
 def chart_period(deployment: Deployment) -> cdk.Duration:

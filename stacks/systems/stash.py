@@ -8,7 +8,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import TABLE_DATA
-from sleeper.reports.metric import STASH_METRICS, Metric
+from sleeper.stash.metrics import StashMetric
 from sleeper.stash.policy import reading_policy
 from sleeper.stash.properties import (
     STASH_ALARM_HOURS,
@@ -101,7 +101,7 @@ class StashStack(SystemStack):
 
     @classmethod
     def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
-        metrics = [chart_metric(deployment, _KIND, metric, "Sum") for metric in STASH_METRICS]
+        metrics = [chart_metric(deployment, _KIND, metric, "Sum") for metric in StashMetric]
         return [("Stashes", metrics)]
 
 
@@ -122,8 +122,8 @@ def _task_kind(deployment: Deployment, tasks: JobQueue) -> TaskKind:
 def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) -> None:
     """Adds alarms on stashes that failed or did not start, and if chosen on hours without one."""
     for name, metric, text in (
-        ("Failed", Metric.STASHES_FAILED, "a stash failed, or left out a table"),
-        ("Missed", Metric.STASHES_MISSED, "a scheduled stash has not started"),
+        ("Failed", StashMetric.FAILED, "a stash failed, or left out a table"),
+        ("Missed", StashMetric.MISSED, "a scheduled stash has not started"),
     ):
         alarm = Alarm(
             f"stashes-{name.lower()}",
@@ -136,7 +136,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
         late = Alarm(
             "stashes-late",
             f"no stash was completed for {hours} hours",
-            _metric(deployment, Metric.STASHES_COMPLETED, cdk.Duration.hours(1)),
+            _metric(deployment, StashMetric.COMPLETED, cdk.Duration.hours(1)),
             periods=hours,
             is_minimum=True,
             on_missing_data=True,
@@ -144,7 +144,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
         add_alarm(scope, "Late", deployment, alarms, late)
 
 
-def _metric(deployment: Deployment, metric: Metric, period: cdk.Duration) -> cloudwatch.IMetric:
+def _metric(deployment: Deployment, metric: str, period: cdk.Duration) -> cloudwatch.IMetric:
     return kind_metric(deployment, _KIND, metric, "Sum", period)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sleeper.adjunct.metrics import AdjunctMetric
 from sleeper.errors import InvalidRequestError
-from sleeper.reports.metric import Metric
 from tests.infra.synthesis import Synthesis, synthesise
 from tests.infra.test_export_queues import ALARM, _allowed
 
@@ -163,10 +163,10 @@ def test_late_and_failing_stores_raise_alarms(
     platforms: Synthesis, with_dashboard: Synthesis
 ) -> None:
     late = platforms.find_named(ALARM, "AlarmName", "sleeper-example-adjunct-late")
-    assert (late["MetricName"], late["Threshold"]) == (Metric.ADJUNCT_AGE_SECONDS.value, 1800)
+    assert (late["MetricName"], late["Threshold"]) == (AdjunctMetric.AGE_SECONDS.value, 1800)
     assert late["TreatMissingData"] == "breaching"
     failing = platforms.find_named(ALARM, "AlarmName", "sleeper-example-adjunct-problems")
-    assert failing["MetricName"] == Metric.ADJUNCT_PROBLEMS.value
+    assert failing["MetricName"] == AdjunctMetric.PROBLEMS.value
     for alarm in (late, failing):
         assert alarm["AlarmActions"]
         assert {each["Name"]: each["Value"] for each in alarm["Dimensions"]} == {

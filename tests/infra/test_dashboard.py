@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
+from sleeper.adjunct.metrics import KIND as ADJUNCT_KIND
+from sleeper.adjunct.metrics import AdjunctMetric
 from sleeper.adjunct.worker_task import measure_stores
 from sleeper.export_queue.follow import gather_export_metrics
+from sleeper.export_queue.metrics import KIND as EXPORT_QUEUE_KIND
+from sleeper.export_queue.metrics import ExportMetric
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import (
-    ADJUNCT_KIND,
-    ADJUNCT_METRICS,
-    EXPORT_METRICS,
-    EXPORT_QUEUE_KIND,
     NAMESPACE,
-    STASH_METRICS,
     TASK_METRICS,
     Metric,
     gather_table_metrics,
 )
+from sleeper.stash.metrics import StashMetric
 from tests.infra.synthesis import ROOT, Synthesis
 from tests.tables.data_table import DataTable
 
@@ -97,9 +97,9 @@ def test_every_function_is_shown_with_errors_throttles_and_durations(
 def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     kinds = {"ingest", "compaction", "bulk_export", "adapter", "stash"}
     of_tasks = {metric.value: kinds for metric in TASK_METRICS}
-    of_stashes = {metric.value: {"stash"} for metric in STASH_METRICS}
-    of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in EXPORT_METRICS}
-    of_stores = {metric.value: {ADJUNCT_KIND} for metric in ADJUNCT_METRICS}
+    of_stashes = {metric.value: {"stash"} for metric in StashMetric}
+    of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in ExportMetric}
+    of_stores = {metric.value: {ADJUNCT_KIND} for metric in AdjunctMetric}
     assert plain(body, NAMESPACE) == of_tasks | of_stashes | of_queues | of_stores
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
@@ -108,11 +108,7 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
 
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     result = searched(body)
-    assert {name for _, name, *_ in result} == {
-        m.value
-        for m in Metric
-        if m not in TASK_METRICS + STASH_METRICS + EXPORT_METRICS + ADJUNCT_METRICS
-    }
+    assert {name for _, name, *_ in result} == {m.value for m in Metric if m not in TASK_METRICS}
     assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
     }
@@ -128,8 +124,9 @@ def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path:
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
     sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics, measure_stores))
-    names = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
-    assert names == set(Metric.__members__)
+    names = {name for text in sources for name in re.findall(r"\b(\w*Metric)\.([A-Z_]+)", text)}
+    enumerations = (Metric, StashMetric, ExportMetric, AdjunctMetric)
+    assert names == {(each.__name__, name) for each in enumerations for name in each.__members__}
 
 
 def test_charts_fit_into_rows_and_use_the_period_of_the_properties(

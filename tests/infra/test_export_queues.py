@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sleeper.errors import InvalidRequestError
+from sleeper.export_queue.metrics import ExportMetric
 from sleeper.export_queue.properties import EXPORT_QUEUES
-from sleeper.reports.metric import Metric
 from tests.infra.synthesis import GROUP, RECEIVER, SECRET, Synthesis, as_list, synthesise
 
 ALARM = "AWS::CloudWatch::Alarm"
@@ -148,10 +148,10 @@ def test_dead_and_late_exports_raise_an_alarm(
     alarms = {
         a["AlarmName"].removeprefix("sleeper-example-"): a for a in platforms.properties(ALARM)
     }
-    assert alarms["exports-dead"]["MetricName"] == Metric.EXPORTS_DEAD.value
+    assert alarms["exports-dead"]["MetricName"] == ExportMetric.DEAD.value
     assert alarms["exports-dead"]["Threshold"] == 1
     late = alarms["exports-late"]
-    assert (late["MetricName"], late["Threshold"]) == (Metric.OLDEST_EXPORT_SECONDS.value, 3600)
+    assert (late["MetricName"], late["Threshold"]) == (ExportMetric.OLDEST_SECONDS.value, 3600)
     assert {each["Name"]: each["Value"] for each in late["Dimensions"]} == {
         "instance": "example",
         "kind": "export-queue",

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sleeper.reports.metric import Metric
+from sleeper.stash.metrics import StashMetric
 from sleeper.stash.policy import reading_policy
 from tests.infra.synthesis import Synthesis, as_list
 
@@ -141,7 +141,7 @@ def test_stashes_are_advanced_every_minute_and_can_be_paused(platforms: Synthesi
 
 def test_a_failed_stash_raises_an_alarm(platforms: Synthesis) -> None:
     alarm = platforms.find_named(ALARM, "AlarmName", "sleeper-example-stashes-failed")
-    assert (alarm["MetricName"], alarm["Namespace"]) == (Metric.STASHES_FAILED.value, "Sleeper")
+    assert (alarm["MetricName"], alarm["Namespace"]) == (StashMetric.FAILED.value, "Sleeper")
     assert {each["Name"]: each["Value"] for each in alarm["Dimensions"]} == {
         "instance": "example",
         "kind": "stash",
@@ -153,13 +153,13 @@ def test_a_failed_stash_raises_an_alarm(platforms: Synthesis) -> None:
 
 def test_a_schedule_that_missed_its_time_raises_an_alarm(platforms: Synthesis) -> None:
     alarm = platforms.find_named(ALARM, "AlarmName", "sleeper-example-stashes-missed")
-    assert alarm["MetricName"] == Metric.STASHES_MISSED.value
+    assert alarm["MetricName"] == StashMetric.MISSED.value
     assert alarm["AlarmActions"]
 
 
 def test_hours_without_a_stash_raise_an_alarm_if_chosen(with_dashboard: Synthesis) -> None:
     alarm = with_dashboard.find_named(ALARM, "AlarmName", "sleeper-example-stashes-late")
-    assert (alarm["MetricName"], alarm["Statistic"]) == (Metric.STASHES_COMPLETED.value, "Sum")
+    assert (alarm["MetricName"], alarm["Statistic"]) == (StashMetric.COMPLETED.value, "Sum")
     assert (alarm["Period"], alarm["EvaluationPeriods"]) == (3600, 26)
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
     assert alarm["TreatMissingData"] == "breaching"

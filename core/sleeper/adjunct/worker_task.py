@@ -15,13 +15,14 @@ from pathlib import Path
 from sleeper import INSTANCE_VARIABLE
 from sleeper.adjunct.definition import StoreDefinition, parse_stores
 from sleeper.adjunct.feeds.opening import FeedContext, own_instance
+from sleeper.adjunct.metrics import KIND, AdjunctMetric
 from sleeper.adjunct.run_stores import run_stores
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.status import StoreStatus, read_report, seconds_since
 from sleeper.instance import AWS_PREFIX
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.opening import open_instance
-from sleeper.reports.metric import ADJUNCT_KIND, TASK_KIND, Metric
+from sleeper.reports.metric import TASK_KIND
 from sleeper.retries import retry_as_job
 from sleeper.storage.descriptors import raise_descriptor_limit
 from sleeper.workers.json_logs import log_as_json, log_metrics
@@ -37,7 +38,7 @@ _METRICS_SECONDS = 60.0
 
 def run_adjunct_task() -> None:
     """Fills the stores until SIGTERM."""
-    log_as_json(ADJUNCT_KIND)
+    log_as_json(KIND)
     retry_as_job()
     raise_descriptor_limit()
     definitions, parent = _read_environment()
@@ -65,7 +66,7 @@ def is_healthy() -> bool:
 
 def measure_stores(
     parent: Path, definitions: Sequence[StoreDefinition], started_ms: int
-) -> dict[Metric, int]:
+) -> dict[str, int]:
     """Returns the age of the store that lacks data the longest, the failing stores, and the size.
 
     A store that was never complete is as old as the task.
@@ -73,11 +74,11 @@ def measure_stores(
     reports = [read_report(StoreFolder(parent, each.name)) for each in definitions]
     ages = [seconds_since(_updated_ms(each) or started_ms) for each in reports]
     return {
-        Metric.ADJUNCT_AGE_SECONDS: int(max(ages, default=0.0)),
-        Metric.ADJUNCT_PROBLEMS: sum(
+        AdjunctMetric.AGE_SECONDS: int(max(ages, default=0.0)),
+        AdjunctMetric.PROBLEMS: sum(
             each is not None and each.problem is not None for each in reports
         ),
-        Metric.ADJUNCT_BYTES: sum(each.bytes for each in reports if each is not None),
+        AdjunctMetric.BYTES: sum(each.bytes for each in reports if each is not None),
     }
 
 
@@ -99,7 +100,7 @@ def _metrics_listener(
         if time.monotonic() >= last + _METRICS_SECONDS:
             last = time.monotonic()
             counts = measure_stores(parent, definitions, started_ms)
-            log_metrics(instance_id, TASK_KIND, ADJUNCT_KIND, counts)
+            log_metrics(instance_id, TASK_KIND, KIND, counts)
 
     return listen
 

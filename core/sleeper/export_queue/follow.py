@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from sleeper.errors import NotFoundError, SleeperError, StateMovedOnError
 from sleeper.export_queue.capture import capture_exports
 from sleeper.export_queue.messages import send_due_buckets
+from sleeper.export_queue.metrics import ExportMetric
 from sleeper.export_queue.registration import finish_interrupted_deletion
 from sleeper.export_queue.store import RegisteredQueue, open_export_store
 from sleeper.instance import Instance
 from sleeper.renewal import Renewal
-from sleeper.reports.metric import Metric
 from sleeper.runs.remaining_time import seconds_left
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def follow_all(instance: Instance) -> FollowReport:
     return report
 
 
-def gather_export_metrics(instance: Instance, report: FollowReport) -> dict[Metric, int]:
+def gather_export_metrics(instance: Instance, report: FollowReport) -> dict[str, int]:
     """Returns the metrics of all queues, after a schedule's run."""
     store, now_ms = open_export_store(instance), instance.clock()
     pending = dead = oldest_ms = 0
@@ -111,10 +111,10 @@ def gather_export_metrics(instance: Instance, report: FollowReport) -> dict[Metr
     if not queues:
         return {}
     return {
-        Metric.EXPORTS_PENDING: pending,
-        Metric.EXPORTS_DEAD: dead,
-        Metric.OLDEST_EXPORT_SECONDS: oldest_ms // 1000,
-        Metric.EXPORT_QUEUE_PROBLEMS: len(report.problems),
+        ExportMetric.PENDING: pending,
+        ExportMetric.DEAD: dead,
+        ExportMetric.OLDEST_SECONDS: oldest_ms // 1000,
+        ExportMetric.PROBLEMS: len(report.problems),
     }
 
 

@@ -1,16 +1,16 @@
 """CloudWatch metrics and their dimensions."""
 
-from enum import Enum
+from enum import StrEnum
 
 from sleeper.statestore.store import StateStore
 
 NAMESPACE = "Sleeper"
 INSTANCE, TABLE, TASK_KIND = "instance", "table", "kind"
-"""Dimensions: every metric has the instance, and either the table or the task kind."""
+"""Dimensions: every metric has the instance, and either the table or the kind of task or system."""
 
 
-class Metric(Enum):
-    """Names of the metrics."""
+class Metric(StrEnum):
+    """Names of the metrics of the core."""
 
     ROWS = "Rows"
     BYTES = "Bytes"
@@ -34,36 +34,13 @@ class Metric(Enum):
     STATE_SNAPSHOTS = "StateSnapshots"
     TASKS_RUNNING = "TasksRunning"
     TASKS_STARTED = "TasksStarted"
-    STASHES_COMPLETED = "StashesCompleted"
-    STASHES_FAILED = "StashesFailed"
-    STASHES_MISSED = "StashesMissed"
-    EXPORTS_PENDING = "ExportsPending"
-    EXPORTS_DEAD = "ExportsDead"
-    OLDEST_EXPORT_SECONDS = "OldestExportSeconds"
-    EXPORT_QUEUE_PROBLEMS = "ExportQueueProblems"
-    ADJUNCT_AGE_SECONDS = "AdjunctStoreAgeSeconds"
-    ADJUNCT_PROBLEMS = "AdjunctStoreProblems"
-    ADJUNCT_BYTES = "AdjunctStoreBytes"
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
-"""Metrics per task kind."""
-STASH_METRICS = (Metric.STASHES_COMPLETED, Metric.STASHES_FAILED, Metric.STASHES_MISSED)
-"""Metrics of the kind `stash`. MISSED is the number of schedules that are late, each minute."""
-EXPORT_QUEUE_KIND = "export-queue"
-EXPORT_METRICS = (
-    Metric.EXPORTS_PENDING,
-    Metric.EXPORTS_DEAD,
-    Metric.OLDEST_EXPORT_SECONDS,
-    Metric.EXPORT_QUEUE_PROBLEMS,
-)
-"""Metrics of the kind `export-queue`, of all queues together."""
-ADJUNCT_KIND = "adjunct"
-ADJUNCT_METRICS = (Metric.ADJUNCT_AGE_SECONDS, Metric.ADJUNCT_PROBLEMS, Metric.ADJUNCT_BYTES)
-"""Metrics of the kind `adjunct`, of all stores of a task together. All others are per table."""
+"""Metrics per task kind. Systems have their own; all others are per table."""
 
 
-def gather_table_metrics(store: StateStore) -> dict[Metric, int]:
+def gather_table_metrics(store: StateStore) -> dict[str, int]:
     """Reads the metrics of a table at its newest version."""
     with store.reading() as state:
         totals, jobs = state.files.totals(), state.jobs.count()

@@ -9,7 +9,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
     AmazonCloudWatchEMFProvider,
 )
 
-from sleeper.reports.metric import INSTANCE, NAMESPACE, Metric
+from sleeper.reports.metric import INSTANCE, NAMESPACE
 
 _PACKAGE = "sleeper"
 
@@ -27,12 +27,12 @@ def log_as_json(service: str | None = None) -> Logger:
     return logger
 
 
-def log_metrics(instance_id: str, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:
+def log_metrics(instance_id: str, dimension: str, value: str, counts: Mapping[str, int]) -> None:
     """Logs metrics in the embedded metric format of CloudWatch."""
     # Without the service as a dimension, metrics do not depend on the function.
     metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service="")
     metrics.add_dimension(INSTANCE, instance_id)
     metrics.add_dimension(dimension, value)
     for metric, count in counts.items():
-        metrics.add_metric(metric.value, "Count", count)
+        metrics.add_metric(str(metric), "Count", count)
     metrics.flush_metrics()

@@ -14,14 +14,11 @@ from aws_lambda_powertools import Tracer
 
 from sleeper import INSTANCE_VARIABLE
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
 from sleeper.opening import open_instance
 from sleeper.properties.instance import ID
 from sleeper.reports.metric import (
-    EXPORT_QUEUE_KIND,
     TABLE,
     TASK_KIND,
-    Metric,
 )
 from sleeper.runs.remaining_time import lambda_context
 from sleeper.workers.json_logs import log_as_json, log_metrics
@@ -49,27 +46,22 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
     return logged
 
 
-def put_metrics(instance: Instance, table: str, counts: Mapping[Metric, int]) -> None:
+def put_metrics(instance: Instance, table: str, counts: Mapping[str, int]) -> None:
     """Logs metrics of a table in the embedded metric format of CloudWatch."""
     _put(instance, TABLE, {table: counts})
 
 
-def put_metrics_of_tables(instance: Instance, counts: Mapping[str, Mapping[Metric, int]]) -> None:
+def put_metrics_of_tables(instance: Instance, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Logs metrics of tables by name in the embedded metric format of CloudWatch."""
     _put(instance, TABLE, counts)
 
 
-def put_task_metrics(instance: Instance, kind: JobKind, counts: Mapping[Metric, int]) -> None:
-    """Logs metrics of a kind of tasks in the embedded metric format of CloudWatch."""
-    _put(instance, TASK_KIND, {kind.value: counts})
+def put_task_metrics(instance: Instance, kind: str, counts: Mapping[str, int]) -> None:
+    """Logs metrics of a kind of tasks or system in the embedded metric format of CloudWatch."""
+    _put(instance, TASK_KIND, {kind: counts})
 
 
-def put_export_metrics(instance: Instance, counts: Mapping[Metric, int]) -> None:
-    """Logs metrics of export queues in the embedded metric format of CloudWatch."""
-    _put(instance, TASK_KIND, {EXPORT_QUEUE_KIND: counts})
-
-
-def _put(instance: Instance, dimension: str, counts: Mapping[str, Mapping[Metric, int]]) -> None:
+def _put(instance: Instance, dimension: str, counts: Mapping[str, Mapping[str, int]]) -> None:
     if any(counts.values()):
         instance_id = instance.properties().get(ID)
         for value, each in counts.items():

@@ -12,6 +12,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.adjunct.definition import parse_stores
+from sleeper.adjunct.metrics import KIND, AdjunctMetric
 from sleeper.adjunct.properties import (
     ADJUNCT_ALARM_MINUTES,
     ADJUNCT_DISK_GIB,
@@ -23,7 +24,6 @@ from sleeper.adjunct.properties import (
 )
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE
-from sleeper.reports.metric import ADJUNCT_KIND, ADJUNCT_METRICS, Metric
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.function import environment, make_log_group
@@ -50,7 +50,7 @@ class AdjunctStack(SystemStack):
     @classmethod
     def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
         age, problems, size = (
-            chart_metric(deployment, ADJUNCT_KIND, metric, "Maximum") for metric in ADJUNCT_METRICS
+            chart_metric(deployment, KIND, metric, "Maximum") for metric in AdjunctMetric
         )
         return [
             ("Time without all data of an adjunct store, seconds", [age]),
@@ -73,7 +73,7 @@ class AdjunctStack(SystemStack):
         ecs.FargateService(
             self,
             "Service",
-            service_name=deployment.name(ADJUNCT_KIND),
+            service_name=deployment.name(KIND),
             cluster=network.cluster,
             task_definition=definition,
             desired_count=deployment.get(ADJUNCT_TASKS),
@@ -93,7 +93,7 @@ class AdjunctStack(SystemStack):
 def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTaskDefinition:
     stores = parse_stores(deployment.get(ADJUNCT_STORES))
     processor = deployment.get(INGEST_CPU_ARCHITECTURE)
-    name = deployment.name(f"{ADJUNCT_KIND}-task")
+    name = deployment.name(f"{KIND}-task")
     is_arm = processor == "ARM64"
     definition = ecs.FargateTaskDefinition(
         scope,
@@ -118,11 +118,11 @@ def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTas
         image=ecs.ContainerImage.from_docker_image_asset(image_asset(scope, "worker", processor)),
         entry_point=_PROGRAM,
         environment={
-            **environment(deployment, f"{ADJUNCT_KIND}-task", traced=False),
+            **environment(deployment, f"{KIND}-task", traced=False),
             "SLEEPER_ADJUNCT_STORES": deployment.get(ADJUNCT_STORES),
             "SLEEPER_ADJUNCT_PATH": _PATH,
         },
-        logging=ecs.LogDriver.aws_logs(stream_prefix=ADJUNCT_KIND, log_group=group),
+        logging=ecs.LogDriver.aws_logs(stream_prefix=KIND, log_group=group),
         health_check=ecs.HealthCheck(
             command=["CMD", *_PROGRAM, "check"],
             interval=cdk.Duration.seconds(60),
@@ -196,7 +196,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
         late = Alarm(
             "adjunct-late",
             f"a store has lacked data of its input for {minutes} minutes, or no task runs{_SEE}",
-            _metric(deployment, Metric.ADJUNCT_AGE_SECONDS),
+            _metric(deployment, AdjunctMetric.AGE_SECONDS),
             threshold=60 * minutes,
             periods=_PROBLEM_MINUTES,
             on_missing_data=True,
@@ -205,11 +205,11 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
     problems = Alarm(
         "adjunct-problems",
         f"updates of a store have failed for {_PROBLEM_MINUTES} minutes{_SEE}",
-        _metric(deployment, Metric.ADJUNCT_PROBLEMS),
+        _metric(deployment, AdjunctMetric.PROBLEMS),
         periods=_PROBLEM_MINUTES,
     )
     add_alarm(scope, "AdjunctProblems", deployment, alarms, problems)
 
 
-def _metric(deployment: Deployment, metric: Metric) -> cloudwatch.IMetric:
-    return kind_metric(deployment, ADJUNCT_KIND, metric, "Maximum", cdk.Duration.minutes(1))
+def _metric(deployment: Deployment, metric: str) -> cloudwatch.IMetric:
+    return kind_metric(deployment, KIND, metric, "Maximum", cdk.Duration.minutes(1))

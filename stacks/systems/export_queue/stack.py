@@ -9,6 +9,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.errors import InvalidRequestError
+from sleeper.export_queue.metrics import KIND, ExportMetric
 from sleeper.export_queue.properties import (
     EXPORT_ALARM_MINUTES,
     EXPORT_DRAIN_MEMORY_MB,
@@ -20,7 +21,6 @@ from sleeper.export_queue.properties import (
     EXPORT_SUBNETS,
 )
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
-from sleeper.reports.metric import EXPORT_METRICS, EXPORT_QUEUE_KIND, Metric
 from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
@@ -70,8 +70,7 @@ class ExportQueueStack(SystemStack):
     @classmethod
     def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
         pending, dead, oldest, problems = (
-            chart_metric(deployment, EXPORT_QUEUE_KIND, metric, "Maximum")
-            for metric in EXPORT_METRICS
+            chart_metric(deployment, KIND, metric, "Maximum") for metric in ExportMetric
         )
         return [
             ("Exports", [pending, dead]),
@@ -182,11 +181,11 @@ def _add_alarms(
 
     minute = cdk.Duration.minutes(1)
     dead, oldest, problems = (
-        kind_metric(deployment, EXPORT_QUEUE_KIND, metric, "Maximum", minute)
+        kind_metric(deployment, KIND, metric, "Maximum", minute)
         for metric in (
-            Metric.EXPORTS_DEAD,
-            Metric.OLDEST_EXPORT_SECONDS,
-            Metric.EXPORT_QUEUE_PROBLEMS,
+            ExportMetric.DEAD,
+            ExportMetric.OLDEST_SECONDS,
+            ExportMetric.PROBLEMS,
         )
     )
     add("exports-dead", "exports were refused and are dead letters", dead, 1, 1)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from sleeper.adjunct.definition import parse_stores
+from sleeper.adjunct.metrics import AdjunctMetric
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.status import StoreStatus, write_report
 from sleeper.adjunct.worker_task import STALE_SECONDS, is_healthy, measure_stores
 from sleeper.clock import system_clock
-from sleeper.reports.metric import Metric
 
 STORES = "a=table:x b=table:y"
 
@@ -41,12 +41,12 @@ def test_a_task_is_healthy_while_all_stores_write_their_status(parent: Path) -> 
 def test_the_oldest_store_and_the_failing_ones_are_measured(parent: Path) -> None:
     definitions, now = parse_stores(STORES), system_clock()
     assert measure_stores(parent, definitions, now - 5_000) == {
-        Metric.ADJUNCT_AGE_SECONDS: 5,
-        Metric.ADJUNCT_PROBLEMS: 0,
-        Metric.ADJUNCT_BYTES: 0,
+        AdjunctMetric.AGE_SECONDS: 5,
+        AdjunctMetric.PROBLEMS: 0,
+        AdjunctMetric.BYTES: 0,
     }
     write(parent, "a", updated_ms=now - 90_000, bytes=7)
     write(parent, "b", updated_ms=now - 60_000, bytes=2, problem="the log does not respond")
     found = measure_stores(parent, definitions, now)
-    assert 90 <= found[Metric.ADJUNCT_AGE_SECONDS] < 100
-    assert (found[Metric.ADJUNCT_PROBLEMS], found[Metric.ADJUNCT_BYTES]) == (1, 9)
+    assert 90 <= found[AdjunctMetric.AGE_SECONDS] < 100
+    assert (found[AdjunctMetric.PROBLEMS], found[AdjunctMetric.BYTES]) == (1, 9)
