@@ -1,9 +1,21 @@
 """What bulk exports add to the product."""
 
-from sleeper.system import Stack, System
+from sleeper.system import Queue, Stack, System, Tasks
 
 SYSTEM = System(
     name="bulk_export",
+    queues=(
+        Queue(
+            "bulk_export",
+            "bulk-export",
+            "bulk.export.queue",
+            "bulk exports",
+            "sleeper.runs.retry_policy:JOB",
+            id_member="exportId",
+            run="sleeper.bulk_export.service:run_queued_export",
+            tasks=Tasks("sleeper.properties.deployment:EXPORT_TASKS_MAX"),
+        ),
+    ),
     stacks=(
         Stack(
             "BulkExport",
