@@ -1,6 +1,6 @@
 """The declaration of a system: what a folder adds to the product.
 
-A *system* is a folder of the package, such as `stash`, that stands on the log and the merge. Its
+A *system* is a folder of the package that stands on the log and the merge. Its
 `system.py` declares with one `System` what general code iterates over; `sleeper.systems` lists the
 systems. Functions and classes are named by *references*, `"module:name"`, which are loaded on first
 use, so that a declaration stays light.

@@ -18,7 +18,7 @@ def make_table(
     table: DeployedTable,
     has_stream: bool = False,
 ) -> dynamodb.Table:
-    """Returns a table that is billed per request, with the keys that its adapter declares.
+    """Returns a table that is billed per request, with the keys of its declaration.
 
     The events of its stream have the keys of changed items.
     """
