@@ -3,15 +3,18 @@
 A *system* is a folder of the package that stands on the log and the merge. Its
 `system.py` declares with one `System` what general code iterates over; `sleeper.systems` lists the
 systems. Functions and classes are named by *references*, `"module:name"`, which are loaded on first
-use, so that a declaration stays light.
+use. Named tuples, because every command line makes these classes: dataclasses take three times as
+long.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A command of the command line: a function, or a `typer.Typer` with subcommands.
 
     In the help it stands after the command `after`.
@@ -23,8 +26,7 @@ class Command:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class LocalJobs:
+class LocalJobs(NamedTuple):
     """The jobs of a queue that the workers of a local instance poll, the lowest `priority` first.
 
     Reports on runs call them `noun` and `plural`.
@@ -35,8 +37,7 @@ class LocalJobs:
     priority: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(NamedTuple):
     """The tasks on AWS that run the jobs of a queue. Their kind is the name of the queue.
 
     `count_max` refers to the property with the maximum number of concurrent tasks. `subnets` and
@@ -48,8 +49,7 @@ class Tasks:
     security_groups: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(NamedTuple):
     """A queue of an instance.
 
     `name` is its name in code and in reports, `deployed_name` its name on AWS after the prefix of
@@ -75,8 +75,7 @@ class Queue:
     tasks: Tasks | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """An operation that `sleeper run` repeats.
 
     `run` refers to a function that takes the instance and the time up to which work is due, None
@@ -87,8 +86,7 @@ class Operation:
     period_seconds: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
+class Companion(NamedTuple):
     """A process that `sleeper run` keeps beside its workers while it is needed.
 
     It runs the module, with the folder of the instance as its argument. `watch` refers to a
@@ -100,8 +98,7 @@ class Companion:
     period_seconds: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """A report of `sleeper report`, which stands after the report `after`.
 
     `gather` refers to a function of the instance, the id of a table or None, and the largest number
@@ -113,8 +110,7 @@ class Report:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(NamedTuple):
     """A nested stack of a deployment on AWS, a `stacks.system_stack.SystemStack`.
 
     `sleeper.optional.stacks` chooses it by its `option`, which its texts list after `after`. A
@@ -128,8 +124,7 @@ class Stack:
     is_default: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(NamedTuple):
     """A system. Texts are references, unless they are said to be something else.
 
     What it adds for users:
@@ -165,10 +160,10 @@ class System:
     commands: tuple[Command, ...] = ()
     properties: str | None = None
     methods: str | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
-    spark_names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = _NONE
+    spark_names: Mapping[str, str] = _NONE
     spark_sources: tuple[str, ...] = ()
-    spark_jobs: Mapping[str, str] = field(default_factory=dict)
+    spark_jobs: Mapping[str, str] = _NONE
     local_port: str | None = None
     aws_port: str | None = None
     enricher: str | None = None
