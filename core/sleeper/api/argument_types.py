@@ -93,18 +93,18 @@ def _find_checks(method: Callable[..., Any]) -> dict[str, tuple[str, Check]]:
         hints = get_type_hints(method)
     except NameError:
         return {}  # an annotation for type checkers only
-    found = {name: _find_check(hint) for name, hint in hints.items() if name != "return"}
-    return {name: check for name, check in found.items() if check is not None}
+    by_name = {name: _find_check(hint) for name, hint in hints.items() if name != "return"}
+    return {name: check for name, check in by_name.items() if check is not None}
 
 
 def _find_check(hint: Any) -> tuple[str, Check] | None:
     """Returns what is expected and its check, None if anything else may be valid."""
     if get_origin(hint) in (Union, types.UnionType):
         others = [each for each in get_args(hint) if each is not type(None)]
-        found = _find_check(others[0]) if len(others) == 1 else None
-        if found is None:
+        result = _find_check(others[0]) if len(others) == 1 else None
+        if result is None:
             return None
-        expected, is_valid = found
+        expected, is_valid = result
         return f"{expected} or None", lambda value: value is None or is_valid(value)
     if hint is str:
         return "text", lambda value: isinstance(value, str)

@@ -109,12 +109,12 @@ def restore_instance(
     instance = opening.find_instance(where)
     try:
         like = None if instance is None else instance.storage.root
-        place = open_place_to_read(os.fspath(source), like)
-        backup_id = place.find(at)
+        location = open_place_to_read(os.fspath(source), like)
+        backup_id = location.find(at)
         if instance is None:
-            opening.create_instance(where, *instance_values(place.read(backup_id)))
+            opening.create_instance(where, *instance_values(location.read(backup_id)))
             instance = open_ports(where)
-        return restore(instance, place, backup_id, tables, on_progress)
+        return restore(instance, location, backup_id, tables, on_progress)
     finally:
         if instance is not None:
             instance.close()

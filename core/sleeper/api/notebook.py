@@ -21,10 +21,10 @@ def instance_html(instance: Ports) -> str:
         (listing,) = report(instance, ReportKind.TABLES, limit=_TABLES_MAX)
     except SleeperError as error:
         return _paragraph(f"Sleeper instance {instance.where}", str(error))
-    places = [i for i, each in enumerate(listing.columns) if each.name in _TABLE_COLUMNS]
-    columns = [listing.columns[i] for i in places]
+    positions = [i for i, each in enumerate(listing.columns) if each.name in _TABLE_COLUMNS]
+    columns = [listing.columns[i] for i in positions]
     rows = [
-        [_format(row[i], column.kind) for i, column in zip(places, columns, strict=True)]
+        [_format(row[i], column.kind) for i, column in zip(positions, columns, strict=True)]
         for row in listing.rows
     ]
     title = _paragraph(f"Sleeper instance {instance.where}", listing.summary)

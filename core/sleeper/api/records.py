@@ -32,8 +32,8 @@ def read_records(
 def _find_names(
     chunk: list[Any], first: int, schema: pa.Schema, other_column: str | None
 ) -> list[str]:
-    known = {*schema.names, other_column}
-    found: dict[str, None] = {}
+    names = {*schema.names, other_column}
+    result: dict[str, None] = {}
     for number, record in enumerate(chunk, first):
         if not isinstance(record, Mapping):
             raise InvalidRequestError(
@@ -41,22 +41,22 @@ def _find_names(
                 "fields to values, as the first row)"
             )
         for name in record:
-            if name not in known:
+            if name not in names:
                 raise InvalidRequestError(
                     f"row {number:,}: the table has no field {name!r:.100} (expected "
                     f"{', '.join(schema.names)})"
                 )
-            found[name] = None
-    return list(found | dict.fromkeys(field.name for field in schema if field.nullable))
+            result[name] = None
+    return list(result | dict.fromkeys(field.name for field in schema if field.nullable))
 
 
 def _make_column(chunk: list[Mapping[str, Any]], first: int, name: str, schema: pa.Schema) -> Any:
     values = [record.get(name) for record in chunk]
-    place = schema.get_field_index(name)
-    kind = None if place < 0 else schema.field(place).type
-    found = _convert(values, kind)
-    if found is not None:
-        return found
+    position = schema.get_field_index(name)
+    kind = None if position < 0 else schema.field(position).type
+    result = _convert(values, kind)
+    if result is not None:
+        return result
     for number, value in enumerate(values, first):
         try:
             pa.array([value], kind)
@@ -77,18 +77,18 @@ def _convert(values: list[Any], kind: pa.DataType | None) -> pa.Array | None:
     """
     is_map = kind is not None and pa.types.is_map(kind)
     try:
-        found = pa.array(values, kind if is_map else None)
+        result = pa.array(values, kind if is_map else None)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    if kind is None or found.type == kind:
-        is_same = not is_map or all(map(_is_same_map, found.to_pylist(), values))
-        return found if is_same else None
-    if pa.types.is_null(found.type):
-        return found.cast(kind)
-    return None if pa.types.is_string(found.type) else found
+    if kind is None or result.type == kind:
+        is_same = not is_map or all(map(_is_same_map, result.to_pylist(), values))
+        return result if is_same else None
+    if pa.types.is_null(result.type):
+        return result.cast(kind)
+    return None if pa.types.is_string(result.type) else result
 
 
-def _is_same_map(found: Any, value: Any) -> bool:
-    if found is None or value is None:
-        return found is value
-    return dict(found) == dict(value)
+def _is_same_map(result: Any, value: Any) -> bool:
+    if result is None or value is None:
+        return result is value
+    return dict(result) == dict(value)

@@ -20,8 +20,8 @@ def gather_report(instance: Ports, kind: str, table_name: str | None, limit: int
     try:
         chosen = ReportKind(kind)
     except ValueError as error:
-        known = ", ".join(ReportKind)
-        raise InvalidRequestError(f"unknown report {kind!r} (expected one of: {known})") from error
+        names = ", ".join(ReportKind)
+        raise InvalidRequestError(f"unknown report {kind!r} (expected one of: {names})") from error
     if limit is not None and limit < 0:
         raise InvalidRequestError(f"invalid limit: {limit} (expected 0 or more)")
     listings = report(instance, chosen, table_name, limit)

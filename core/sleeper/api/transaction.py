@@ -287,8 +287,8 @@ class Transaction:
 
         InvalidRequestError if the id was used for something else.
         """
-        found = [(kind, state.jobs.applied(self.id, kind)) for kind in _KINDS]
-        applied = [(kind, each) for kind, each in found if each is not None]
+        matches = [(kind, state.jobs.applied(self.id, kind)) for kind in _KINDS]
+        applied = [(kind, each) for kind, each in matches if each is not None]
         for kind, each in applied:
             if kind in _KINDS_WITH_REQUEST and each.fingerprint != hash_request(self._request):
                 raise InvalidRequestError(

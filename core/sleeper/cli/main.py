@@ -131,12 +131,12 @@ class _LazyCommands(Commands):
 
 @cache
 def _load(name: str, source: _Source | Command) -> Any:
-    found = load(source.source)
+    target = load(source.source)
     only = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    if isinstance(found, typer.Typer):
-        only.add_typer(found, name=name)
+    if isinstance(target, typer.Typer):
+        only.add_typer(target, name=name)
     else:
-        only.command(name)(found)
+        only.command(name)(target)
     command = typer.main.get_group(only).commands[name]
     accept_instance(command)
     return command

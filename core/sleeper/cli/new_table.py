@@ -121,12 +121,14 @@ def create(
     with use_instance(context) as instance:
         from sleeper.admin.tables import create_table_from_files
 
-        found: Path | Schema | None = schema
+        result: Path | Schema | None = schema
         if like:
-            found = _infer_schema(instance, like, keys or (), sort_keys or (), types or (), options)
-        if dry_run or found is None:
+            result = _infer_schema(
+                instance, like, keys or (), sort_keys or (), types or (), options
+            )
+        if dry_run or result is None:
             return
-        properties = create_table_from_files(instance, name, found, values, split_points)
+        properties = create_table_from_files(instance, name, result, values, split_points)
         note(f"created table {name}")
         if like:
             _suggest_ingest(name, like, options)

@@ -318,7 +318,7 @@ def show(
     """
     from sleeper.query_service.service import show_query
 
-    report, place = show_query(instance, query_id)
+    report, location = show_query(instance, query_id)
     print_listings([report.listing()], output)
-    if place is not None:
-        note(f"results: {place}")
+    if location is not None:
+        note(f"results: {location}")

@@ -40,25 +40,25 @@ def is_alive(process: str) -> bool:
     alive. UnavailableError if the system call fails for a transient reason.
     """
     pid, _, started = process.partition("@")
-    start, _, place = started.partition("-")
+    start, _, location = started.partition("-")
     if not pid.isdigit() or not start.isdigit():
         return False
     here = _place()
     if here is None:
         return _is_alive_by_time(int(pid), int(start))
-    if place != here:
-        return place.partition("-")[0] == here.partition("-")[0]
+    if location != here:
+        return location.partition("-")[0] == here.partition("-")[0]
     return _start_ticks(int(pid)) == int(start)
 
 
 @functools.lru_cache(maxsize=4)
 def _name_of(pid: int) -> str:
-    place, ticks = _place(), _start_ticks(pid)
-    if place is None or ticks is None:
+    location, ticks = _place(), _start_ticks(pid)
+    if location is None or ticks is None:
         import psutil
 
         return f"{pid}@{_started_ms(psutil.Process(pid))}"
-    return f"{pid}@{ticks}-{place}"
+    return f"{pid}@{ticks}-{location}"
 
 
 def _place() -> str | None:
@@ -92,10 +92,10 @@ def _is_alive_by_time(pid: int, started_ms: int) -> bool:
     import psutil
 
     try:
-        found = psutil.Process(pid)
-        if found.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+        process = psutil.Process(pid)
+        if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
             return False
-        return abs(_started_ms(found) - started_ms) <= _START_TOLERANCE_MS
+        return abs(_started_ms(process) - started_ms) <= _START_TOLERANCE_MS
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -40,13 +40,13 @@ def _parse(text: str) -> tuple[BoundSecret, ...]:
 
 def _parse_one(text: str) -> BoundSecret:
     # The name of a secret may contain "@" too.
-    name, at, place = text.rpartition("@")
+    name, at, address = text.rpartition("@")
     if not at:
         return BoundSecret(text)
-    is_bare = place.startswith("[") and place.endswith("]")
-    host, colon, port = (place, "", "") if is_bare else place.rpartition(":")
+    is_bare = address.startswith("[") and address.endswith("]")
+    host, colon, port = (address, "", "") if is_bare else address.rpartition(":")
     if not colon:
-        host = place
+        host = address
     if not name or not _HOST.fullmatch(host) or (colon and not _PORT.fullmatch(port)):
         raise ValueError(text)
     return BoundSecret(name, host.strip("[]").lower(), int(port) if colon else None)

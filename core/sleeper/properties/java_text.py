@@ -29,8 +29,8 @@ def read_properties_text(text: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):
-        found = _KEY.match(line)
-        end = found.end() if found else 0
+        match = _KEY.match(line)
+        end = match.end() if match else 0
         key = _unescape(line[:end], number)
         rest = line[end:].lstrip(_BLANK)
         if rest[:1] in {"=", ":"}:

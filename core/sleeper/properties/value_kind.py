@@ -72,8 +72,8 @@ def byte_count(at_least: int = 1) -> ValueKind[int]:
     """Returns the kind of byte counts. Suffixes K to E are powers of 1024."""
 
     def parse(text: str) -> int:
-        found = _BYTES.fullmatch(text.upper())
-        count = int(found[1]) << (10 * _SUFFIXES.index(found[2])) if found else -1
+        match = _BYTES.fullmatch(text.upper())
+        count = int(match[1]) << (10 * _SUFFIXES.index(match[2])) if match else -1
         if not at_least <= count <= LONG_MAX:
             raise ValueError(text)
         return count

@@ -160,18 +160,18 @@ def table_properties_from_text(text: str, instance: InstanceProperties) -> Table
 
 def declared(name: str) -> Property[object]:
     """Returns the declaration of that name. InvalidRequestError suggests a similar name."""
-    found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
-    if found is None:
+    declaration = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+    if declaration is None:
         raise _unknown_error(name, "property", INSTANCE_PROPERTIES, TABLE_PROPERTIES)
-    return found
+    return declaration
 
 
 def check_set_by_user(names: Mapping[str, str]) -> None:
     """Raises InvalidRequestError if users may not set one of these."""
     for name in names:
-        found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
-        if found is not None and found.set_by is not SetBy.USER:
-            raise InvalidRequestError(f"property {name} is set by the {found.set_by.value}")
+        declaration = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+        if declaration is not None and declaration.set_by is not SetBy.USER:
+            raise InvalidRequestError(f"property {name} is set by the {declaration.set_by.value}")
 
 
 def _checked(values: Mapping[str, str], catalogue: Catalogue) -> dict[str, str]:
@@ -192,9 +192,9 @@ def is_ignored(name: str) -> bool:
 
 
 def _unknown_error(name: str, kind: str, *catalogues: Catalogue) -> InvalidRequestError:
-    known = [known for catalogue in catalogues for known in catalogue.names()]
+    names = [each for catalogue in catalogues for each in catalogue.names()]
     article = "an" if kind.startswith("i") else "a"
-    return InvalidRequestError(f"{name!r} is not {article} {kind}{did_you_mean(name, known)}")
+    return InvalidRequestError(f"{name!r} is not {article} {kind}{did_you_mean(name, names)}")
 
 
 def _typed(values: Mapping[str, str], declaration: Property[T], default: T | None) -> T:

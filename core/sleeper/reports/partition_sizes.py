@@ -87,11 +87,11 @@ def _walk_levels(
     if root is not None and root not in sized:
         raise NotFoundError(f"no partition {root!r} in the table")
     waiting = deque(children.get(None, ()) if root is None else [root])
-    found = []
+    result = []
     while waiting:
-        found.append(waiting.popleft())
-        waiting.extend(children.get(found[-1], ()))
-    return found
+        result.append(waiting.popleft())
+        waiting.extend(children.get(result[-1], ()))
+    return result
 
 
 _COLUMNS = (

@@ -134,7 +134,7 @@ def _find_origin(properties: TableProperties, declaration: Property[Any]) -> str
 
 
 def _list_ignored(
-    values: Mapping[str, str], known: Iterable[str], origin: str
+    values: Mapping[str, str], names: Iterable[str], origin: str
 ) -> list[EffectiveProperty]:
-    ignored = sorted(values.keys() - set(known))
+    ignored = sorted(values.keys() - set(names))
     return [EffectiveProperty(name, values[name], f"{origin}, ignored") for name in ignored]

@@ -49,14 +49,14 @@ def gather_status(instance: Instance) -> tuple[Problem, ...]:
         "tables": _find_problems_of_tables,
         **{each.name: load(each.problems) for each in systems() if each.problems is not None},
     }
-    found: list[Problem] = []
+    result: list[Problem] = []
     for name, check in checks.items():
         try:
-            found += check(instance)
+            result += check(instance)
         except SleeperError as error:
-            found.append(Problem(ProblemState.FAILING, "check", name, str(error)))
+            result.append(Problem(ProblemState.FAILING, "check", name, str(error)))
     order = list(ProblemState)
-    return tuple(sorted(found, key=lambda each: (order.index(each.state), each.kind, each.name)))
+    return tuple(sorted(result, key=lambda each: (order.index(each.state), each.kind, each.name)))
 
 
 def report_status(instance: Instance) -> Listing:

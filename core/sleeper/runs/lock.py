@@ -76,9 +76,9 @@ def lock_root(root: DataRoot, path: str, work: str, clock: Clock) -> Iterator[Lo
 def is_locked(root: DataRoot, path: str, clock: Clock) -> bool:
     """Returns whether a process holds the lock of that name. It may end at any time."""
     if isinstance(root.store, S3Store):
-        found = _read(root.store, path)
-        holder = _parse(found[0]) if found else None
-        return found is not None and (
+        current = _read(root.store, path)
+        holder = _parse(current[0]) if current else None
+        return current is not None and (
             holder is None or (holder.until > clock() and not holder.is_gone)
         )
     return _is_file_locked(Path(root.url_of(path)))
@@ -164,10 +164,10 @@ def _lock_object(
 def _take(root: DataRoot, store: S3Store, path: str, work: str, clock: Clock) -> str | None:
     with suppress(ConflictError):
         return _put(root, store, path, _content(work, clock), None)
-    found = _read(store, path)
-    if found is None:
+    current = _read(store, path)
+    if current is None:
         raise ConflictError(f"{root.url_of(path)} was locked until now: try again")
-    content, tag = found
+    content, tag = current
     holder = _parse(content)
     if holder is not None and holder.until > clock() and not holder.is_gone:
         raise _refusal(root, path, content)
@@ -182,9 +182,9 @@ def _put(root: DataRoot, store: S3Store, path: str, content: bytes, tag: str | N
         )
     except (AlreadyExistsError, PreconditionError) as error:
         # The store repeats a put whose response was lost.
-        found = _read(store, path)
-        if found is not None and found[0] == content:
-            return found[1]
+        current = _read(store, path)
+        if current is not None and current[0] == content:
+            return current[1]
         raise ConflictError(f"{root.url_of(path)} was locked by another process") from error
     except (BaseError, OSError) as error:
         raise UnavailableError(f"cannot lock {root.url_of(path)}: {error}") from error
@@ -194,8 +194,8 @@ def _put(root: DataRoot, store: S3Store, path: str, content: bytes, tag: str | N
 def _read(store: S3Store, path: str) -> tuple[bytes, str | None] | None:
     """Returns the object's content and tag, None if it does not exist."""
     with suppress(NotFoundError), store_errors(path):
-        found = obstore.get(store, path)
-        return bytes(found.bytes()), found.meta["e_tag"]
+        answer = obstore.get(store, path)
+        return bytes(answer.bytes()), answer.meta["e_tag"]
     return None
 
 

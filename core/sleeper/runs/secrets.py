@@ -47,12 +47,12 @@ class SecretReference:
 def parse_secret(text: str) -> SecretReference:
     """Returns the reference. InvalidRequestError, without the text, which may be a password."""
     scheme, colon, name = text.partition(":")
-    places = {each.value: each for each in SecretPlace}
-    if not colon or scheme not in places or not name:
+    kinds = {each.value: each for each in SecretPlace}
+    if not colon or scheme not in kinds or not name:
         raise InvalidRequestError(
             f"the password is not a reference (expected {SECRET_FORMS}, which name a secret)"
         )
-    reference = SecretReference(places[scheme], name)
+    reference = SecretReference(kinds[scheme], name)
     if reference.place is SecretPlace.ENVIRONMENT and _VARIABLE.fullmatch(name) is None:
         raise InvalidRequestError(
             "the password env:... is not the name of a variable (expected letters, digits and "

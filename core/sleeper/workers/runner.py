@@ -216,19 +216,19 @@ class _Runner:
 
     def _create_work(self, is_final: bool) -> bool:
         """Runs the operations that are due, or every one that may find work. True if one does."""
-        found = False
+        result = False
         for operation in (each for system in systems() for each in system.operations):
             is_due = self._has_passed(self._done_at, operation.run, operation.period_seconds)
             if is_due or is_final:
-                found |= self._operate(operation)
+                result |= self._operate(operation)
         for ref in self._instance.tables.index.list():
             with self._problems_logged(f"table {ref.name}"):
-                found |= self._maintain_table(ref, is_final)
+                result |= self._maintain_table(ref, is_final)
         if self._is_due(self._done_at, "deletions") or is_final:
-            found |= self._finish_deletions()
+            result |= self._finish_deletions()
         if self._is_due(self._done_at, "housekeeping"):
             self._keep_house()
-        return found
+        return result
 
     def _keep_house(self) -> None:
         instance = self._instance
@@ -259,17 +259,17 @@ class _Runner:
         progress = self._tables.setdefault(ref.id, _TableProgress())
         with self._instance.tables.state(ref.id).reading() as state:
             number = state.number
-        found = False
+        result = False
         is_due = is_final or self._are_jobs_due(progress)
         if ref.online and (number != progress.examined_number or is_due):
             progress.examined_number = number
-            found = self._split_or_compact(ref, progress, number, is_due)
+            result = self._split_or_compact(ref, progress, number, is_due)
         if self._is_due(progress.done_at, "collection") or is_final:
             collected = run_garbage_collection(self._instance, ref).files
             self._update(files_collected=self._status.files_collected + collected)
         if self._is_due(progress.done_at, "snapshot"):
             snapshot_table(self._instance, ref)
-        return found
+        return result
 
     def _are_jobs_due(self, progress: _TableProgress) -> bool:
         due = [self._is_due(progress.done_at, name) for name in ("compaction", "splitting")]
@@ -308,11 +308,11 @@ class _Runner:
         return True
 
     @contextmanager
-    def _problems_logged(self, place: str) -> Iterator[None]:
+    def _problems_logged(self, where: str) -> Iterator[None]:
         try:
             yield
         except SleeperError as error:
-            self._add_problem(f"{place}: {error}")
+            self._add_problem(f"{where}: {error}")
 
     def _add_problem(self, text: str) -> None:
         logger.warning("%s", text)

@@ -44,10 +44,10 @@ def format_page(page: ReportPage) -> str:
         (f"table-{number}", each.name, _format_listings(each.listings, page.time_ms))
         for number, each in enumerate(page.tables)
     ]
-    links = [element("a", {"href": f"#{place}"}, name) for place, name, _ in parts]
+    links = [element("a", {"href": f"#{anchor}"}, name) for anchor, name, _ in parts]
     sections = [
-        element("section", {"id": place}, element("h2", None, name), content)
-        for place, name, content in parts
+        element("section", {"id": anchor}, element("h2", None, name), content)
+        for anchor, name, content in parts
     ]
     head = element(
         "head",
@@ -67,12 +67,12 @@ def format_page(page: ReportPage) -> str:
 def _format_listings(listings: Sequence[Listing], now_ms: int) -> Markup:
     jobs = [each for each in listings if each.name.endswith(_JOBS)]
     time_line = draw_time_line(jobs, now_ms)
-    found = []
+    result = []
     for each in listings:
         if jobs and each is jobs[0]:
-            found.append(time_line)
-        found.append(_format_listing(each))
-    return join(*found)
+            result.append(time_line)
+        result.append(_format_listing(each))
+    return join(*result)
 
 
 def _format_listing(listing: Listing) -> Markup:

@@ -90,8 +90,8 @@ def _draw_node(node: _Node, level: int, left: float, width: float, densest: floa
         },
     )
     fits = width >= max(_LABEL_WIDTH_MIN, len(text) * _CHARACTER_WIDTH + 16)
-    place: dict[str, str | float | None] = {"x": round(left + 9, 2), "y": top + 19}
-    label = element("text", place, text) if fits else Markup()
+    point: dict[str, str | float | None] = {"x": round(left + 9, 2), "y": top + 19}
+    label = element("text", point, text) if fits else Markup()
     return element("g", None, element("title", None, title), box, label)
 
 
@@ -140,8 +140,8 @@ def draw_time_line(listings: Iterable[Listing], now_ms: int) -> Markup:
         top += height + _GAP
     for number in range(_TICKS):
         ms = start_ms + (end_ms - start_ms) * (2 * number + 1) // (2 * _TICKS)
-        place: dict[str, str | float | None] = {"x": round(scale(ms), 1), "y": 14, "class": "tick"}
-        shapes.append(element("text", place, _tick_text(ms, end_ms - start_ms)))
+        point: dict[str, str | float | None] = {"x": round(scale(ms), 1), "y": 14, "class": "tick"}
+        shapes.append(element("text", point, _tick_text(ms, end_ms - start_ms)))
     jobs = sum(map(len, groups))
     return _picture(top, f"Time line of {jobs:,} jobs; the tables below have the same jobs", shapes)
 
@@ -195,12 +195,12 @@ def _draw_bar(bar: _Bar, left: float, right: float, top: float) -> Markup:
         },
     )
     is_inside = width >= _MARK_WIDTH
-    place: dict[str, str | float | None] = {
+    point: dict[str, str | float | None] = {
         "x": round(left + 3 if is_inside else left + width + 2, 1),
         "y": top + 9,
         "class": "inside" if is_inside else "outside",
     }
-    text = element("text", place, mark) if is_inside or kind != "good" else Markup()
+    text = element("text", point, mark) if is_inside or kind != "good" else Markup()
     return element("g", {"class": kind}, element("title", None, bar.title), box, text)
 
 
