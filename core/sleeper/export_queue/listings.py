@@ -1,4 +1,4 @@
-"""The report on export queues: what each has not captured, and its pending exports."""
+"""Reports on export queues: their states, their pending and dead exports, and their problems."""
 
 import json
 import logging
@@ -19,6 +19,7 @@ from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueu
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_omission, pluralize
+from sleeper.reports.problem import Problem, ProblemState
 from sleeper.reports.text_table import format_bytes
 from sleeper.tables import TableId, find_table
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FAILING_SHOWN = 10
+_LATE_MS = 15 * 60_000
 # What a line says itself. See `failures.describe_bucket`.
 _BUCKET = re.compile(r"export queue '[^']*', bucket \d+(, sequences? \d+( to \d+)?)?: ")
 
@@ -287,3 +289,27 @@ _STATUS_COLUMNS = (
     Column("is_full", "Full"),
     Column("failing", "Failing", value=_failing),
 )
+
+
+def find_problems(instance: Instance) -> Iterator[Problem]:
+    """Yields the problems of the instance's export queues."""
+    for queue in gather_export_queues(instance):
+        if queue.dead:
+            yield _problem(ProblemState.DEAD, queue, pluralize(queue.dead, "dead export"))
+        if queue.state is QueueState.UNREADABLE:
+            yield _problem(ProblemState.FAILING, queue, "its table cannot be read")
+        elif queue.state is QueueState.FAILING:
+            reason = (
+                f"{pluralize(len(queue.failing), 'bucket')} of exports: {queue.failing[0].error}"
+            )
+            yield _problem(ProblemState.FAILING, queue, reason)
+        elif (
+            queue.state is QueueState.ACTIVE
+            and queue.oldest_ms is not None
+            and instance.clock() - queue.oldest_ms > _LATE_MS
+        ):
+            yield _problem(ProblemState.LAGGING, queue, f"{queue.pending:,} pending exports")
+
+
+def _problem(state: ProblemState, queue: ReportedQueue, reason: str) -> Problem:
+    return Problem(state, "export queue", queue.name, reason, queue.oldest_ms)

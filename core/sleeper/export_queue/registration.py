@@ -5,11 +5,13 @@ released, and its exports and its registration are removed from the storage: oth
 that if the one that deletes it dies.
 """
 
+import json
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sleeper.errors import ConflictError, NotFoundError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.store import Position, RegisteredQueue, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
@@ -18,6 +20,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.query.hold import release_hold
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables import TableId, TableRef, find_table
+from sleeper.user_code.wheel import CodeKind
 
 logger = logging.getLogger(__name__)
 
@@ -145,3 +148,26 @@ def restore_queues(instance: Instance, table: TableRef) -> None:
             )
         store.pause(queue.name, True)
         store.begin(queue.name, queue.generation, start)
+
+
+def check_deletion(table: OpenTable) -> None:
+    """Raises InvalidRequestError if the table has export queues, whose exports might be lost."""
+    with table.state.reading() as state:
+        queues = [each.name for each in queues_in(state).all()]
+    if queues:
+        raise InvalidRequestError(
+            f"table {table.ref.name!r} has export queues: {', '.join(queues)} (expected none: "
+            "delete them first with `sleeper export-queue delete`)"
+        )
+
+
+def find_users(instance: Instance, kind: CodeKind, name: str) -> Iterator[str]:
+    """Yields the queues that use an exporter of that name."""
+    if kind is not CodeKind.EXPORTER:
+        return
+    for ref in instance.tables.index.list():
+        with OpenTable(instance, ref).state.reading() as state:
+            queues = queues_in(state).all()
+        for queue in queues:
+            if json.loads(queue.definition)["exporter"]["text"] == f"python:{name}":
+                yield f"export queue {queue.name}"

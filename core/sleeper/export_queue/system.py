@@ -33,8 +33,8 @@ SYSTEM = System(
         "sleeper.export_queue.transactions:ExportRows",
     ),
     follower_prefix="export-queue:",
-    check_deletion="sleeper.export_queue.users:check_deletion",
-    code_users="sleeper.export_queue.users:find_users",
+    check_deletion="sleeper.export_queue.registration:check_deletion",
+    code_users="sleeper.export_queue.registration:find_users",
     names={
         "ExportBatch": "sleeper.export_queue.exporter:ExportBatch",
         "ExportQueue": "sleeper.export_queue.methods:ExportQueue",
@@ -49,7 +49,7 @@ SYSTEM = System(
             "buckets of export queues that have exports",
         ),
     ),
-    problems="sleeper.export_queue.problems:find_problems",
+    problems="sleeper.export_queue.listings:find_problems",
     stacks=(
         Stack(
             "ExportQueues",

@@ -26,7 +26,7 @@ from sleeper.export_queue.definition import (
     ExportQueue,
     ExportSource,
 )
-from sleeper.export_queue.logged import read_exports
+from sleeper.export_queue.sources import read_exports
 from sleeper.export_queue.transactions import CreateExportQueue, DeleteExportQueue
 from sleeper.garbage_collection.service import collect_table
 from sleeper.opening import open_instance

@@ -20,7 +20,7 @@ from sleeper.export_queue.definition import (
     ExportQueue,
     ExportSource,
 )
-from sleeper.export_queue.logged import read_exports
+from sleeper.export_queue.sources import read_exports
 from sleeper.export_queue.transactions import CreateExportQueue
 from sleeper.opening import open_instance
 from sleeper.schema.model import Field, PrimitiveType

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.export_queue.logged import LoggedExport, read_exports
+from sleeper.export_queue.sources import LoggedExport, read_exports
 from sleeper.export_queue.table_queries import queues_in
 from sleeper.export_queue.transactions import (
     ChangeExportQueue,
