@@ -55,20 +55,6 @@ class PartitionQueries(VersionReader):
         is_child = "p.added <= :n AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
         return list(self._partitions(is_child, self._order, id=partition_id))
 
-    def ancestors(self, partition_id: PartitionId) -> list[Partition]:
-        """Returns the ancestors, nearest first; empty for the root."""
-        self.get(partition_id)
-        rows = self.rows(
-            "WITH RECURSIVE chain (key, depth) AS ("
-            " SELECT parent, 1 FROM partitions WHERE id = :id"
-            " UNION ALL SELECT c.parent, depth + 1 FROM chain"
-            " CROSS JOIN partitions c ON c.key = chain.key)"
-            f" SELECT {self._select} FROM chain CROSS JOIN partitions p ON p.key = chain.key"
-            " LEFT JOIN partitions parent ON parent.key = p.parent ORDER BY depth",
-            id=partition_id,
-        )
-        return [_partition(row) for row in rows]
-
     def leaves_overlapping(self, regions: Iterable[Region]) -> list[Partition]:
         """Returns leaves that overlap any of the regions, each once, in key order.
 
