@@ -2,20 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from sleeper import opening
-from sleeper.adjunct.definition import (
-    StoreDefinition,
-    add_password,
-    parse_age_seconds,
-    parse_engine_type,
-    parse_partition,
-)
+from sleeper.adjunct.definition import add_password, parse_store
 from sleeper.adjunct.extraction import ExtractorSource
 from sleeper.adjunct.feeds.dataset_feed import DatasetProcess
 from sleeper.adjunct.feeds.opening import FeedContext, own_instance
@@ -27,6 +21,7 @@ from sleeper.adjunct.open_store import (
     open_shared,
 )
 from sleeper.adjunct.versions.status import StoreStatus
+from sleeper.adjunct.versions.version import Lookups, StoreVersion
 from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
 from sleeper.user_code.named import name_object
@@ -34,12 +29,8 @@ from sleeper.user_code.named import name_object
 _BUILD = (sys.executable, "-P", "-m", "sleeper.adjunct.worker_build")
 
 
-class AdjunctStore:
-    """A local read-only copy of a dataset, which follows its input. A context manager.
-
-    Any threads may read. A lookup raises `UnavailableError` as long as there is no complete copy,
-    `InvalidRequestError` for a key of another type, and `DataError` if a file is damaged.
-    """
+class AdjunctStore(Lookups):
+    """A local read-only copy of a dataset, which follows its input. A context manager."""
 
     def __init__(self, store: OpenStore, close: Callable[[], None]) -> None:
         self._store = store
@@ -100,15 +91,10 @@ class AdjunctStore:
             settings = UpdateSettings(refresh_seconds)
             store = OpenStore(name, parent, Mode.READ, settings)
             return cls(store, store.close)
-        definition = StoreDefinition(
-            name,
-            add_password(input, password),
-            parse_engine_type(type),
-            bootstrap,
-            reset_offset,
-            parse_age_seconds(max_age),
-            None if extractor is None else name_object(extractor),
-            None if partition is None else parse_partition(partition),
+        named = None if extractor is None else name_object(extractor)
+        text = add_password(input, password)
+        definition = parse_store(
+            name, text, type, bootstrap, reset_offset, max_age, named, partition
         )
         settings = UpdateSettings(refresh_seconds, bootstrap_seconds)
         given = None if isinstance(extractor, str) else extractor
@@ -137,30 +123,6 @@ class AdjunctStore:
             self._is_closed = True
             self._close()
 
-    def get(self, key: Any) -> Any:
-        """Returns the value of a key, None if there is none.
-
-        A key is the row key, a tuple if it has several fields. The value of a row is a mapping of
-        its value and sort fields.
-        """
-        return self._opened.serving.get(key)
-
-    def get_many(self, keys: Sequence[Any]) -> list[Any]:
-        """Returns the values of keys, in their order. All are of one version."""
-        return self._opened.serving.get_many(list(keys))
-
-    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yields keys from `low` to before `high` with their values, in key order.
-
-        None is an open end. Of several key fields, a bound may have the first ones only. The
-        iterator reads one version as it is now, also when another takes its place.
-        """
-        return self._opened.serving.scan(low, high)
-
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """Yields all keys with their values, as `range`."""
-        return self.range()
-
     def refresh(self) -> int:
         """Writes the data that the input has now. Returns the number of keys that were written.
 
@@ -174,6 +136,10 @@ class AdjunctStore:
 
     def __repr__(self) -> str:
         return f"AdjunctStore({self._store.name!r})"
+
+    @property
+    def _version(self) -> StoreVersion:
+        return self._opened.serving
 
     @property
     def _opened(self) -> OpenStore:

@@ -10,8 +10,7 @@ from sleeper.adjunct.definition import (
     EngineType,
     StoreDefinition,
     StoreState,
-    parse_engine_type,
-    parse_partition,
+    parse_store,
 )
 from sleeper.adjunct.feeds.feed import Feed
 from sleeper.adjunct.feeds.opening import FeedContext, find_lag, opened_feed
@@ -126,20 +125,15 @@ def _find_definition(parent: Path, name: str, source: str | None) -> StoreDefini
     status = reported_status(_find(parent, name))
     if source is None and not status.input:
         raise InvalidRequestError(f"store {name!r} does not say its input (expected --input)")
-    partition = None if status.partition is None else parse_partition(status.partition)
-    kind = parse_engine_type(status.type)
-    if kind is EngineType.MEMORY:
+    definition = parse_store(name, source or status.input, status.type, partition=status.partition)
+    if definition.type is EngineType.MEMORY:
         raise InvalidRequestError(f"store {name!r} is in memory, and no process fills it")
-    return StoreDefinition(name, source or status.input, kind, partition=partition)
+    return definition
 
 
 def _definition_of(name: str, state: StoreState, kind: EngineType) -> StoreDefinition:
-    return StoreDefinition(
-        name,
-        state.input,
-        kind,
-        # The version that serves stays, however old it is.
-        max_age_seconds=math.inf,
-        extractor=state.extractor,
-        partition=None if state.partition is None else parse_partition(state.partition),
+    definition = parse_store(
+        name, state.input, kind, extractor=state.extractor, partition=state.partition
     )
+    # The version that serves stays, however old it is.
+    return replace(definition, max_age_seconds=math.inf)

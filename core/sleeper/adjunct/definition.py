@@ -145,6 +145,29 @@ def parse_partition(text: str) -> Partition:
     return Partition(int(found[1]), int(found[2]))
 
 
+def parse_store(
+    name: str,
+    source: str,
+    type: str = EngineType.ROCKSDB,
+    bootstrap: bool = True,
+    reset_offset: bool = False,
+    max_age: str | None = None,
+    extractor: str | None = None,
+    partition: str | None = None,
+) -> StoreDefinition:
+    """Returns the store of texts, as users write them. InvalidRequestError for an invalid one."""
+    return StoreDefinition(
+        name,
+        source,
+        parse_engine_type(type),
+        bootstrap,
+        reset_offset,
+        DAY_SECONDS if max_age is None else parse_age_seconds(max_age),
+        extractor,
+        None if partition is None else parse_partition(partition),
+    )
+
+
 def parse_age_seconds(text: str) -> float:
     """Returns the seconds of a duration such as 1d. InvalidRequestError for another text."""
     milliseconds = parse_duration(str(text))

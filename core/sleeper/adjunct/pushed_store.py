@@ -1,10 +1,9 @@
 """A store that is filled by the envelopes which a stream job gives to it."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sleeper.adjunct.config import StoreSettings
 from sleeper.adjunct.contents.writers import DocumentWriter
@@ -13,6 +12,7 @@ from sleeper.adjunct.extraction import Envelope, Extract
 from sleeper.adjunct.feeds.feed import StartAction, begin
 from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store, StoreBuild
+from sleeper.adjunct.versions.version import Lookups, StoreVersion
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, UnavailableError
 
@@ -25,7 +25,7 @@ _WAITING_MAX = 100_000
 NOTHING: Mapping[str, str] = {}
 
 
-class PushedStore:
+class PushedStore(Lookups):
     """A store of a container or a task. One thread at a time saves; any threads read.
 
     The changes of an unbounded input are applied one by one, each with its position. The envelopes
@@ -125,24 +125,9 @@ class PushedStore:
             self._dataset = None
         self._store.close()
 
-    def get(self, key: Any) -> Any:
-        """Returns the value of a key, None if there is none.
-
-        UnavailableError as long as no dataset of a bounded input is complete.
-        """
-        return self._store.serving.get(key)
-
-    def get_many(self, keys: Sequence[Any]) -> list[Any]:
-        """Returns the values of keys, in their order."""
-        return self._store.serving.get_many(list(keys))
-
-    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yields keys from `low` to before `high` with their values, in key order."""
-        return self._store.serving.scan(low, high)
-
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """Yields all keys with their values."""
-        return self.range()
+    @property
+    def _version(self) -> StoreVersion:
+        return self._store.serving
 
     def status(self) -> StoreStatus:
         """Returns the status, without how far the store is behind."""

@@ -95,15 +95,20 @@ def run(
       sleeper adjunct run --store accounts-0 --input table:accounts --partition 0/4
       sleeper adjunct run --config stores.properties
     """
-    from sleeper.adjunct.definition import add_password
+    from sleeper.adjunct.definition import add_password, parse_store
     from sleeper.adjunct.run_stores import run_stores
 
     parent = find_path(context, path)
     _check_options(context, config)
     if config is None:
+        if store is None or source is None:
+            raise typer.BadParameter("expected --store with --input")
         extractors = None
-        source = None if source is None else add_password(source, password)
-        definitions = [_define(store, source, engine, not no_bootstrap, partition, max_age)]
+        text = add_password(source, password)
+        definition = parse_store(
+            *(store, text, engine, not no_bootstrap), max_age=max_age, partition=partition
+        )
+        definitions = [definition]
     else:
         extractors, definitions = _read_config(config)
     try:
@@ -143,33 +148,6 @@ def _read_config(path: Path) -> tuple["ExtractorSource", list["StoreDefinition"]
         raise InvalidRequestError(f"{path} has no stores (expected stores.NAME.adstore.input)")
     extractors = ExtractorSource(config=config.values, allows_imports=True)
     return extractors, [each.definition for each in config.stores]
-
-
-def _define(
-    name: str | None,
-    source: str | None,
-    engine: str,
-    bootstrap: bool,
-    partition: str | None,
-    max_age: str,
-) -> "StoreDefinition":
-    from sleeper.adjunct.definition import (
-        StoreDefinition,
-        parse_age_seconds,
-        parse_engine_type,
-        parse_partition,
-    )
-
-    if name is None or source is None:
-        raise typer.BadParameter("expected --store with --input")
-    return StoreDefinition(
-        name,
-        source,
-        parse_engine_type(engine),
-        bootstrap,
-        max_age_seconds=parse_age_seconds(max_age),
-        partition=None if partition is None else parse_partition(partition),
-    )
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.feeds.opening import FeedContext, open_feed
+from sleeper.adjunct.feeds.feed import Feed
+from sleeper.adjunct.feeds.opening import FeedContext, opened_feed
 from sleeper.adjunct.feeds.updater import StoreUpdater
 from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store
@@ -22,47 +24,45 @@ _POLL_SECONDS = 0.1
 _START_SECONDS = 5.0
 
 
-class StoreRun:
-    """Fills one store in a thread. `failure` is why it cannot begin, or cannot become current."""
+class _StoreRun:
+    """Fills one store in a thread. `failure` is why it cannot begin, or cannot become current.
 
-    def __init__(self, definition: StoreDefinition, parent: Path, context: FeedContext) -> None:
-        self.store = Store(definition, parent, system_clock)
-        try:
-            self._updater = StoreUpdater(self.store, open_feed(self.store, context))
-        except BaseException:
-            self.store.close()
-            raise
+    A context manager, which ends the thread. A load is abandoned.
+    """
+
+    def __init__(self, store: Store, feed: Feed, period_seconds: float) -> None:
+        self.store = store
+        self._updater = StoreUpdater(store, feed)
+        self._period_seconds = period_seconds
         self.failure: Exception | None = None
         self.is_current = False
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name=f"fill {store.definition.name}")
 
-    def start(self, period_seconds: float) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._updater.end()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._updater.stop()
+
+    def start(self) -> None:
         """Starts the thread."""
-        self._thread = threading.Thread(
-            target=self._run, args=(period_seconds,), name=f"fill {self.store.definition.name}"
-        )
         self._thread.start()
 
     def status(self) -> StoreStatus:
         """Returns the status, without how far the store is behind."""
         return describe(self.store, self._updater.problem)
 
-    def close(self) -> None:
-        """Ends the thread and closes the store. A load is abandoned."""
-        self._ended.set()
-        self._updater.end()
-        if self._thread is not None:
-            self._thread.join()
-        self._updater.stop()
-        self.store.close()
-
-    def _run(self, period_seconds: float) -> None:
+    def _run(self) -> None:
         try:
             while not self._start():
                 if self._ended.wait(_START_SECONDS):
                     return
-            self._updater.run(period_seconds, on_update=self._note_current)
+            self._updater.run(self._period_seconds, on_update=self._note_current)
         except Exception as error:
             self.failure = error
 
@@ -105,36 +105,27 @@ def run_stores(
     Raises the error of an input that does not exist, or that cannot be read at the start; and with
     `until_current`, that of an update for which another attempt does not help.
     """
-    with _open_all(definitions, parent, context) as runs:
-        for each in runs:
-            each.start(period_seconds)
+    with ExitStack() as opened:
+        runs: list[_StoreRun] = []
+        for each in definitions:
+            filled = opened_feed(each, parent, system_clock, context)
+            store, feed = opened.enter_context(filled)
+            runs.append(opened.enter_context(_StoreRun(store, feed, period_seconds)))
+        for run in runs:
+            run.start()
         while True:
-            for each in runs:
-                if each.failure is not None:
-                    raise each.failure
-            listener([each.status() for each in runs])
+            for run in runs:
+                if run.failure is not None:
+                    raise run.failure
+            listener([run.status() for run in runs])
             if until_current and _are_current(runs):
                 return
             time.sleep(_POLL_SECONDS)
 
 
-def _are_current(runs: Sequence[StoreRun]) -> bool:
+def _are_current(runs: Sequence[_StoreRun]) -> bool:
     for each in runs:
         error = each.permanent_error
         if error is not None:
             raise error
     return all(each.is_current for each in runs)
-
-
-@contextmanager
-def _open_all(
-    definitions: Sequence[StoreDefinition], parent: Path, context: FeedContext
-) -> Iterator[list[StoreRun]]:
-    runs: list[StoreRun] = []
-    try:
-        for each in definitions:
-            runs.append(StoreRun(each, parent, context))  # noqa: PERF401 (closed after an error)
-        yield runs
-    finally:
-        for run in runs:
-            run.close()

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.adjunct.columns import view as column_view
-from sleeper.adjunct.columns.lookup import ColumnLookup
-from sleeper.adjunct.columns.view import build_view, find_view, open_view
+from sleeper.adjunct.columns import lookup as column_view
+from sleeper.adjunct.columns.lookup import ColumnLookup, build_view, find_view, open_view
 from sleeper.adjunct.contents.keys import KeyCodec
 from sleeper.adjunct.contents.values import ValueCodec
 from sleeper.adjunct.definition import Layout, StoreDefinition

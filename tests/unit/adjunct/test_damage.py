@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.adjunct.columns.view import open_view
+from sleeper.adjunct.columns.lookup import open_view
 from sleeper.adjunct.contents.values import ValueCodec
 from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.adjunct.engines import memory

@@ -22,7 +22,7 @@ from sleeper.adjunct.definition import (
     StoreState,
     encode_state,
     loaded_state,
-    parse_partition,
+    parse_store,
 )
 from sleeper.adjunct.engines import open_disk_engine
 from sleeper.adjunct.engines.engine import Writes
@@ -125,8 +125,7 @@ class DatasetRequest:
     instance: str | None
 
     def definition(self) -> StoreDefinition:
-        partition = None if self.partition is None else parse_partition(self.partition)
-        return StoreDefinition(self.name, self.input, partition=partition)
+        return parse_store(self.name, self.input, partition=self.partition)
 
 
 REQUESTS = JsonCodec(DatasetRequest)

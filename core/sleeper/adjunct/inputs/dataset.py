@@ -1,6 +1,6 @@
 """The port of inputs that have complete datasets: tables at a version, stashes, files."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +9,16 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from sleeper.adjunct.contents.writers import RowWriter
 from sleeper.adjunct.definition import Layout
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings, make_spill_folder
 from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.schema.model import Field, PrimitiveType, Schema
+
+LayoutSource = Callable[[], Layout | None]
+"""Returns the form of keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,9 @@ class Dataset:
 
     name: str
     writes: Iterator[Writes]
-    layout: "LayoutSource"
+    layout: LayoutSource
     is_sorted: bool
     positions: dict[str, str]
-
-
-class LayoutSource(Protocol):
-    """The form of keys and values."""
-
-    def __call__(self) -> Layout | None: ...
 
 
 class DatasetInput(Protocol):
@@ -50,6 +48,8 @@ class DatasetInput(Protocol):
 
     def is_current(self, positions: Mapping[str, str]) -> bool:
         """Returns whether the positions are of this input, and not of a former one of its name."""
+        del positions  # a dataset is named by its content
+        return True
 
     def open(self, dataset: str) -> AbstractContextManager[Dataset]:
         """Opens a dataset. StateMovedOnError if it does not exist any more: ask for the newest."""
@@ -61,6 +61,19 @@ _SORT_BYTES = 256 * 1024**2
 def sort_settings(spill: Path) -> EngineSettings:
     """Returns the settings of `sort_rows` with temporary files in a folder."""
     return EngineSettings(spill, memory_bytes=_SORT_BYTES)
+
+
+def make_dataset(
+    name: str,
+    batches: Iterator[pa.RecordBatch],
+    schema: Schema,
+    writer: RowWriter,
+    settings: EngineSettings,
+) -> Dataset:
+    """Returns the dataset of rows in any order, of which the last of a key counts."""
+    if writer.is_sorted:
+        batches = sort_rows(batches, schema, settings)
+    return Dataset(name, writer.put_all(batches), writer.layout, writer.is_sorted, {})
 
 
 def sort_rows(

@@ -1,15 +1,16 @@
 """Files as input: Parquet, CSV or JSON lines in a folder or bucket."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 
 from sleeper.adjunct.contents.writers import MakeRowWriter
-from sleeper.adjunct.definition import Layout
 from sleeper.adjunct.engines.engine import Writes
-from sleeper.adjunct.inputs.dataset import Dataset, sort_rows, sort_settings
+from sleeper.adjunct.inputs.dataset import Dataset, DatasetInput, make_dataset, sort_settings
 from sleeper.adjunct.inputs.file_listing import FileListing, FilePlace
 from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.datafiles.engine.settings import EngineSettings
@@ -25,8 +26,8 @@ _KEY_OPTION = "?key="
 _OPTION = re.compile(r"\?(\w+)=[^/]*$")
 
 
-class FileInput:
-    """The files of a place. It implements `DatasetInput`; a dataset is named by their digest.
+class FileInput(DatasetInput):
+    """The files of a place. A dataset is named by their digest.
 
     `keys` names the key fields, none for the first column. The fields are those of the first
     file, and the others must have them too. Of rows with one key, the last counts, in the order of
@@ -44,10 +45,6 @@ class FileInput:
         self._keys = tuple(keys)
         self._make_writer = make_writer
         self._settings = settings
-
-    def is_current(self, positions: Mapping[str, str]) -> bool:
-        del positions  # a dataset is named by its content
-        return True
 
     def newest(self) -> str | None:
         listing = self._place.list()
@@ -77,17 +74,11 @@ class FileInput:
     def _make_dataset(self, listing: FileListing) -> Dataset:
         schema = infer_schema(listing.files, self._keys)
         if schema is None:
-            return Dataset(listing.digest, iter(()), _no_layout, True, {})
+            return Dataset(listing.digest, iter(()), lambda: None, True, {})
+        batches = chain.from_iterable(read_rows(file, schema) for file in listing.files)
         writer = self._make_writer(schema)
-        batches = self._read(listing, schema)
-        if writer.is_sorted:
-            batches = sort_rows(batches, schema, self._settings)
-        writes = self._check(listing, writer.put_all(batches))
-        return Dataset(listing.digest, writes, writer.layout, writer.is_sorted, {})
-
-    def _read(self, listing: FileListing, schema: Schema) -> Iterator[pa.RecordBatch]:
-        for file in listing.files:
-            yield from read_rows(file, schema)
+        made = make_dataset(listing.digest, batches, schema, writer, self._settings)
+        return replace(made, writes=self._check(listing, made.writes))
 
     def _check(self, listing: FileListing, writes: Iterator[Writes]) -> Iterator[Writes]:
         """Yields the writes, and raises StateMovedOnError at the end if the files changed."""
@@ -127,7 +118,3 @@ def read_rows(file: SourceFile, schema: Schema) -> Iterator[pa.RecordBatch]:
             return read_csv(file, checker)
         case SourceFormat.JSON_LINES:
             return read_json_lines(file, checker)
-
-
-def _no_layout() -> Layout | None:
-    return None

@@ -3,13 +3,13 @@
 Needs no instance. `_LATEST` names the dataset, and `_SUCCESS` is the marker that ends it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from sleeper.adjunct.contents.writers import MakeRowWriter
-from sleeper.adjunct.inputs.dataset import Dataset, sort_rows, sort_settings
+from sleeper.adjunct.inputs.dataset import Dataset, DatasetInput, make_dataset, sort_settings
 from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
@@ -20,8 +20,8 @@ from sleeper.stash.place import open_place_to_read
 from sleeper.stash.reader import Stash, StashRows
 
 
-class StashInput:
-    """A table of the stashes of a destination. It implements `DatasetInput`.
+class StashInput(DatasetInput):
+    """A table of the stashes of a destination.
 
     A dataset is named by its stash. The fields are the table's, without those of documents.
     NotFoundError if the destination is a folder that does not exist.
@@ -34,10 +34,6 @@ class StashInput:
         self._table = table
         self._make_writer = make_writer
         self._settings = settings
-
-    def is_current(self, positions: Mapping[str, str]) -> bool:
-        del positions  # a dataset is named by its content
-        return True
 
     def newest(self) -> str | None:
         try:
@@ -54,11 +50,8 @@ class StashInput:
         try:
             with stash.scan(self._table) as rows:
                 schema = self._find_schema(stash)
-                writer = self._make_writer(schema)
-                batches = _table_rows(rows, schema)
-                if writer.is_sorted:
-                    batches = sort_rows(batches, schema, self._settings)
-                yield Dataset(dataset, writer.put_all(batches), writer.layout, writer.is_sorted, {})
+                writer, batches = self._make_writer(schema), _table_rows(rows, schema)
+                yield make_dataset(dataset, batches, schema, writer, self._settings)
         except (DataError, NotFoundError) as error:
             # A stash may be deleted while it is read, its `_SUCCESS` first.
             if self._place.success(dataset) is None:

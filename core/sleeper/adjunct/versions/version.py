@@ -1,7 +1,8 @@
 """Versions of a store: the data of an engine with its state and codecs, and who reads it."""
 
 import logging
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,43 @@ class StoreVersion:
             f"store {self._store!r} cannot be read: {error} (`sleeper adjunct rebuild` makes it "
             "again)"
         )
+
+
+class Lookups(ABC):
+    """Lookups in the version that serves. Any threads may call them.
+
+    UnavailableError as long as none is complete, InvalidRequestError for a key of another type, and
+    DataError if a file is damaged.
+    """
+
+    @property
+    @abstractmethod
+    def _version(self) -> StoreVersion:
+        """The version that serves."""
+
+    def get(self, key: Any) -> Any:
+        """Returns the value of a key, None if there is none.
+
+        A key is the row key, a tuple if it has several fields. The value of a row is a mapping of
+        its value and sort fields.
+        """
+        return self._version.get(key)
+
+    def get_many(self, keys: Sequence[Any]) -> list[Any]:
+        """Returns the values of keys, in their order. All are of one version."""
+        return self._version.get_many(list(keys))
+
+    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yields keys from `low` to before `high` with their values, in key order.
+
+        None is an open end. Of several key fields, a bound may have the first ones only. The
+        iterator reads one version as it is now, also when another takes its place.
+        """
+        return self._version.scan(low, high)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Yields all keys with their values, as `range`."""
+        return self.range()
 
 
 class StoreReader:
