@@ -73,10 +73,10 @@ def status(
     from sleeper.adjunct.report import describe_status
 
     parent = find_path(context, path)
-    found = find_status(parent, name)
-    if found.filled_by is None and found.is_serving:
-        found = _add_lag(context, parent, found)
-    print_listings([describe_status(found)], output)
+    current = find_status(parent, name)
+    if current.filled_by is None and current.is_serving:
+        current = _add_lag(context, parent, current)
+    print_listings([describe_status(current)], output)
 
 
 @adjunct.command("get")

@@ -89,12 +89,12 @@ def parse_config(values: Mapping[str, str]) -> StoresConfig:
     InvalidRequestError for a store without input or with several, an unknown name below
     `stores.<store>.adstore.`, and a value that is not valid.
     """
-    found: dict[str, dict[str, str]] = {}
+    by_store: dict[str, dict[str, str]] = {}
     for name, value in values.items():
         member = _split_name(name)
         if member is not None:
-            found.setdefault(member[0], {})[member[1]] = value.strip()
-    stores = tuple(_parse_store(store, found[store], values) for store in sorted(found))
+            by_store.setdefault(member[0], {})[member[1]] = value.strip()
+    stores = tuple(_parse_store(store, by_store[store], values) for store in sorted(by_store))
     return StoresConfig(stores, values.get(MANAGER_FACTORY), dict(values))
 
 
@@ -114,8 +114,8 @@ def stream_name(source: str) -> str:
     kind, _, rest = source.partition(":")
     if kind not in KINDS:
         return source
-    place = rest.partition("?")[0]
-    return f"{kind}.{place.rpartition('/')[2] if place.startswith('//') else place}"
+    path = rest.partition("?")[0]
+    return f"{kind}.{path.rpartition('/')[2] if path.startswith('//') else path}"
 
 
 def _split_name(name: str) -> tuple[str, str] | None:
@@ -204,9 +204,9 @@ def _parse_age(text: str) -> float:
 
 def _check_repeated(text: str, path: Path) -> None:
     """Raises InvalidRequestError for a store with two inputs: the last line would count."""
-    found = re.findall(rf"^[ \t]*(stores\.[^\s.=:]+\.{_PREFIX}\.{INPUT})[ \t]*[=: \t]", text, re.M)
-    for name in found:
-        if found.count(name) > 1:
+    names = re.findall(rf"^[ \t]*(stores\.[^\s.=:]+\.{_PREFIX}\.{INPUT})[ \t]*[=: \t]", text, re.M)
+    for name in names:
+        if names.count(name) > 1:
             raise InvalidRequestError(f"{path}: {name} is there twice (expected one input)")
 
 

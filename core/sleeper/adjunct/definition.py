@@ -33,7 +33,7 @@ class Partition:
 
     Of rows, it has those whose Spark-compatible xxhash64 of the row key, modulo `count`, is
     `index`; so it has of the records of Kinesis and DynamoDB. Of a topic of Kafka, it has the
-    input partitions at each `count`-th place from `index`.
+    input partitions at each `count`-th index from `index`.
     """
 
     index: int
@@ -95,8 +95,8 @@ def check_store_name(name: str) -> None:
 
 def _check_input(store: str, source: str) -> None:
     """Raises InvalidRequestError if the text has a password, because it is saved with the data."""
-    place, _, options = source.partition("?")
-    host = place.partition("://")[2].partition("/")[0]
+    address, _, options = source.partition("?")
+    host = address.partition("://")[2].partition("/")[0]
     user, at, _ = host.rpartition("@")
     if at and ":" in user:
         raise InvalidRequestError(
@@ -139,10 +139,10 @@ def parse_engine_type(text: str) -> EngineType:
 
 def parse_partition(text: str) -> Partition:
     """Returns the partition of INDEX/COUNT. InvalidRequestError for another text."""
-    found = _PARTITION.fullmatch(str(text))
-    if found is None:
+    match = _PARTITION.fullmatch(str(text))
+    if match is None:
         raise InvalidRequestError(f"partition {text!r} (expected INDEX/COUNT, such as 0/4)")
-    return Partition(int(found[1]), int(found[2]))
+    return Partition(int(match[1]), int(match[2]))
 
 
 def parse_store(
@@ -181,17 +181,17 @@ def parse_stores(text: str) -> tuple[StoreDefinition, ...]:
 
     InvalidRequestError for other text, or for a name that is there twice.
     """
-    found: dict[str, StoreDefinition] = {}
+    by_name: dict[str, StoreDefinition] = {}
     for each in text.split():
         name, equals, source = each.partition("=")
         if not equals or not source:
             raise InvalidRequestError(f"store {each!r} (expected NAME=INPUT)")
-        if name in found:
+        if name in by_name:
             raise InvalidRequestError(
-                f"store {name!r} has two inputs: {found[name].input} and {source}"
+                f"store {name!r} has two inputs: {by_name[name].input} and {source}"
             )
-        found[name] = StoreDefinition(name, source)
-    return tuple(found.values())
+        by_name[name] = StoreDefinition(name, source)
+    return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True)

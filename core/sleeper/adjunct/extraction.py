@@ -95,13 +95,13 @@ def open_extract(
     if name is None:
         return None
     where = f"store {store!r}: extractor {name!r}"
-    found = source.object
-    if found is None:
+    made = source.object
+    if made is None:
         if is_module_object(name):
-            found = import_named(where, name, source.allows_imports)
+            made = import_named(where, name, source.allows_imports)
         else:
-            found = open_instance().code.load(CodeKind.EXTRACTOR, name)
-    extractor = _construct(where, found, source.config)
+            made = open_instance().code.load(CodeKind.EXTRACTOR, name)
+    extractor = _construct(where, made, source.config)
 
     def extract(envelope: Envelope) -> tuple[Any, Any]:
         try:
@@ -119,18 +119,18 @@ def open_extract(
     return extract
 
 
-def _construct(where: str, found: Any, config: Mapping[str, str]) -> KeyValueExtractor:
+def _construct(where: str, made: Any, config: Mapping[str, str]) -> KeyValueExtractor:
     with contain_errors(
         lambda why: UserCodeError(f"{where} cannot be constructed: {why}"), passed=(SleeperError,)
     ):
-        if isinstance(found, type):
-            found = found()
-        if isinstance(found, KeyValueExtractorFactory):
-            found = found.get_extractor(config)
-    if not _is_extractor(found):
+        if isinstance(made, type):
+            made = made()
+        if isinstance(made, KeyValueExtractorFactory):
+            made = made.get_extractor(config)
+    if not _is_extractor(made):
         raise UserCodeError(f"{where} has no methods get_key(envelope) and get_value(envelope)")
-    return found
+    return made
 
 
-def _is_extractor(found: Any) -> TypeGuard[KeyValueExtractor]:
-    return all(callable(getattr(found, name, None)) for name in ("get_key", "get_value"))
+def _is_extractor(made: Any) -> TypeGuard[KeyValueExtractor]:
+    return all(callable(getattr(made, name, None)) for name in ("get_key", "get_value"))

@@ -49,8 +49,8 @@ def pairs_as_json(layout: Layout, pairs: Iterable[tuple[Any, Any]]) -> Iterator[
 def _key_texts(fields: Sequence[StoredField], keys: list[Any]) -> list[str]:
     rows = [(key,) for key in keys] if len(fields) == 1 else keys
     columns = [
-        json_values(pa.array([row[place] for row in rows], arrow_type(each.type)))
-        for place, each in enumerate(fields)
+        json_values(pa.array([row[index] for row in rows], arrow_type(each.type)))
+        for index, each in enumerate(fields)
     ]
     if len(columns) == 1:
         texts: list[str] = columns[0].to_pylist()

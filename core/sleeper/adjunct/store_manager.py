@@ -38,7 +38,7 @@ class StoreGroup:
     """The stores of a container or of a task: opens, flushes and closes them.
 
     `stores` are by name. A container has the stores of broadcast inputs, a task the others.
-    `extractors` is where named extractors are found, and `open_instance` opens their instance.
+    `extractors` has the named extractors, and `open_instance` opens their instance.
     """
 
     def __init__(
@@ -162,9 +162,9 @@ class StoreManager:
         return own
 
     def _start(self, store: PushedStore, own: list[StreamPartition]) -> None:
-        known = {e.partition: self._positions[e] for e in own if e in self._positions}
+        saved = {e.partition: self._positions[e] for e in own if e in self._positions}
         oldest = {each.partition: each.oldest for each in own if each.oldest}
-        action = store.start([each.partition for each in own], known, oldest)
+        action = store.start([each.partition for each in own], saved, oldest)
         for each in own:
             position = store.positions[each.partition]
             former = self._starts.get(each, position)
@@ -207,8 +207,8 @@ def _find_factory(name: str) -> AdjunctDataStoreManagerFactory:
     with contain_errors(
         lambda why: UserCodeError(f"{MANAGER_FACTORY}={name} cannot be made: {why}")
     ):
-        found = getattr(importlib.import_module(module), attribute)
-        factory = found() if isinstance(found, type) else found
+        made = getattr(importlib.import_module(module), attribute)
+        factory = made() if isinstance(made, type) else made
     if not isinstance(factory, AdjunctDataStoreManagerFactory):
         raise UserCodeError(f"{MANAGER_FACTORY}={name} has no method get_manager")
     return factory

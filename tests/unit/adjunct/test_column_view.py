@@ -54,7 +54,7 @@ def test_a_view_finds_what_the_engine_finds(data: st.DataObject) -> None:
     view = build_view("people", version)
     expected = lookup.find(keys_of(*columns))
     places = view.find(columns)
-    assert places.is_valid() == expected.is_found
+    assert places.is_valid() == expected.is_present
     assert view.values.take(places) == expected.values
 
 

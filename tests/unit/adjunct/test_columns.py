@@ -68,7 +68,7 @@ def keys_of(*columns: pa.Array) -> pa.RecordBatch:
 def test_a_column_is_looked_up_as_its_keys_are(keys: list[int | None]) -> None:
     found = ColumnLookup("people", people()).find(keys_of(pa.array(keys, pa.int64())))
     rows = [PEOPLE.get(key) if key is not None else None for key in keys]
-    assert found.is_found.to_pylist() == [row is not None for row in rows]
+    assert found.is_present.to_pylist() == [row is not None for row in rows]
     assert found.values.column("name").to_pylist() == [row and row[0] for row in rows]
     assert found.values.column("age").to_pylist() == [row[1] if row else None for row in rows]
     assert found.values.schema == pa.schema([("name", pa.string()), ("age", pa.int32())])
@@ -149,7 +149,7 @@ def test_only_some_fields_are_returned() -> None:
     looked_up = ColumnLookup("people", people(), ["age"])
     assert looked_up.lookup(keys).to_pylist() == [{"age": None}, {"age": 30}]
     nothing = ColumnLookup("people", people(), []).find(keys_of(pa.array([3, 4])))
-    assert nothing.is_found.to_pylist() == [True, False]
+    assert nothing.is_present.to_pylist() == [True, False]
     with pytest.raises(
         InvalidRequestError, match=r"no value field 'agee' .expected one of: name, age"
     ):

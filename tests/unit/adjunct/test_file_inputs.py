@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct.contents.writers import KeyedRows
-from sleeper.adjunct.inputs.file_listing import FilePlace
+from sleeper.adjunct.inputs.file_listing import FilePattern
 from sleeper.adjunct.inputs.files import FileInput
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
@@ -28,7 +28,7 @@ def write(path: Path, content: str = "id,n\n1,10\n", age_seconds: float = DAY_SE
     return path
 
 
-def names(place: FilePlace, folder: Path) -> list[str]:
+def names(place: FilePattern, folder: Path) -> list[str]:
     listing = place.list()
     assert listing is not None
     return [str(Path(str(each)).relative_to(folder)) for each in listing.files]
@@ -43,7 +43,7 @@ def open_store(tmp_path: Path, input: str) -> AdjunctStore:
 def test_a_folder_has_its_files_of_known_formats(tmp_path: Path) -> None:
     for name in ("b.csv", "a/x.JSONL", "a.parquet", "_hidden/c.csv", ".c.csv", "README.md"):
         write(tmp_path / name)
-    place = FilePlace(str(tmp_path))
+    place = FilePattern(str(tmp_path))
     assert place.list() is None
     write(tmp_path / "a" / "_SUCCESS")
     assert place.list() is None
@@ -54,15 +54,15 @@ def test_a_folder_has_its_files_of_known_formats(tmp_path: Path) -> None:
 def test_a_pattern_selects_files(tmp_path: Path) -> None:
     for name in ("p-1.csv", "p-2.csv", "q-1.csv", "a/p-3.csv", "a/b/p-4.csv", "_SUCCESS"):
         write(tmp_path / name)
-    assert names(FilePlace(f"{tmp_path}/p-*.csv"), tmp_path) == ["p-1.csv", "p-2.csv"]
-    assert names(FilePlace(f"{tmp_path}/?-1.csv"), tmp_path) == ["p-1.csv", "q-1.csv"]
-    assert names(FilePlace(f"{tmp_path}/*/p-[0-9].csv"), tmp_path) == ["a/p-3.csv"]
+    assert names(FilePattern(f"{tmp_path}/p-*.csv"), tmp_path) == ["p-1.csv", "p-2.csv"]
+    assert names(FilePattern(f"{tmp_path}/?-1.csv"), tmp_path) == ["p-1.csv", "q-1.csv"]
+    assert names(FilePattern(f"{tmp_path}/*/p-[0-9].csv"), tmp_path) == ["a/p-3.csv"]
     write(tmp_path / "x[1].csv")
-    assert names(FilePlace(f"{tmp_path}/x[1].csv"), tmp_path) == ["x[1].csv"]
+    assert names(FilePattern(f"{tmp_path}/x[1].csv"), tmp_path) == ["x[1].csv"]
 
 
 def test_the_digest_names_the_content(tmp_path: Path) -> None:
-    place = FilePlace(str(tmp_path))
+    place = FilePattern(str(tmp_path))
     found = set()
 
     def look() -> None:
@@ -92,7 +92,7 @@ def test_the_digest_names_the_content(tmp_path: Path) -> None:
 
 
 def test_a_file_is_complete_when_it_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = FilePlace(str(write(tmp_path / "a.csv", age_seconds=0)))
+    place = FilePattern(str(write(tmp_path / "a.csv", age_seconds=0)))
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 1.5)
     assert place.list() is None
@@ -106,13 +106,13 @@ def test_a_file_is_complete_when_it_rests(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["none", "none.csv", "none/*.csv"])
 def test_a_place_that_does_not_exist_is_not_found(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotFoundError, match=r"none.*does not exist"):
-        FilePlace(f"{tmp_path}/{name}").list()
+        FilePattern(f"{tmp_path}/{name}").list()
 
 
 def test_a_file_of_an_unknown_format_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.txt")
     with pytest.raises(InvalidRequestError, match=r"a.txt: unknown format .*\.parquet"):
-        FilePlace(f"{tmp_path}/a.txt").list()
+        FilePattern(f"{tmp_path}/a.txt").list()
 
 
 def test_of_equal_keys_the_last_row_counts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sleeper.adjunct.columns.key_index import (
     build_slots,
-    find_places,
+    find_rows,
     hash_contents,
     hash_numbers,
 )
@@ -22,7 +22,7 @@ def test_numbers_are_found_as_in_a_dict(
     asked = data.draw(st.permutations(keys + others))
     stored, numbers = np.array(keys, np.int64), np.array(asked, np.int64)
     slots = build_slots(hash_numbers(stored))
-    found = find_places(
+    found = find_rows(
         slots, hash_numbers(numbers), lambda rows, places: stored[places] == numbers[rows]
     )
     places = {key: place for place, key in enumerate(keys)}
@@ -32,9 +32,9 @@ def test_numbers_are_found_as_in_a_dict(
 def test_keys_with_one_hash_are_told_apart() -> None:
     for hashes in (np.full(50, 7, np.uint64), np.full(50, 2**64 - 1, np.uint64)):
         slots = build_slots(hashes)
-        found = find_places(slots, hashes, lambda rows, places: rows == places)
+        found = find_rows(slots, hashes, lambda rows, places: rows == places)
         assert found.tolist() == [*range(50)]
-        assert (find_places(slots, hashes, lambda rows, _places: rows < 0) == -1).all()
+        assert (find_rows(slots, hashes, lambda rows, _places: rows < 0) == -1).all()
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 3))

@@ -320,7 +320,7 @@ STEPS = {
     "before a version": f"{FOLDER}.new_version",
     "in mid-load": f"{ENGINE}._load!",
     "after its data": f"{ENGINE}.load!",
-    "before its state": f"{STORE}._finish",
+    "before its state": f"{STORE}.finish_build",
     "before it is durable": f"{ENGINE}.sync",
     "before its seal": f"{FOLDER}.seal",
     "after its seal": f"{FOLDER}.seal!",

@@ -69,9 +69,9 @@ class TableStream:
         with translate_errors(self.name):
             request = {"StreamArn": self._arn}
             while True:
-                found = self._streams.describe_stream(**request)["StreamDescription"]
-                shards += found["Shards"]
-                last = found.get("LastEvaluatedShardId")
+                description = self._streams.describe_stream(**request)["StreamDescription"]
+                shards += description["Shards"]
+                last = description.get("LastEvaluatedShardId")
                 if last is None:
                     break
                 request["ExclusiveStartShardId"] = last
@@ -81,11 +81,18 @@ class TableStream:
         ]
 
     def find_iterator(self, shard: str, offset: str | None) -> str:
-        place = {"StreamArn": self._arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
+        request = {
+            "StreamArn": self._arn,
+            "ShardId": shard,
+            "ShardIteratorType": "TRIM_HORIZON",
+        }
         if offset is not None:
-            place |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": offset}
+            request |= {
+                "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
+                "SequenceNumber": offset,
+            }
         with translate_errors(self.name), _own_errors():
-            return str(self._streams.get_shard_iterator(**place)["ShardIterator"])
+            return str(self._streams.get_shard_iterator(**request)["ShardIterator"])
 
     def read(self, shard: str, iterator: str) -> ShardPage:
         """See the port. A page may be empty before the end, so two of them are an end."""
@@ -124,10 +131,10 @@ class TableStream:
 
     def _decode(self, shard: str, record: Mapping[str, Any]) -> Envelope:
         offset = record["SequenceNumber"]
-        place = (shard, offset, next_offset(offset))
+        position = (shard, offset, next_offset(offset))
         return decode_message(
             *(self.name, shard, offset),
-            lambda: self._as_envelope(*place, record["Keys"], record.get("NewImage")),
+            lambda: self._as_envelope(*position, record["Keys"], record.get("NewImage")),
         )
 
     def _as_envelope(

@@ -66,12 +66,12 @@ class KinesisStream:
     def list_shards(self) -> Sequence[Shard]:
         try:
             with translate_errors(self.name):
-                found = self._client.describe_stream_summary(StreamName=self._stream)
+                described = self._client.describe_stream_summary(StreamName=self._stream)
                 pages = self._client.get_paginator("list_shards").paginate(StreamName=self._stream)
                 shards = [each for page in pages for each in page["Shards"]]
         except MissingResourceError as error:
             raise NotFoundError(str(error)) from error
-        summary = found["StreamDescriptionSummary"]
+        summary = described["StreamDescriptionSummary"]
         self.created_ms = int(summary["StreamCreationTimestamp"].timestamp() * 1000)
         self.created = str(self.created_ms)
         self.retention_ms = summary["RetentionPeriodHours"] * _HOUR_MS - _MARGIN_MS
@@ -88,23 +88,23 @@ class KinesisStream:
 
     def find_iterator(self, shard: str, offset: str | None) -> str:
         """See the port. The service begins with the oldest record if that of the number is gone."""
-        place = {"StreamName": self._stream, "ShardId": shard}
+        start = {"StreamName": self._stream, "ShardId": shard}
         if offset is None:
-            return self._find_iterator(**place, ShardIteratorType="TRIM_HORIZON")
+            return self._find_iterator(**start, ShardIteratorType="TRIM_HORIZON")
         iterator = self._find_iterator(
-            **place, ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber=offset
+            **start, ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber=offset
         )
         for _ in range(_PAGES):
             page = self._get_records(iterator, 1)
-            found = [each["SequenceNumber"] for each in page["Records"]]
+            numbers = [each["SequenceNumber"] for each in page["Records"]]
             iterator = page.get("NextShardIterator")
-            if found or not page["MillisBehindLatest"] or iterator is None:
+            if numbers or not page["MillisBehindLatest"] or iterator is None:
                 break
             time.sleep(_PAGE_SECONDS)
-        if found != [offset]:
+        if numbers != [offset]:
             raise TrimmedError
         return self._find_iterator(
-            **place, ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=offset
+            **start, ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=offset
         )
 
     def read(self, shard: str, iterator: str) -> ShardPage:
@@ -123,17 +123,17 @@ class KinesisStream:
 
     def _decode(self, shard: str, record: dict[str, Any]) -> Envelope:
         offset, content = record["SequenceNumber"], record["Data"]
-        place = (self.name, shard, offset)
+        position = (self.name, shard, offset)
 
         def decode() -> Envelope:
             dataset = parse_marker(content) if self._is_bounded else None
             if dataset is not None:
-                return Envelope(*place, next_offset(offset), None, dataset, True)
+                return Envelope(*position, next_offset(offset), None, dataset, True)
             key = self._format.decode_key(record["PartitionKey"])
             value = self._format.decode_value(content or None)
-            return Envelope(*place, next_offset(offset), key, value)
+            return Envelope(*position, next_offset(offset), key, value)
 
-        return decode_message(*place, decode)
+        return decode_message(*position, decode)
 
     def _get_records(self, iterator: str, limit: int) -> Any:
         with translate_errors(self.name):

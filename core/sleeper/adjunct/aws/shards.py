@@ -82,7 +82,7 @@ class ShardService(Protocol):
 
 
 @dataclass(slots=True)
-class _Place:
+class _Iterator:
     """How far a shard was read: `position` is the offset at which the iterator reads."""
 
     position: str | None
@@ -104,7 +104,7 @@ class ShardedLog:
         self._clock = clock
         self._shards: dict[str, Shard] = {}
         self._listed_at = -_LIST_SECONDS
-        self._places: dict[str, _Place] = {}
+        self._iterators: dict[str, _Iterator] = {}
 
     def partitions(self, positions: Mapping[str, str]) -> Sequence[str]:
         shards = self._list()
@@ -161,12 +161,12 @@ class ShardedLog:
             if is_recent or len(envelopes) >= _BATCH_MESSAGES:
                 break
             try:
-                found, position, is_end = self._read_on(shard, positions)
+                envelopes_read, position, is_end = self._read_on(shard, positions)
             except DataError:
                 if not after:
                     raise
                 break
-            envelopes += found
+            envelopes += envelopes_read
             if position is not None and position != positions.get(shard):
                 after[shard] = position
             if is_end:
@@ -181,22 +181,22 @@ class ShardedLog:
     ) -> tuple[list[Envelope], str | None, bool]:
         """Returns the next messages of a shard, the position after them, and if it ended there."""
         page = self._read(shard, positions)
-        self._places.pop(shard, None)
-        found, is_whole = _decode(page)
-        position = found[-1].next_offset if found else positions.get(shard)
+        self._iterators.pop(shard, None)
+        envelopes_read, is_whole = _decode(page)
+        position = envelopes_read[-1].next_offset if envelopes_read else positions.get(shard)
         if not is_whole:
-            return found, position, False
+            return envelopes_read, position, False
         if page.iterator is None:
             self._listed_at = -_LIST_SECONDS  # for the shards that continue it
-            return found, FINISHED, True
-        self._places[shard] = _Place(position, page.iterator, time.monotonic())
-        return found, position, page.is_end
+            return envelopes_read, FINISHED, True
+        self._iterators[shard] = _Iterator(position, page.iterator, time.monotonic())
+        return envelopes_read, position, page.is_end
 
     def _read(self, shard: str, positions: Mapping[str, str]) -> ShardPage:
-        position, place = positions.get(shard), self._places.get(shard)
-        if place is not None and place.position == position:
+        position, kept = positions.get(shard), self._iterators.get(shard)
+        if kept is not None and kept.position == position:
             try:
-                return self._service.read(shard, place.iterator)
+                return self._service.read(shard, kept.iterator)
             except ExpiredIteratorError:
                 pass
         if position is None:
@@ -224,8 +224,8 @@ class ShardedLog:
         return self._shards
 
     def _read_at(self, shard: str) -> float:
-        place = self._places.get(shard)
-        return -_REQUEST_SECONDS if place is None else place.read_at
+        kept = self._iterators.get(shard)
+        return -_REQUEST_SECONDS if kept is None else kept.read_at
 
 
 def next_offset(offset: str) -> str:
@@ -247,12 +247,12 @@ def _decode(page: ShardPage) -> tuple[list[Envelope], bool]:
 
     If it is the first, its error is raised.
     """
-    found: list[Envelope] = []
+    envelopes_read: list[Envelope] = []
     for decode in page.messages:
         try:
-            found.append(decode())
+            envelopes_read.append(decode())
         except DataError:
-            if not found:
+            if not envelopes_read:
                 raise
-            return found, False
-    return found, True
+            return envelopes_read, False
+    return envelopes_read, True

@@ -1,6 +1,6 @@
 """A hash index of many keys, which finds whole columns of keys with NumPy.
 
-A *slot* of the table has the place of a key, or -1. A key stands in the first free slot from that
+A *slot* of the table has the index of a key, or -1. A key stands in the first free slot from that
 of its hash on. The table has at least twice as many slots as keys.
 """
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 Hashes = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int32]
-Places = npt.NDArray[np.int64]
-AreEqual = Callable[[Places, Slots], npt.NDArray[np.bool_]]
+Rows = npt.NDArray[np.int64]
+AreEqual = Callable[[Rows, Slots], npt.NDArray[np.bool_]]
 
 _EMPTY = -1
 _SEED = np.uint64(0x9E3779B97F4A7C15)
@@ -48,23 +48,23 @@ def build_slots(hashes: Hashes) -> Slots:
     mask = _size(len(hashes)) - 1
     slots = np.full(mask + 1, _EMPTY, np.int32)
     rows = np.arange(len(hashes), dtype=np.int32)
-    places = _slot_places(hashes, mask)
+    indices = _first_slots(hashes, mask)
     while len(rows):
-        free = slots[places] == _EMPTY
-        slots[places[free]] = rows[free]
-        is_left = slots[places] != rows
-        rows, places = rows[is_left], (places[is_left] + 1) & mask
+        free = slots[indices] == _EMPTY
+        slots[indices[free]] = rows[free]
+        is_left = slots[indices] != rows
+        rows, indices = rows[is_left], (indices[is_left] + 1) & mask
     return slots
 
 
-def find_places(slots: Slots, hashes: Hashes, are_equal: AreEqual) -> Slots:
-    """Returns the place of each key, -1 for one that is not in the table.
+def find_rows(slots: Slots, hashes: Hashes, are_equal: AreEqual) -> Slots:
+    """Returns the index of each key, -1 for one that is not in the table.
 
-    `are_equal` compares the keys of some rows with those of the table at some places.
+    `are_equal` compares the keys of some rows with those of the table at some indices.
     """
     mask = len(slots) - 1
-    at = _slot_places(hashes, mask)
-    found = np.full(len(hashes), _EMPTY, np.int32)
+    at = _first_slots(hashes, mask)
+    matches = np.full(len(hashes), _EMPTY, np.int32)
     rows = np.arange(len(hashes))
     while len(rows):
         candidates = slots[at]
@@ -72,17 +72,17 @@ def find_places(slots: Slots, hashes: Hashes, are_equal: AreEqual) -> Slots:
         if not is_candidate.all():
             rows, at, candidates = rows[is_candidate], at[is_candidate], candidates[is_candidate]
         is_equal = are_equal(rows, candidates)
-        found[rows[is_equal]] = candidates[is_equal]
+        matches[rows[is_equal]] = candidates[is_equal]
         is_left = ~is_equal
         rows, at = rows[is_left], (at[is_left] + 1) & mask
-    return found
+    return matches
 
 
 def _size(keys: int) -> int:
     return 1 << max(2 * keys - 1, 1).bit_length()
 
 
-def _slot_places(hashes: Hashes, mask: int) -> Places:
+def _first_slots(hashes: Hashes, mask: int) -> Rows:
     return (hashes & np.uint64(mask)).view(np.int64)
 
 
@@ -96,13 +96,13 @@ def _mix(hashes: Hashes) -> Hashes:
     return mixed
 
 
-def _bytes(contents: pa.Array) -> tuple[npt.NDArray[np.uint8], Places, Places]:
+def _bytes(contents: pa.Array) -> tuple[npt.NDArray[np.uint8], Rows, Rows]:
     """Returns the bytes with a word more, and the start and length of each value."""
     _, offsets, content = contents.buffers()
     kind = np.int64 if pa.types.is_large_binary(contents.type) else np.int32
     all_offsets = np.frombuffer(offsets, kind)[contents.offset :][: len(contents) + 1]
-    places = all_offsets.astype(np.int64)
-    first, end = (int(places[0]), int(places[-1])) if len(contents) else (0, 0)
+    indices = all_offsets.astype(np.int64)
+    first, end = (int(indices[0]), int(indices[-1])) if len(contents) else (0, 0)
     raw = b"" if content is None else memoryview(content)[first:end]
     padded = np.frombuffer(b"".join((raw, bytes(_WORD_BYTES))), np.uint8)
-    return padded, places[:-1] - first, np.diff(places)
+    return padded, indices[:-1] - first, np.diff(indices)

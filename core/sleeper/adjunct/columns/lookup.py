@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.adjunct.columns.key_index import (
-    Places,
+    Rows,
     Slots,
     build_slots,
-    find_places,
+    find_rows,
     hash_contents,
     hash_numbers,
 )
@@ -70,28 +70,30 @@ class ColumnView:
         is_valid = _are_valid(keys)
         if not is_valid.all():
             keys = [_fill_nulls(as_key_column(each)) for each in keys]
-        found = self._find_number(keys[0]) if self._numbers is not None else self._find_bytes(keys)
-        return pa.array(found, mask=~is_valid | (found < 0))
+        matches = (
+            self._find_number(keys[0]) if self._numbers is not None else self._find_bytes(keys)
+        )
+        return pa.array(matches, mask=~is_valid | (matches < 0))
 
     def _find_number(self, column: pa.Array) -> Slots:
         numbers = column.cast(pa.int64()).to_numpy()
         stored = self._numbers
         assert stored is not None
 
-        def are_equal(rows: Places, places: Slots) -> npt.NDArray[np.bool_]:
-            equal: npt.NDArray[np.bool_] = stored[places] == numbers[rows]
+        def are_equal(rows: Rows, indices: Slots) -> npt.NDArray[np.bool_]:
+            equal: npt.NDArray[np.bool_] = stored[indices] == numbers[rows]
             return equal
 
-        return find_places(self._slots, hash_numbers(numbers), are_equal)
+        return find_rows(self._slots, hash_numbers(numbers), are_equal)
 
     def _find_bytes(self, columns: Sequence[pa.Array]) -> Slots:
         contents = encode_key_columns(columns, self._types)
 
-        def are_equal(rows: Places, places: Slots) -> npt.NDArray[np.bool_]:
-            equal = pc.equal(self._keys.take(pa.array(places)), contents.take(pa.array(rows)))
+        def are_equal(rows: Rows, indices: Slots) -> npt.NDArray[np.bool_]:
+            equal = pc.equal(self._keys.take(pa.array(indices)), contents.take(pa.array(rows)))
             return equal.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
-        return find_places(self._slots, hash_contents(contents), are_equal)
+        return find_rows(self._slots, hash_contents(contents), are_equal)
 
     def save(self, folder: Path) -> None:
         """Writes the view to a new folder."""
@@ -133,9 +135,9 @@ def open_view(store: str, version: StoreVersion) -> ColumnView:
         return build_view(store, version)
     try:
         with locking_file(version.folder / _LOCK):
-            found = find_view(version)
-            if found is not None:
-                return found
+            view = find_view(version)
+            if view is not None:
+                return view
             for each in version.folder.glob(f"{_PREFIX}*"):
                 shutil.rmtree(each, ignore_errors=True)  # of an earlier state, or not complete
             folder = _view_folder(version.folder, version)
@@ -148,9 +150,9 @@ def open_view(store: str, version: StoreVersion) -> ColumnView:
         raise UnavailableError(
             f"store {store!r}: cannot write columns to {version.folder}: {error.strerror}"
         ) from error
-    found = find_view(version)
-    assert found is not None
-    return found
+    view = find_view(version)
+    assert view is not None
+    return view
 
 
 def find_view(version: StoreVersion) -> ColumnView | None:
@@ -180,14 +182,14 @@ def _fill_nulls(column: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """The values of some keys, and whether each key is in the store.
 
-    A row of `values` has nulls for a key that is not. `is_found` has no nulls.
+    A row of `values` has nulls for a key that is not. `is_present` has no nulls.
     """
 
     values: pa.RecordBatch
-    is_found: pa.BooleanArray
+    is_present: pa.BooleanArray
 
 
 class ColumnLookup:
@@ -236,32 +238,32 @@ class ColumnLookup:
         """
         return self.find(keys).values
 
-    def find(self, keys: pa.RecordBatch) -> Found:
+    def find(self, keys: pa.RecordBatch) -> Matches:
         """Returns the values of keys, as `lookup`, and which keys are in the store."""
         columns = self._keys.cast(keys)
         if self._view is None and self._is_view_due():
             self._view = open_view(self._store, self._version)
         if self._view is None:
             return self._find_distinct(columns)
-        places = self._view.find(columns)
+        indices = self._view.find(columns)
         values = self._view.values.select(self.schema.names)
-        return Found(values.take(places), places.is_valid())
+        return Matches(values.take(indices), indices.is_valid())
 
     def _is_view_due(self) -> bool:
         return self._bytes_before_view is not None and self._read_bytes > self._bytes_before_view
 
-    def _find_distinct(self, columns: Sequence[pa.Array]) -> Found:
+    def _find_distinct(self, columns: Sequence[pa.Array]) -> Matches:
         """Looks up the distinct keys in the engine."""
-        distinct, places = self._keys.encode_distinct(columns)
+        distinct, indices = self._keys.encode_distinct(columns)
         contents = self._version.get_contents(distinct.to_pylist())
-        found = pa.array(contents, pa.large_binary())
-        self._read_bytes += distinct.nbytes + found.nbytes
-        values = self._values.decode(found.drop_null())
-        # The place among the found values of each distinct key, and then of each row.
-        is_found = found.is_valid()
-        ranks = pc.subtract(pc.cumulative_sum(is_found.cast(pa.int64())), 1)
-        taken = pc.if_else(is_found, ranks, pa.scalar(None, pa.int64())).take(places)
-        return Found(values.take(taken), taken.is_valid())
+        matches = pa.array(contents, pa.large_binary())
+        self._read_bytes += distinct.nbytes + matches.nbytes
+        values = self._values.decode(matches.drop_null())
+        # The index among the values of each distinct key, and then of each row.
+        is_present = matches.is_valid()
+        ranks = pc.subtract(pc.cumulative_sum(is_present.cast(pa.int64())), 1)
+        taken = pc.if_else(is_present, ranks, pa.scalar(None, pa.int64())).take(indices)
+        return Matches(values.take(taken), taken.is_valid())
 
 
 class KeyColumns:
@@ -275,9 +277,9 @@ class KeyColumns:
         )
 
     def encode_distinct(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-        """Returns the bytes of distinct keys, and the place of each row's key among them.
+        """Returns the bytes of distinct keys, and the index of each row's key among them.
 
-        The place of a key with a null is null.
+        The index of a key with a null is null.
         """
         if len(columns) == 1:
             coded = columns[0].dictionary_encode()
@@ -287,9 +289,9 @@ class KeyColumns:
         coded = encode_key_columns(kept, self._types).dictionary_encode()
         if is_valid.all():
             return coded.dictionary, coded.indices
-        places = np.zeros(len(is_valid), np.int32)
-        places[is_valid] = coded.indices.to_numpy()
-        return coded.dictionary, pa.array(places, mask=~is_valid)
+        indices = np.zeros(len(is_valid), np.int32)
+        indices[is_valid] = coded.indices.to_numpy()
+        return coded.dictionary, pa.array(indices, mask=~is_valid)
 
     def cast(self, keys: pa.RecordBatch) -> list[pa.Array]:
         """Returns the columns with the types of the store's keys."""

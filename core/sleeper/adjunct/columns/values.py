@@ -18,7 +18,7 @@ from sleeper.datafiles.arrow import arrow_type
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
 
-_Places = npt.NDArray[np.int64]
+_Indices = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 # An array of fields begins with a byte and their number.
@@ -66,28 +66,28 @@ class ValueColumns:
     def _read_plain(self, values: pa.LargeBinaryArray) -> list[pa.Array]:
         content, starts = _content(values)
         cells = _Cells(content, starts + _HEADER_BYTES)
-        found = {
+        columns_read = {
             each.name: cells.read(each, each.name in self.schema.names) for each in self._stored
         }
-        return [found[name] for name in self.schema.names]
+        return [columns_read[name] for name in self.schema.names]
 
 
 class _Cells:
-    """Reads field after field of all values. `_places` are those of the next field's cells."""
+    """Reads field after field of all values. `_starts` are those of the next field's cells."""
 
-    def __init__(self, content: npt.NDArray[np.uint8], places: _Places) -> None:
+    def __init__(self, content: npt.NDArray[np.uint8], indices: _Indices) -> None:
         self._content = content
-        self._places = places
+        self._starts = indices
 
     def read(self, field: StoredField, is_wanted: bool) -> pa.Array | None:
         """Returns the column of the next field, or None if it only has to be skipped."""
-        tags = self._content[self._places]
+        tags = self._content[self._starts]
         is_null = tags == _NIL
         match field.type:
             case PrimitiveType.BOOLEAN:
                 _check(field, tags, is_null | (tags == _FALSE), _TRUE)
                 column = pa.array(tags == _TRUE, pa.bool_(), mask=is_null)
-                self._places = self._places + 1
+                self._starts = self._starts + 1
                 return column
             case PrimitiveType.STRING | DecimalType():
                 return self._read_content(field, tags, is_null, TEXT_TAG, is_wanted)
@@ -116,7 +116,7 @@ class _Cells:
     ) -> pa.Array | None:
         _check(field, tags, is_null, tag)
         lengths = np.where(is_null, 0, self._gather(">u4")).astype(np.int64)
-        starts = self._places + 1 + 4
+        starts = self._starts + 1 + 4
         self._advance(is_null, 4 + lengths)
         if not is_wanted:
             return None
@@ -130,14 +130,14 @@ class _Cells:
         content = self._content
         width = np.dtype(kind).itemsize
         at_each_byte = np.ndarray((len(content) - width,), kind, content, 1, (1,))
-        return at_each_byte[self._places]
+        return at_each_byte[self._starts]
 
-    def _advance(self, is_null: _Bools, width: "int | _Places") -> None:
-        self._places = self._places + np.where(is_null, 1, 1 + width)
+    def _advance(self, is_null: _Bools, width: "int | _Indices") -> None:
+        self._starts = self._starts + np.where(is_null, 1, 1 + width)
 
 
-def _content(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.uint8], _Places]:
-    """Returns the bytes of all values, with some more, and the place at which each begins."""
+def _content(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.uint8], _Indices]:
+    """Returns the bytes of all values, with some more, and the index at which each begins."""
     _, offsets, content = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     first, end = int(starts[0]), int(starts[-1])
@@ -147,17 +147,17 @@ def _content(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.uint8], _Place
 
 def _slices(
     content: npt.NDArray[np.uint8],
-    starts: _Places,
-    lengths: _Places,
+    starts: _Indices,
+    lengths: _Indices,
     is_null: _Bools,
     kind: pa.DataType,
 ) -> pa.Array:
     """Returns parts of the content as an array of the kind, text or bytes."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+    indices = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
     validity = pa.array(~is_null).buffers()[1] if is_null.any() else None
-    buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content[places])]
+    buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content[indices])]
     column = pa.Array.from_buffers(kind, len(lengths), buffers)
     column.validate(full=True)
     return column

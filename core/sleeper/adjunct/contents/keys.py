@@ -71,8 +71,8 @@ class KeyCodec:
     def decode(self, content: bytes) -> Any:
         """Returns the key of bytes."""
         values, at = [], len(KEYS_START)
-        for place, field in enumerate(self._fields):
-            value, at = _decode(content, at, field.type, place == len(self.types) - 1)
+        for number, field in enumerate(self._fields):
+            value, at = _decode(content, at, field.type, number == len(self.types) - 1)
             values.append(value if field.type in PLAIN_KEY_TYPES else _shown(field, value))
         return values[0] if len(values) == 1 else tuple(values)
 
@@ -97,12 +97,12 @@ class KeyCodec:
     def _join(self, values: tuple[Any, ...]) -> bytes:
         parts = [KEYS_START]
         last = len(self._fields) - 1
-        for place, (field, value) in enumerate(zip(self._fields, values, strict=False)):
+        for number, (field, value) in enumerate(zip(self._fields, values, strict=False)):
             try:
                 number_or_content = check_key_value(field, value)
             except InvalidRequestError as error:
                 raise InvalidRequestError(f"store {self._store!r}: {error}") from None
-            parts.append(_encode(number_or_content, field.type, place == last))
+            parts.append(_encode(number_or_content, field.type, number == last))
         return b"".join(parts)
 
     def _single(self) -> Callable[[Any], bytes] | None:
@@ -147,14 +147,14 @@ def _shown(field: Field, value: KeyValue) -> Any:
 def encode_key_columns(columns: Sequence[pa.Array], types: Sequence[FieldType]) -> pa.Array:
     """Returns the bytes of each row's key as an Arrow array of binary values."""
     parts: list[pa.Array | pa.Scalar] = [_ONE]
-    for place, (column, kind) in enumerate(zip(columns, types, strict=True)):
+    for number, (column, kind) in enumerate(zip(columns, types, strict=True)):
         column = as_key_column(as_plain(column))
         if key_number_range(kind) is not None:
             is_short = kind in SHORT_NUMBERS
             parts.append(_number_cells(column.cast(pa.int32() if is_short else pa.int64())))
             continue
         content = column.cast(pa.binary())
-        if place < len(types) - 1:
+        if number < len(types) - 1:
             content = pc.replace_substring(content, _ZERO, _ESCAPED)
             content = pc.binary_join_element_wise(content, pa.scalar(_END, pa.binary()), _NOTHING)
         parts.append(content)
@@ -196,7 +196,7 @@ def _encode(value: KeyValue, kind: FieldType, is_last: bool) -> bytes:
 
 
 def _decode(content: bytes, at: int, kind: FieldType, is_last: bool) -> tuple[Any, int]:
-    """Returns the value at a place, and the place after it."""
+    """Returns the value at an index, and the index after it."""
     if kind in SHORT_NUMBERS:
         return _INT.unpack_from(content, at)[0] - _INT_SIGN, at + _INT.size
     if key_number_range(kind) is not None:

@@ -94,12 +94,12 @@ def _constructor(fields: Sequence[StoredField]) -> Callable[..., dict[str, Any]]
     as long.
     """
     arguments, members, converters = [], [], {}
-    for place, field in enumerate(fields):
-        argument, converter = f"value_{place}", _converter(field.type)
+    for number, field in enumerate(fields):
+        argument, converter = f"value_{number}", _converter(field.type)
         arguments.append(argument)
         if converter is not None:
-            converters[f"convert_{place}"] = converter
-            argument += f" if {argument} is None else convert_{place}({argument})"
+            converters[f"convert_{number}"] = converter
+            argument += f" if {argument} is None else convert_{number}({argument})"
         members.append(f"{field.name!r}: {argument}")
     source = f"lambda {', '.join(arguments)}: {{{', '.join(members)}}}"
     constructor: Callable[..., dict[str, Any]] = eval(source, converters)
@@ -136,8 +136,8 @@ def _encode_column(column: pa.Array, kind: FieldType) -> Cells:
     is_valid = column.is_valid()
     # The cells of valid values, spread over all rows.
     valid = pc.binary_join_element_wise(*_encode_valid(column.drop_null(), kind), _NOTHING)
-    places = pc.subtract(pc.cumulative_sum(is_valid.cast(pa.int64())), 1)
-    spread = valid.take(pc.if_else(is_valid, places, pa.scalar(None, pa.int64())))
+    indices = pc.subtract(pc.cumulative_sum(is_valid.cast(pa.int64())), 1)
+    spread = valid.take(pc.if_else(is_valid, indices, pa.scalar(None, pa.int64())))
     return [pc.fill_null(spread, _NIL)]
 
 

@@ -28,11 +28,11 @@ class RowWriter(Protocol):
     """Makes writes of rows of one schema.
 
     `is_sorted` means that `put_all` yields keys in strictly ascending order for rows in key order.
-    `place` says in errors where the rows come from: a transaction or dataset.
+    `origin` says in errors where the rows come from: a transaction or dataset.
     """
 
     is_sorted: bool
-    place: str
+    origin: str
 
     def layout(self) -> Layout | None:
         """Returns the form of keys and values; None until the first, if it follows from them."""
@@ -64,7 +64,7 @@ class KeyedRows:
     is_sorted = True
 
     def __init__(self, store: str, schema: Schema, partition: Partition | None = None) -> None:
-        self.place = ""
+        self.origin = ""
         self._schema = schema
         self._partition = partition
         keys = tuple(StoredField(each.name, each.type) for each in schema.row_keys)
@@ -108,8 +108,8 @@ class KeyedRows:
 
     def delete(self, keys: pa.RecordBatch) -> Iterator[Writes]:
         for part in _slices(keys):
-            found = self._keys.encode_rows(_columns(part, self._key_names))
-            yield Writes(found, [None] * len(found))
+            encoded = self._keys.encode_rows(_columns(part, self._key_names))
+            yield Writes(encoded, [None] * len(encoded))
 
     def delete_region(self, region: Region) -> Writes | None:
         if len(region.ranges) > 1:
@@ -150,7 +150,7 @@ def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows.slice(start, _BATCH_ROWS)
 
 
-_PLACE = "place"
+_ROW = "row"
 _TYPES: dict[type, PrimitiveType] = {
     int: PrimitiveType.LONG,
     str: PrimitiveType.STRING,
@@ -178,27 +178,27 @@ class DocumentWriter:
         return self._layout
 
     def put(self, pairs: Iterable[tuple[Any, Any, object]]) -> Writes:
-        """Returns the writes of keys with their values, and with the place of each in the input.
+        """Returns the writes of keys with their values, and with the origin of each in the input.
 
-        A key of None is ignored, a value of None deletes the key. DataError names the place of a
+        A key of None is ignored, a value of None deletes the key. DataError names the origin of a
         key or value that a store cannot have, or of a key of another type.
         """
         keys: list[bytes] = []
         values: list[bytes | None] = []
         plain: list[Any] = []
-        for key, value, place in pairs:
+        for key, value, origin in pairs:
             if key is None:
                 continue
-            keys.append(self._encode_key(key, place))
-            values.append(None if value is None else self._encode_value(value, place))
+            keys.append(self._encode_key(key, origin))
+            values.append(None if value is None else self._encode_value(value, origin))
             plain.append(key)
         if self._partition is None or not plain:
             return Writes(keys, values)
         own = self._find_own(plain, self._partition)
-        return Writes([keys[place] for place in own], [values[place] for place in own])
+        return Writes([keys[index] for index in own], [values[index] for index in own])
 
     def _find_own(self, keys: list[Any], partition: Partition) -> list[int]:
-        """Returns the places of the keys that belong to the partition."""
+        """Returns the indices of the keys that belong to the partition."""
         assert self._layout is not None
         fields = tuple(Field(each.name, each.type) for each in self._layout.keys)
         columns = [keys] if len(fields) == 1 else list(zip(*keys, strict=True))
@@ -207,11 +207,11 @@ class DocumentWriter:
             for column, field in zip(columns, fields, strict=True)
         ]
         names = [field.name for field in fields]
-        rows = pa.RecordBatch.from_arrays([*arrays, pa.array(range(len(keys)))], [*names, _PLACE])
-        found: list[int] = select_partition(rows, Schema(fields), partition)[_PLACE].to_pylist()
-        return found
+        rows = pa.RecordBatch.from_arrays([*arrays, pa.array(range(len(keys)))], [*names, _ROW])
+        own: list[int] = select_partition(rows, Schema(fields), partition)[_ROW].to_pylist()
+        return own
 
-    def _encode_key(self, key: Any, place: object) -> bytes:
+    def _encode_key(self, key: Any, origin: object) -> bytes:
         codec = self._codec
         try:
             if codec is None:
@@ -221,14 +221,14 @@ class DocumentWriter:
         except InvalidRequestError as error:
             prefix = f"store {self._store!r}"
             problem = str(error).removeprefix(f"{prefix}: ")
-            raise DataError(f"{prefix}: {place}: {problem}") from error
+            raise DataError(f"{prefix}: {origin}: {problem}") from error
 
-    def _encode_value(self, value: Any, place: object) -> bytes:
+    def _encode_value(self, value: Any, origin: object) -> bytes:
         try:
             return ValueCodec.encode_document(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
-                f"store {self._store!r}: {place}: value of type {type(value).__name__}: {error} "
+                f"store {self._store!r}: {origin}: value of type {type(value).__name__}: {error} "
                 "(expected text, numbers, bytes, times, lists and mappings of them)"
             ) from error
 
@@ -244,7 +244,7 @@ def find_layout(key: Any) -> Layout:
         raise InvalidRequestError(
             f"key {key!r:.100} (expected an integer, text, bytes, or a tuple of them)"
         )
-    names = ["key"] if len(types) == 1 else [f"key{place}" for place in range(1, len(types) + 1)]
+    names = ["key"] if len(types) == 1 else [f"key{number}" for number in range(1, len(types) + 1)]
     fields = (StoredField(n, t) for n, t in zip(names, types, strict=True) if t is not None)
     return Layout(tuple(fields), None)
 
@@ -268,7 +268,7 @@ class ExtractedRows:
         find_layout: Callable[[], Layout | None],
         schema: Schema,
     ) -> None:
-        self.place = ""
+        self.origin = ""
         self._definition = definition
         self._find_layout = find_layout
         self._schema = schema
@@ -309,6 +309,6 @@ class ExtractedRows:
     def _convert(self, pairs: Iterable[tuple[Any, dict[str, Any] | None]]) -> Writes:
         if self._writer is None:
             self._writer = DocumentWriter(self._definition.name, self._find_layout())
-        make = partial(Envelope, self._definition.input, "0", self.place, self.place)
+        make = partial(Envelope, self._definition.input, "0", self.origin, self.origin)
         envelopes = (make(key, value) for key, value in pairs)
         return self._writer.put((*self._extract(each), each) for each in envelopes)

@@ -33,8 +33,8 @@ class MemoryEngine:
         with self._lock:
             keys, values = self._sorted_keys(), self._values
             within = keys[bisect_left(keys, low) : bisect_left(keys, high)]
-            found = list(zip(within, map(values.get, within), strict=True))
-        return ((key, value) for key, value in found if value is not None)
+            pairs_copied = list(zip(within, map(values.get, within), strict=True))
+        return ((key, value) for key, value in pairs_copied if value is not None)
 
     def load(
         self, writes: Iterable[Writes], state: bytes, pause: Callable[[], None] | None = None
@@ -74,10 +74,10 @@ class MemoryEngine:
         self._bytes += sum(self._growth(key, value) for key, value in changes.items())
         self._values.update(changes)
         self._state = state
-        gone = [key for key, value in changes.items() if value is None]
-        for key in gone:
+        deleted_keys = [key for key, value in changes.items() if value is None]
+        for key in deleted_keys:
             del self._values[key]
-        if gone:
+        if deleted_keys:
             self._sorted = None
 
     def state(self) -> bytes | None:

@@ -99,10 +99,10 @@ class RocksDbEngine:
         if len(keys) < _MANY:
             return self._get_list(list(keys))
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        values = self._get_list([keys[place] for place in order])
+        values = self._get_list([keys[index] for index in order])
         result: list[bytes | None] = [None] * len(keys)
-        for place, value in zip(order, values, strict=True):
-            result[place] = value
+        for index, value in zip(order, values, strict=True):
+            result[index] = value
         return result
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -165,8 +165,8 @@ class RocksDbEngine:
 
     def state(self) -> bytes | None:
         with _errors(self._folder):
-            found: bytes | None = self._db.get(STATE_KEY)
-        return found
+            content: bytes | None = self._db.get(STATE_KEY)
+        return content
 
     def fork(self, folder: Path | None) -> "RocksDbEngine":
         """See the protocol. The files are shared by hard links."""
@@ -227,11 +227,11 @@ class RocksDbEngine:
 
         If the files are linked, also the names of RocksDB's logs, of which there may be a new one.
         """
-        found = [(path.name, 0) for path in sorted(self._folder.glob("*.log")) if self._has_links]
+        listed = [(path.name, 0) for path in sorted(self._folder.glob("*.log")) if self._has_links]
         for path in sorted(self._folder.glob("MANIFEST-*")):
             with contextlib.suppress(FileNotFoundError):
-                found.append((path.name, path.stat().st_size))
-        return found
+                listed.append((path.name, path.stat().st_size))
+        return listed
 
     def sync(self) -> None:
         if self._is_fixed:
@@ -295,8 +295,8 @@ class RocksDbEngine:
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
     def _get_list(self, keys: list[bytes]) -> list[bytes | None]:
-        found: list[bytes | None] = self._db.get(keys)  # type: ignore[arg-type, assignment]
-        return found
+        values: list[bytes | None] = self._db.get(keys)  # type: ignore[arg-type, assignment]
+        return values
 
 
 _CONFIG = "rocksdict-config.json"

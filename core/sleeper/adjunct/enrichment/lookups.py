@@ -46,20 +46,20 @@ class _Bound:
             return
         is_whole = len(lacking) == rows
         keys = [columns[name] if is_whole else columns[name].take(lacking) for name in self.on]
-        found = self.lookup.find(pa.RecordBatch.from_arrays(keys, names=list(self.on)))
+        matches = self.lookup.find(pa.RecordBatch.from_arrays(keys, names=list(self.on)))
         for each in self.filled:
-            values = found.values.column(each.source).cast(arrow_type(each.field.type))
+            values = matches.values.column(each.source).cast(arrow_type(each.field.type))
             if not is_whole:
                 values = _spread(values, lacking, rows)
             columns[each.field.name] = _coalesce(columns[each.field.name], values)
         if self.must_match:
-            for place in pc.indices_nonzero(pc.invert(found.is_found)).to_pylist():
+            for index in pc.indices_nonzero(pc.invert(matches.is_present)).to_pylist():
                 key = ", ".join(
-                    f"{name} {python_value(column[place])!r}"
+                    f"{name} {python_value(column[index])!r}"
                     for name, column in zip(self.on, keys, strict=True)
                 )
                 reason = f"store {self.store!r} has no row for {key}"
-                faults.setdefault(lacking[place].as_py(), (self.filled[0].field.name, reason))
+                faults.setdefault(lacking[index].as_py(), (self.filled[0].field.name, reason))
 
     def _find_lacking(
         self, columns: Mapping[str, pa.Array], is_exempt: pa.Array | None
@@ -124,12 +124,12 @@ def _bind(lookup: Lookup, version: StoreVersion, schema: Schema) -> _Bound:
     return _Bound(lookup.store, on, filled, lookup.must_match(schema), columns)
 
 
-def _spread(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
-    """Returns a column that has the values at the places, and nulls elsewhere."""
+def _spread(values: pa.Array, indices: pa.Array, rows: int) -> pa.Array:
+    """Returns a column that has the values at the indices, and nulls elsewhere."""
     taken = np.zeros(rows, np.int64)
     is_null = np.ones(rows, np.bool_)
-    taken[places] = np.arange(len(values))
-    is_null[places] = False
+    taken[indices] = np.arange(len(values))
+    is_null[indices] = False
     return values.take(pa.array(taken, mask=is_null))
 
 

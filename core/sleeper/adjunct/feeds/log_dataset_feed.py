@@ -12,7 +12,7 @@ from sleeper.adjunct.feeds.log_reader import (
     CatchUp,
     LogBuild,
     LogReader,
-    cut_after_markers,
+    end_at_markers,
     measure_lag,
 )
 from sleeper.adjunct.inputs.log import LogInput
@@ -116,7 +116,7 @@ class LogDatasetFeed(Feed):
         return self._reader.catch_up(self._positions())
 
     def _add(self, build: LogBuild, catch_up: CatchUp, partitions: list[str]) -> None:
-        batch = cut_after_markers(catch_up.poll(build.positions, partitions))
+        batch = end_at_markers(catch_up.poll(build.positions, partitions))
         taken = build.add(batch)
         catch_up.note(taken)
         for marker in taken.envelopes:
@@ -134,9 +134,9 @@ class LogDatasetFeed(Feed):
         names = {str(marker.value) for marker in markers.values()}
         if len(names) == 1:
             return self._finish(build, names.pop(), read_ms)
-        places = ", ".join(f"{m.value!r} in partition {p}" for p, m in sorted(markers.items()))
+        ends = ", ".join(f"{m.value!r} in partition {p}" for p, m in sorted(markers.items()))
         name = self._store.definition.name
-        logger.warning("store %s skips datasets with different markers: %s", name, places)
+        logger.warning("store %s skips datasets with different markers: %s", name, ends)
         self._alignment = Alignment(build.positions, False, markers.values())
         self._discard_build()
         return 0
@@ -154,10 +154,10 @@ class LogDatasetFeed(Feed):
             batch = catch_up.poll(alignment.positions, self._reader.partitions(alignment.positions))
             alignment.add(batch)
             catch_up.note(batch)
-        found = alignment.find_start(self._reader.partitions(alignment.positions))
-        if found is None:
+        start = alignment.find_start(self._reader.partitions(alignment.positions))
+        if start is None:
             return False
-        self._last, self._start = found
+        self._last, self._start = start
         self._alignment = None
         return True
 

@@ -36,10 +36,10 @@ class LogReader:
 
     def partitions(self, positions: Mapping[str, str]) -> Sequence[str]:
         """Returns the partitions of the log to read now."""
-        found, own = self.source.partitions(positions), self._definition.partition
+        open_partitions, own = self.source.partitions(positions), self._definition.partition
         if own is None or not self.source.has_fixed_partitions:
-            return found
-        return found[own.index :: own.count]
+            return open_partitions
+        return open_partitions[own.index :: own.count]
 
     def catch_up(self, positions: Mapping[str, str]) -> "CatchUp":
         """Begins to read the messages that the log has now."""
@@ -75,7 +75,7 @@ class LogReader:
         except SleeperError:
             if not done:
                 raise
-            return self.convert(cut_batch(batch, done), writer)
+            return self.convert(take_first(batch, done), writer)
 
     def convert_all(
         self, pages: Iterator[Sequence[Envelope]], writer: DocumentWriter
@@ -122,12 +122,12 @@ class CatchUp:
         self._ended |= batch.ended
 
 
-def cut_batch(batch: LogBatch, count: int) -> LogBatch:
+def take_first(batch: LogBatch, count: int) -> LogBatch:
     """Returns the batch with its first envelopes only, and with the positions after them."""
     return _keep(batch, batch.envelopes[:count], {e.partition for e in batch.envelopes[count:]})
 
 
-def cut_after_markers(batch: LogBatch) -> LogBatch:
+def end_at_markers(batch: LogBatch) -> LogBatch:
     """Returns the batch without the messages after the first marker of each partition."""
     kept: list[Envelope] = []
     marked: set[str] = set()
@@ -224,7 +224,7 @@ class Alignment:
     ) -> None:
         self.positions = dict(positions)
         self._first = dict(positions) if is_whole else None
-        self._found: dict[str, dict[str, str]] = {}
+        self._markers: dict[str, dict[str, str]] = {}
         for marker in markers:
             self._note(marker)
 
@@ -241,20 +241,21 @@ class Alignment:
         If no dataset is complete, it is the one before the next, and None if there is none. Its
         name is None at the beginning of a log. Partitions that were closed before have no marker.
         """
-        found = [self._found.get(each, {}) for each in partitions]
-        common = [each for each in (found[0] if found else ()) if all(each in f for f in found)]
+        markers = [self._markers.get(each, {}) for each in partitions]
+        first = markers[0] if markers else ()
+        common = [name for name in first if all(name in names for names in markers)]
         if len(common) < 2 and self._first is not None:
             return None, self._first
         if not common:
             return None
         name = common[-2] if len(common) > 1 else common[0]
-        after = {p: names[name] for p, names in self._found.items() if name in names}
+        after = {p: names[name] for p, names in self._markers.items() if name in names}
         done = {p: at for p, at in self.positions.items() if at == FINISHED}
         return name, done | after
 
     def _note(self, marker: Envelope) -> None:
         # The last one of a repeated marker counts.
-        names = self._found.setdefault(marker.partition, {})
+        names = self._markers.setdefault(marker.partition, {})
         names[str(marker.value)] = marker.next_offset
 
 

@@ -43,8 +43,8 @@ class TableFeed(LoadingFeed):
             return Lag(None, str(self._source.newest_number()))
         seen = self._source.inspect(state.positions)
         number = self._source.number_of(state.positions)
-        is_known = seen.problem is None and number is not None
-        return Lag(seen.newest - (number or 0) if is_known else None, str(seen.newest))
+        can_follow = seen.problem is None and number is not None
+        return Lag(seen.newest - (number or 0) if can_follow else None, str(seen.newest))
 
     def _begin_empty(self) -> None:
         """Creates a store without data at the saved position, which therefore lacks history."""

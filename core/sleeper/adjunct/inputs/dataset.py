@@ -87,8 +87,8 @@ def sort_rows(
     name = "place"
     while any(each.name == name for each in schema.fields):
         name += "_"
-    place = Field(name, PrimitiveType.LONG)
-    numbered = Schema(schema.row_keys, (place,), (*schema.sort_keys, *schema.values))
+    row_number = Field(name, PrimitiveType.LONG)
+    numbered = Schema(schema.row_keys, (row_number,), (*schema.sort_keys, *schema.values))
     make_spill_folder(settings.spill_folder)
     for batch in sort_batches(_number_rows(batches, numbered, name), numbered, settings):
         yield batch.drop_columns([name])
@@ -99,7 +99,7 @@ def _number_rows(
 ) -> Iterator[pa.RecordBatch]:
     target, first = arrow_schema(numbered), 0
     for batch in batches:
-        places = pa.array(np.arange(first, first + batch.num_rows))
-        columns = [places if each == name else batch.column(each) for each in target.names]
+        numbers = pa.array(np.arange(first, first + batch.num_rows))
+        columns = [numbers if each == name else batch.column(each) for each in target.names]
         yield pa.RecordBatch.from_arrays(columns, schema=target)
         first += batch.num_rows

@@ -43,7 +43,7 @@ class FileListing:
     digest: str
 
 
-class FilePlace:
+class FilePattern:
     """A path, URL of S3 or pattern, whose files form a dataset."""
 
     def __init__(self, text: str) -> None:
@@ -66,19 +66,19 @@ class FilePlace:
     def _find_single(self) -> ListedFile | None:
         if self._pattern is not None:
             return None
-        place = self._folder
-        if isinstance(place, S3File):
-            found = None if place.key.endswith("/") else place.find_version()
-            if found is None:
+        folder = self._folder
+        if isinstance(folder, S3File):
+            version = None if folder.key.endswith("/") else folder.find_version()
+            if version is None:
                 return None
-            listed = ListedFile(place.name, place, *found)
-        elif place.is_file():
-            listed = _list_file(place.name, place)
+            listed = ListedFile(folder.name, folder, *version)
+        elif folder.is_file():
+            listed = _list_file(folder.name, folder)
         else:
             return None
-        if not place.name.lower().endswith(_ENDINGS):
+        if not folder.name.lower().endswith(_ENDINGS):
             raise InvalidRequestError(
-                f"file {place}: unknown format (expected a name that ends with one of "
+                f"file {folder}: unknown format (expected a name that ends with one of "
                 f"{', '.join(_ENDINGS)})"
             )
         return listed
@@ -121,10 +121,10 @@ def _split_pattern(text: str) -> tuple[SourceFile, str | None]:
 
 
 def _split_parts(path: str) -> tuple[str, str | None]:
-    found = _WILDCARD.search(path)
-    if found is None:
+    match = _WILDCARD.search(path)
+    if match is None:
         return path, None
-    end = path.rfind("/", 0, found.start()) + 1
+    end = path.rfind("/", 0, match.start()) + 1
     return path[:end].rstrip("/") or path[:end], path[end:]
 
 

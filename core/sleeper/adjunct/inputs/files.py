@@ -11,7 +11,7 @@ import pyarrow as pa
 from sleeper.adjunct.contents.writers import MakeRowWriter
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.inputs.dataset import Dataset, DatasetInput, make_dataset, sort_settings
-from sleeper.adjunct.inputs.file_listing import FileListing, FilePlace
+from sleeper.adjunct.inputs.file_listing import FileListing, FilePattern
 from sleeper.adjunct.inputs.opening import InputRequest
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
@@ -36,18 +36,18 @@ class FileInput(DatasetInput):
 
     def __init__(
         self,
-        place: str,
+        pattern: str,
         keys: Sequence[str],
         make_writer: MakeRowWriter,
         settings: EngineSettings,
     ) -> None:
-        self._place = FilePlace(place)
+        self._pattern = FilePattern(pattern)
         self._keys = tuple(keys)
         self._make_writer = make_writer
         self._settings = settings
 
     def newest(self) -> str | None:
-        listing = self._place.list()
+        listing = self._pattern.list()
         return None if listing is None else listing.digest
 
     @contextmanager
@@ -67,7 +67,7 @@ class FileInput(DatasetInput):
 
     def _find(self) -> FileListing | None:
         try:
-            return self._place.list()
+            return self._pattern.list()
         except NotFoundError:
             return None
 
@@ -87,22 +87,22 @@ class FileInput(DatasetInput):
             raise self._changed()
 
     def _changed(self) -> StateMovedOnError:
-        return StateMovedOnError(f"the files of {self._place.text} changed while they were read")
+        return StateMovedOnError(f"the files of {self._pattern.text} changed while they were read")
 
 
 def open_input(request: InputRequest) -> FileInput:
     """Opens the files of `files:PATH` or `files:PATH?key=FIELD,FIELD`."""
-    place, separator, keys = request.rest.partition(_KEY_OPTION)
+    pattern, separator, keys = request.rest.partition(_KEY_OPTION)
     names = [each.strip() for each in keys.split(",")] if separator else []
-    option = _OPTION.search(place)
+    option = _OPTION.search(pattern)
     if option is not None:
         # Otherwise the question mark would stand for any character of a file name.
         raise request.error(f"has the unknown option {option[1]!r} (expected key)")
-    if not place or not all(names):
+    if not pattern or not all(names):
         raise request.error(
             "has an empty path or key (expected files:PATH or files:PATH?key=FIELD,FIELD)"
         )
-    return FileInput(place, names, request.make_writer, sort_settings(request.spill))
+    return FileInput(pattern, names, request.make_writer, sort_settings(request.spill))
 
 
 def read_rows(file: SourceFile, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -88,7 +88,7 @@ class KafkaInput:
         self._next: dict[int, int | None] | None = None
 
     def partitions(self, positions: Mapping[str, str]) -> Sequence[str]:
-        """See the protocol. A partition that is added later is found by `newest`."""
+        """See the protocol. A partition that is added later is seen by `newest`."""
         del positions  # all partitions are open
         return [str(number) for number in self._partitions or self._find_partitions()]
 
@@ -97,10 +97,10 @@ class KafkaInput:
         newest = self._list_offsets(numbers, is_newest=True)
         if self._topic_id not in (None, positions.get(_TOPIC_ID, self._topic_id)):
             raise StateMovedOnError(f"{self.name}: the topic was deleted and created again")
-        known = {int(each): int(at) for each, at in positions.items() if each.isdecimal()}
-        if any(at != newest.get(number) for number, at in known.items()):
+        offsets = {int(each): int(at) for each, at in positions.items() if each.isdecimal()}
+        if any(at != newest.get(number) for number, at in offsets.items()):
             oldest = self._list_offsets(numbers, is_newest=False)
-            for number, at in known.items():
+            for number, at in offsets.items():
                 self._check(number, at, oldest.get(number, 0), newest.get(number, 0))
         return {str(number): str(offset) for number, offset in newest.items()}
 
@@ -162,19 +162,19 @@ class KafkaInput:
         return LogBatch(envelopes, positions), True
 
     def _decode(self, message: "Message", partition: str, offset: int) -> Envelope:
-        place = (self.name, partition, str(offset))
+        where = (self.name, partition, str(offset))
 
         def decode() -> Envelope:
             headers: Any = message.headers() or ()
             for name, content in headers:
                 if name == MARKER:
                     text = content.decode() if isinstance(content, bytes) else str(content)
-                    return Envelope(*place, str(offset + 1), None, text, True)
+                    return Envelope(*where, str(offset + 1), None, text, True)
             key = self._format.decode_key(message.key())
             value = self._format.decode_value(message.value()) if key is not None else None
-            return Envelope(*place, str(offset + 1), key, value)
+            return Envelope(*where, str(offset + 1), key, value)
 
-        return decode_message(*place, decode)
+        return decode_message(*where, decode)
 
     def _take_error(
         self, error: "KafkaError", message: "Message", positions: dict[str, str]
@@ -198,15 +198,15 @@ class KafkaInput:
         return UnavailableError(text)
 
     def _check(self, number: int, position: int, oldest: int, newest: int) -> None:
-        place = f"{self.name}, partition {number}"
+        where = f"{self.name}, partition {number}"
         if position < oldest:
             raise StateMovedOnError(
-                f"{place}: messages before offset {oldest} are gone (expected those from "
+                f"{where}: messages before offset {oldest} are gone (expected those from "
                 f"{position} on)"
             )
         if position > newest:
             raise StateMovedOnError(
-                f"{place}: the topic went back: its next offset is {newest} (expected {position})"
+                f"{where}: the topic went back: its next offset is {newest} (expected {position})"
             )
 
     def _assign(self, wanted: "dict[int, int | None]") -> "Consumer":
@@ -225,11 +225,11 @@ class KafkaInput:
                 },
             )
         if wanted != self._next:
-            places = [
+            assigned = [
                 TopicPartition(self._topic, number, OFFSET_BEGINNING if at is None else at)
                 for number, at in wanted.items()
             ]
-            self._consumer.assign(places)
+            self._consumer.assign(assigned)
         return self._consumer
 
     def _find_partitions(self) -> list[int]:
@@ -253,8 +253,8 @@ class KafkaInput:
         if not wanted:
             return {}
         level = IsolationLevel.READ_COMMITTED
-        found = self._request("list_offsets", wanted, isolation_level=level)
-        return {place.partition: result.offset for place, result in found.items()}
+        results = self._request("list_offsets", wanted, isolation_level=level)
+        return {each.partition: result.offset for each, result in results.items()}
 
     def _request(self, name: str, subject: Any, **settings: Any) -> dict[Any, Any]:
         """Returns the results of a request of the administration's client, by its method's name."""

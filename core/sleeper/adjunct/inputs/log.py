@@ -154,12 +154,12 @@ def parse_marker(content: bytes) -> str | None:
     if MARKER.encode() not in content:
         return None
     try:
-        found = _decode_json(content)
+        decoded = _decode_json(content)
     except ValueError:
         return None
-    if not isinstance(found, dict) or found.keys() != {MARKER}:
+    if not isinstance(decoded, dict) or decoded.keys() != {MARKER}:
         return None
-    return str(found[MARKER])
+    return str(decoded[MARKER])
 
 
 def decode_message(
@@ -223,13 +223,13 @@ class StreamName:
             self._choose("key", KeyFormat.TEXT), self._choose("value", ValueFormat.JSON)
         )
 
-    def check_options(self, known: Collection[str]) -> None:
+    def check_options(self, allowed: Collection[str]) -> None:
         """Raises InvalidRequestError for an option of another name."""
         for name in self.options:
-            if name not in known:
-                expected = f"one of: {', '.join(sorted(known))}" if known else "none"
+            if name not in allowed:
+                expected = f"one of: {', '.join(sorted(allowed))}" if allowed else "none"
                 raise InvalidRequestError(
-                    f"{self.where}: unknown option {name!r}{did_you_mean(name, known)} (expected "
+                    f"{self.where}: unknown option {name!r}{did_you_mean(name, allowed)} (expected "
                     f"{expected})"
                 )
 

@@ -30,22 +30,22 @@ class StashInput(DatasetInput):
     def __init__(
         self, destination: str, table: str, make_writer: MakeRowWriter, settings: EngineSettings
     ) -> None:
-        self._place = open_place_to_read(destination)
+        self._destination = open_place_to_read(destination)
         self._table = table
         self._make_writer = make_writer
         self._settings = settings
 
     def newest(self) -> str | None:
         try:
-            return Stash(self._place).lock()
+            return Stash(self._destination).lock()
         except NotFoundError:
             return None
 
     @contextmanager
     def open(self, dataset: str) -> Iterator[Dataset]:
-        if self._place.success(dataset) is None:
-            raise StateMovedOnError(f"{self._place.name} has no complete stash {dataset}")
-        stash = Stash(self._place)
+        if self._destination.success(dataset) is None:
+            raise StateMovedOnError(f"{self._destination.name} has no complete stash {dataset}")
+        stash = Stash(self._destination)
         stash.lock(dataset)
         try:
             with stash.scan(self._table) as rows:
@@ -54,7 +54,7 @@ class StashInput(DatasetInput):
                 yield make_dataset(dataset, batches, schema, writer, self._settings)
         except (DataError, NotFoundError) as error:
             # A stash may be deleted while it is read, its `_SUCCESS` first.
-            if self._place.success(dataset) is None:
+            if self._destination.success(dataset) is None:
                 raise StateMovedOnError(str(error)) from error
             raise
 

@@ -124,7 +124,7 @@ class TableInput:
         hold.acquire()
         try:
             writer = self._make_writer(self.shape(number).schema)
-            writer.place = dataset
+            writer.origin = dataset
             rows = self._read(number)
             try:
                 yield Dataset(
@@ -221,7 +221,7 @@ class TableInput:
                     if first.operation == Operation.REPLACE:
                         yield TransactionWrites(changed, None, writer.layout)
                         return
-                    writer.place = str(changed)
+                    writer.origin = str(changed)
                     writes = self._transaction(shape, writer, changed, changes)
                     yield TransactionWrites(changed, writes, writer.layout)
         except InvalidRequestError as error:

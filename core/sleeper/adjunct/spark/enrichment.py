@@ -20,7 +20,7 @@ from sleeper.adjunct.columns.values import ValueColumns
 from sleeper.adjunct.definition import Layout, StoreDefinition
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StorePlace
+from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StoreLocation
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
 
@@ -73,19 +73,19 @@ def enrich(
     """
     source = store if isinstance(store, StoreSource) else StoreSource(store)
     _check_options(how, partitions)
-    place, dataset, layout = _plan(source, is_kept=not df.isStreaming)
-    keys = KeyColumns(place.definition.name, layout)
+    location, dataset, layout = _plan(source, is_kept=not df.isStreaming)
+    keys = KeyColumns(location.definition.name, layout)
     columns = _key_columns(df, on, keys)
     names = _value_names(fields, layout, prefix)
     _check_clashes(df, names.values())
-    values = ValueColumns(place.definition.name, layout, list(names)).schema
+    values = ValueColumns(location.definition.name, layout, list(names)).schema
     added = from_arrow_schema(pa.schema([each.with_name(names[each.name]) for each in values]))
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
         df = _repartition(df, columns, keys, partitions)
     kept, is_inner = None if df.isStreaming else dataset, how == "inner"
     enrichment = Enrichment(
-        place, kept, tuple(columns), tuple(names), to_arrow(added), is_inner, partitions
+        location, kept, tuple(columns), tuple(names), to_arrow(added), is_inner, partitions
     )
 
     def add_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,15 +109,15 @@ def _repartition(df: DataFrame, columns: list[str], keys: KeyColumns, count: int
     return df.repartitionById(count, number).withColumn(PARTITION_COLUMN, number)
 
 
-def _plan(source: StoreSource, is_kept: bool) -> tuple[StorePlace, str, Layout]:
+def _plan(source: StoreSource, is_kept: bool) -> tuple[StoreLocation, str, Layout]:
     """Returns the store, its newest dataset, and the form of this one."""
     where = None
     if source.input.startswith("table:"):
         where = read_instance({} if source.instance is None else {"instance": source.instance})
     name = _OTHERS.sub("-", source.input.partition(":")[2]).strip("-")[:_NAME_LENGTH]
-    place = StorePlace(StoreDefinition(name or "store", source.input), where, source.path)
-    opened = place.open_input()
-    dataset = place.newest()
+    location = StoreLocation(StoreDefinition(name or "store", source.input), where, source.path)
+    opened = location.open_input()
+    dataset = location.newest()
     identity = [source.input, where or ""]
     if isinstance(opened, TableInput):
         if is_kept:
@@ -125,9 +125,9 @@ def _plan(source: StoreSource, is_kept: bool) -> tuple[StorePlace, str, Layout]:
         # A table of the same name may be created again.
         identity.append(str(opened.table.ref.id))
     digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
-    definition = StoreDefinition(f"{place.definition.name}-{digest}", source.input)
+    definition = StoreDefinition(f"{location.definition.name}-{digest}", source.input)
     layout = _find_layout(opened, dataset)
-    return StorePlace(definition, where, source.path), dataset, layout
+    return StoreLocation(definition, where, source.path), dataset, layout
 
 
 def _find_layout(source: DatasetInput, dataset: str) -> Layout:

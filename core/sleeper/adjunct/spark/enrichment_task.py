@@ -38,7 +38,7 @@ _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace:
+class StoreLocation:
     """A store as executors open it: what it has, the instance of its input, and its folder.
 
     `where` is None for an input without an instance, and `path` for the folder of temporary files.
@@ -80,7 +80,7 @@ class StorePlace:
             ) from error
         return folder
 
-    def of_partition(self, partition: Partition) -> "StorePlace":
+    def of_partition(self, partition: Partition) -> "StoreLocation":
         """Returns the store of a partition."""
         name = f"{self.definition.name}-{partition.index}-of-{partition.count}"
         return replace(self, definition=replace(self.definition, name=name, partition=partition))
@@ -94,7 +94,7 @@ class Enrichment:
     columns of keys, `fields` those of values, and `schema` has the columns that are added.
     """
 
-    place: StorePlace
+    location: StoreLocation
     dataset: str | None
     keys: tuple[str, ...]
     fields: tuple[str, ...]
@@ -105,37 +105,39 @@ class Enrichment:
     def enrich(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows with the values of their keys."""
         retry_as_job()
-        dataset = self.dataset or _newest_of_micro_batch(self.place)
+        dataset = self.dataset or _newest_of_micro_batch(self.location)
         for batch in batches:
             if self.partitions is None:
-                yield self._add(batch, _open(self.place, dataset, self.fields))
+                yield self._add(batch, _open(self.location, dataset, self.fields))
                 continue
-            rows, places = batch.select(batch.schema.names[:-1]), batch.column(PARTITION_COLUMN)
-            for index in places.unique().to_pylist():
-                place = self.place.of_partition(Partition(index, self.partitions))
-                part = rows.filter(pc.equal(places, index))
-                yield self._add(part, _open(place, dataset, self.fields))
+            rows, numbers = batch.select(batch.schema.names[:-1]), batch.column(PARTITION_COLUMN)
+            for index in numbers.unique().to_pylist():
+                location = self.location.of_partition(Partition(index, self.partitions))
+                part = rows.filter(pc.equal(numbers, index))
+                yield self._add(part, _open(location, dataset, self.fields))
 
     def _add(self, rows: pa.RecordBatch, lookup: ColumnLookup) -> pa.RecordBatch:
-        found = lookup.find(rows.select(list(self.keys)))
+        matches = lookup.find(rows.select(list(self.keys)))
         added = [
             column if column.type == kind.type else column.cast(kind.type)
-            for column, kind in zip(found.values.columns, self.schema, strict=True)
+            for column, kind in zip(matches.values.columns, self.schema, strict=True)
         ]
         schema = pa.schema([*rows.schema, *self.schema])
         enriched = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema)
-        return enriched.filter(found.is_found) if self.is_inner else enriched
+        return enriched.filter(matches.is_present) if self.is_inner else enriched
 
 
 @lru_cache(maxsize=_LOOKUPS)
-def _open(place: StorePlace, dataset: str, fields: tuple[str, ...]) -> ColumnLookup:
+def _open(location: StoreLocation, dataset: str, fields: tuple[str, ...]) -> ColumnLookup:
     """Returns the lookup in a dataset, opened once per process."""
-    definition = place.definition
-    version = open_dataset(definition, place.folder(), place.open_input, dataset, system_clock)
+    definition = location.definition
+    version = open_dataset(
+        definition, location.folder(), location.open_input, dataset, system_clock
+    )
     return ColumnLookup(definition.name, version, fields, is_fixed=True)
 
 
-def _newest_of_micro_batch(place: StorePlace) -> str:
+def _newest_of_micro_batch(location: StoreLocation) -> str:
     """Returns the dataset that all tasks of a micro-batch on this machine read.
 
     The first of them chooses the newest one.
@@ -144,14 +146,14 @@ def _newest_of_micro_batch(place: StorePlace) -> str:
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
     batch = None if context is None else context.getLocalProperty(_BATCH_ID)
     if query is None or batch is None:
-        return place.newest()
-    folder = place.folder() / _BATCHES
+        return location.newest()
+    folder = location.folder() / _BATCHES
     folder.mkdir(exist_ok=True)
-    digest = hashlib.sha256(f"{place.definition.name} {query}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{location.definition.name} {query}".encode()).hexdigest()[:16]
     with locking_file(folder / digest) as descriptor, open(descriptor, "r+", closefd=False) as file:
         chosen = json.loads(file.read() or "{}")
         if chosen.get("batch") != batch:
-            chosen = {"batch": batch, "dataset": place.newest()}
+            chosen = {"batch": batch, "dataset": location.newest()}
             file.seek(0)
             file.truncate()
             file.write(json.dumps(chosen))

@@ -62,11 +62,11 @@ def read_requests(folder: StoreFolder) -> Sequence[Request]:
     except OSError:
         return ()
     for path in paths:
-        found = REQUEST_FILE.fullmatch(path.name)
-        if found is None:
+        match = REQUEST_FILE.fullmatch(path.name)
+        if match is None:
             continue
         try:
-            requests.append(Request(found[2], Action(path.read_text())))
+            requests.append(Request(match[2], Action(path.read_text())))
         except FileNotFoundError:
             continue
         except ValueError:
