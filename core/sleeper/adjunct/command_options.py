@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.adjunct.inputs import describe_kinds
 from sleeper.cli.arguments import accept_upgrade
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import AWS_PREFIX
@@ -66,8 +67,7 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="INPUT",
-        help="table:NAME, stash:DESTINATION#TABLE, files:PATH, kafka://HOST:PORT/TOPIC, "
-        "kinesis:STREAM or dynamodb:TABLE.",
+        help=f"{describe_kinds()}.",
     ),
 ]
 

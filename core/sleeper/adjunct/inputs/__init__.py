@@ -7,15 +7,15 @@ use, because it may need a package that only its extra installs.
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from sleeper.adjunct.definition import StoreDefinition
-from sleeper.adjunct.inputs.opening import InputRequest, OpenInstance
 from sleeper.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sleeper.adjunct.definition import StoreDefinition
     from sleeper.adjunct.inputs.dataset import DatasetInput
     from sleeper.adjunct.inputs.log import LogInput
+    from sleeper.adjunct.inputs.opening import InputRequest, OpenInstance
 
 
 class InputKind(NamedTuple):
@@ -39,7 +39,7 @@ KINDS = {
 class _InputModule(Protocol):
     """The functions of an input's module."""
 
-    def open_input(self, request: InputRequest) -> "DatasetInput | LogInput":
+    def open_input(self, request: "InputRequest") -> "DatasetInput | LogInput":
         """Opens the input. InvalidRequestError if its text is invalid."""
 
 
@@ -49,7 +49,7 @@ def describe_kinds(has_datasets: bool = False) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-def open_input(request: InputRequest) -> "DatasetInput | LogInput":
+def open_input(request: "InputRequest") -> "DatasetInput | LogInput":
     """Opens the input. InvalidRequestError if there is none of this kind."""
     kind = KINDS.get(request.kind)
     if kind is None or not request.rest:
@@ -62,13 +62,15 @@ def open_input(request: InputRequest) -> "DatasetInput | LogInput":
 
 
 def open_dataset_input(
-    definition: StoreDefinition, instance: OpenInstance, spill: "Path"
+    definition: "StoreDefinition", instance: "OpenInstance", spill: "Path"
 ) -> "DatasetInput":
     """Opens the input of a store with the rows' own keys.
 
     A table's dataset is the table at a transaction number. InvalidRequestError if the input has no
     datasets. `spill` is a folder for temporary files.
     """
+    from sleeper.adjunct.inputs.opening import InputRequest
+
     request = InputRequest(definition, instance, spill)
     kind = KINDS.get(request.kind)
     if kind is None or not kind.has_datasets or not request.rest:
