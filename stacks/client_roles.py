@@ -82,22 +82,22 @@ class ClientRolesStack(cdk.NestedStack):
         self,
         deployment: Deployment,
         construct_id: str,
-        place: Property[str | None],
+        declaration: Property[str | None],
         permissions: list[Permission],
     ) -> None:
         role = iam.Role(self, construct_id, assumed_by=iam.AccountRootPrincipal())
         allow(role, permissions)
-        deployment.record(place, role.role_arn)
+        deployment.record(declaration, role.role_arn)
 
 
 def _query(deployment: Deployment, websocket_id: str | None) -> list[Permission]:
-    found = find_tables(deployment)
+    allowed = find_tables(deployment)
     if deployment.has(OptionalStack.QUERY):
-        found += [send(deployment, "query"), *read_queries(deployment)]
+        allowed += [send(deployment, "query"), *read_queries(deployment)]
     if websocket_id is not None:
         connect = deployment.arn("execute-api", f"{websocket_id}/{LIVE_STAGE}/$connect")
-        found.append(Permission(("execute-api:Invoke",), [connect]))
-    return found
+        allowed.append(Permission(("execute-api:Invoke",), [connect]))
+    return allowed
 
 
 def _read_results(deployment: Deployment) -> list[Permission]:

@@ -26,7 +26,7 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    Stacks add the places of their resources to `deployed`, and the resources that they create to
+    Stacks add the addresses of their resources to `deployed`, and the resources that they create to
     `functions` (by name), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
     """
 
@@ -47,9 +47,9 @@ class Deployment:
         """Returns whether the optional stack is deployed."""
         return stack in self.get(OPTIONAL_STACKS)
 
-    def record(self, place: Property[str | None], where: str) -> None:
-        """Records the place of a resource in the instance's properties."""
-        self.deployed[place.name] = where
+    def record(self, declaration: Property[str | None], address: str) -> None:
+        """Records the name or address of a resource in the instance's properties."""
+        self.deployed[declaration.name] = address
 
     @property
     def id(self) -> str:

@@ -27,7 +27,7 @@ _DEFINITION_BYTES_MAX = 200 * 1024
 
 
 class PropertiesStack(cdk.NestedStack):
-    """Created last, because it writes the places of all other resources."""
+    """Created last, because it writes the addresses of all other resources."""
 
     def __init__(
         self,
@@ -63,7 +63,15 @@ class PropertiesStack(cdk.NestedStack):
                 "Protect": str(deployment.get(RETAIN_INFRA)).lower(),
             },
         )
-        define = make_function(
+        define = self._make_definer(deployment)
+        for table in tables:
+            defined = _resource(
+                self, f"Table-{table.name}", define, "Custom::SleeperTable", _described(table)
+            )
+            defined.node.add_dependency(written)
+
+    def _make_definer(self, deployment: Deployment) -> lambda_.Function:
+        return make_function(
             self,
             "Define",
             deployment,
@@ -76,11 +84,6 @@ class PropertiesStack(cdk.NestedStack):
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )
-        for table in tables:
-            defined = _resource(
-                self, f"Table-{table.name}", define, "Custom::SleeperTable", _described(table)
-            )
-            defined.node.add_dependency(written)
 
 
 def _published(deployment: Deployment) -> dict[str, str]:

@@ -38,20 +38,14 @@ def make_job_queue(
     """
     declared = queue_named(key)
     construct_id = key.title().replace("_", "") + "Queue"
-    dead_name = deployment.name(declared.dead_letters_name)
+    dead_name, name = deployment.name(declared.dead_letters_name), deployment.name(declared.name)
     dead = _queue(scope, f"{construct_id}Dead", dead_name, declared)
-    queue = _queue(
-        scope,
-        construct_id,
-        deployment.name(declared.name),
-        declared,
-        visibility=cdk.Duration.seconds(
-            visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
-        ),
-        dead=sqs.DeadLetterQueue(
-            queue=dead, max_receive_count=receives_max or deployment.get(QUEUE_RECEIVES_MAX)
-        ),
+    receives_max = receives_max or deployment.get(QUEUE_RECEIVES_MAX)
+    dead_letters = sqs.DeadLetterQueue(queue=dead, max_receive_count=receives_max)
+    visibility = cdk.Duration.seconds(
+        visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
     )
+    queue = _queue(scope, construct_id, name, declared, visibility=visibility, dead=dead_letters)
     visible = dead.metric_approximate_number_of_messages_visible(
         period=cdk.Duration.minutes(1), statistic="Maximum"
     )
@@ -66,13 +60,13 @@ def make_job_queue(
             visible,
         ),
     )
-    for place, where in (
+    for declaration, address in (
         (declared.url, queue.queue_url),
         (declared.arn, deployment.queue_arn(declared.name)),
         (declared.dead_letters_url, dead.queue_url),
         (declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name)),
     ):
-        deployment.record(place, where)
+        deployment.record(declaration, address)
     deployment.queues.append(declared)
     return JobQueue(declared, queue)
 

@@ -38,5 +38,5 @@ def start_every(
             targets.LambdaFunction(function, retry_attempts=retries, max_event_age=age_max),
         ],
     )
-    known = deployment.deployed.get(SCHEDULE_RULES.name)
-    deployment.deployed[SCHEDULE_RULES.name] = f"{known},{full_name}" if known else full_name
+    former = deployment.deployed.get(SCHEDULE_RULES.name)
+    deployment.deployed[SCHEDULE_RULES.name] = f"{former},{full_name}" if former else full_name

@@ -92,29 +92,53 @@ class WorkerTask(Construct):
         start_every(start, deployment, kind.starts_every_minutes, f"start-tasks-{kind.kind}")
 
 
-def _definition(
-    scope: Construct, deployment: Deployment, kind: TaskKind
+def make_definition(
+    scope: Construct,
+    name: str,
+    size: TaskSize,
+    *,
+    disk_gib: int,
+    permissions: Sequence[Permission],
+    volumes: Sequence[ecs.Volume] = (),
 ) -> ecs.FargateTaskDefinition:
-    arm = kind.size.processor == "ARM64"
-    name = deployment.name(f"{kind.kind}-task")
-    role = make_role(
-        scope,
-        "Role",
-        service="ecs-tasks",
-        permissions=[*read_state(deployment), *kind.permissions],
-    )
-    definition = ecs.FargateTaskDefinition(
+    """Returns a definition without containers. `acknowledge_definition` follows the last one."""
+    arm = size.processor == "ARM64"
+    return ecs.FargateTaskDefinition(
         scope,
         "Definition",
         family=name,
-        cpu=kind.size.cpu,
-        memory_limit_mib=kind.size.memory_mb,
-        ephemeral_storage_gib=deployment.get(TASK_DISK_GIB),
-        task_role=role,
+        cpu=size.cpu,
+        memory_limit_mib=size.memory_mb,
+        ephemeral_storage_gib=disk_gib,
+        volumes=list(volumes),
+        task_role=make_role(scope, "Role", service="ecs-tasks", permissions=permissions),
         runtime_platform=ecs.RuntimePlatform(
             cpu_architecture=ecs.CpuArchitecture.ARM64 if arm else ecs.CpuArchitecture.X86_64,
             operating_system_family=ecs.OperatingSystemFamily.LINUX,
         ),
+    )
+
+
+def acknowledge_definition(definition: ecs.FargateTaskDefinition) -> None:
+    """Justifies what cdk-nag reports for the definition and the role that starts its containers."""
+    acknowledge(definition, "ECS2", "the environment names the instance and contains no secret")
+    execution = definition.execution_role
+    assert execution is not None
+    acknowledge(
+        execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken does not support resources"
+    )
+
+
+def _definition(
+    scope: Construct, deployment: Deployment, kind: TaskKind
+) -> ecs.FargateTaskDefinition:
+    name = deployment.name(f"{kind.kind}-task")
+    definition = make_definition(
+        scope,
+        name,
+        kind.size,
+        disk_gib=deployment.get(TASK_DISK_GIB),
+        permissions=[*read_state(deployment), *kind.permissions],
     )
     image = image_asset(scope, "worker", kind.size.processor)
     definition.add_container(
@@ -130,12 +154,7 @@ def _definition(
         ),
         stop_timeout=cdk.Duration.seconds(_STOP_SECONDS),
     )
-    acknowledge(definition, "ECS2", "the environment names the instance and contains no secret")
-    execution = definition.execution_role
-    assert execution is not None
-    acknowledge(
-        execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken does not support resources"
-    )
+    acknowledge_definition(definition)
     return definition
 
 

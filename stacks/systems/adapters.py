@@ -136,9 +136,9 @@ def _record_network(deployment: Deployment, network: Network) -> None:
 
 
 def _record(
-    deployment: Deployment, place: Property[tuple[str, ...]], values: Sequence[str]
+    deployment: Deployment, declaration: Property[tuple[str, ...]], values: Sequence[str]
 ) -> None:
-    deployment.deployed[place.name] = cdk.Fn.join(",", list(values))
+    deployment.deployed[declaration.name] = cdk.Fn.join(",", list(values))
 
 
 def _read_adapters(deployment: Deployment) -> list[Permission]:

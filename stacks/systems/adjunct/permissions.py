@@ -82,8 +82,8 @@ def _read_table_stream(deployment: Deployment, name: str) -> list[Permission]:
     ]
 
 
-def _read_bucket(place: str) -> list[Permission]:
-    bucket, _, prefix = place.partition("#")[0].partition("?")[0].partition("/")
+def _read_bucket(location: str) -> list[Permission]:
+    bucket, _, prefix = location.partition("#")[0].partition("?")[0].partition("/")
     arn = f"arn:{Aws.PARTITION}:s3:::{bucket}"
     # A pattern of files begins with plain text.
     plain = prefix.partition("*")[0]

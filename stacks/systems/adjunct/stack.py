@@ -23,13 +23,11 @@ from sleeper.adjunct.properties import (
     ADJUNCT_TASKS,
 )
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE
-from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.function import environment, make_log_group
 from stacks.constructs.image import image_asset
 from stacks.constructs.metric import Chart, chart_metric, kind_metric
-from stacks.constructs.role import make_role
+from stacks.constructs.task import TaskSize, acknowledge_definition, make_definition
 from stacks.context import StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
@@ -92,30 +90,22 @@ class AdjunctStack(SystemStack):
 
 def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTaskDefinition:
     stores = parse_stores(deployment.get(ADJUNCT_STORES))
-    processor = deployment.get(INGEST_CPU_ARCHITECTURE)
+    size = TaskSize.read(deployment, ADJUNCT_TASK_CPU, ADJUNCT_TASK_MEMORY_MB)
     name = deployment.name(f"{KIND}-task")
-    is_arm = processor == "ARM64"
-    definition = ecs.FargateTaskDefinition(
+    definition = make_definition(
         scope,
-        "Definition",
-        family=name,
-        cpu=deployment.get(ADJUNCT_TASK_CPU),
-        memory_limit_mib=deployment.get(ADJUNCT_TASK_MEMORY_MB),
+        name,
+        size,
         # A volume of EBS would be as empty for a new task, so the disk of the task is enough.
-        ephemeral_storage_gib=deployment.get(ADJUNCT_DISK_GIB),
+        disk_gib=deployment.get(ADJUNCT_DISK_GIB),
+        permissions=fill_stores(deployment, stores),
         volumes=[ecs.Volume(name=_VOLUME)],
-        task_role=make_role(
-            scope, "Role", service="ecs-tasks", permissions=fill_stores(deployment, stores)
-        ),
-        runtime_platform=ecs.RuntimePlatform(
-            cpu_architecture=ecs.CpuArchitecture.ARM64 if is_arm else ecs.CpuArchitecture.X86_64,
-            operating_system_family=ecs.OperatingSystemFamily.LINUX,
-        ),
     )
     group = make_log_group(scope, "Log", deployment, f"/sleeper/{name}")
+    image = image_asset(scope, "worker", size.processor)
     filling = definition.add_container(
         "fill",
-        image=ecs.ContainerImage.from_docker_image_asset(image_asset(scope, "worker", processor)),
+        image=ecs.ContainerImage.from_docker_image_asset(image),
         entry_point=_PROGRAM,
         environment={
             **environment(deployment, f"{KIND}-task", traced=False),
@@ -137,12 +127,7 @@ def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTas
     )
     logging = ecs.LogDriver.aws_logs(stream_prefix="reader", log_group=group)
     _add_reader(definition, deployment, filling, logging)
-    acknowledge(definition, "ECS2", "the environment names the instance and contains no secret")
-    execution = definition.execution_role
-    assert execution is not None
-    acknowledge(
-        execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken does not support resources"
-    )
+    acknowledge_definition(definition)
     return definition
 
 
@@ -180,10 +165,10 @@ def _add_reader(
 
 def _allow_to_pull(definition: ecs.FargateTaskDefinition, image: str) -> None:
     """Allows ECS to pull an image of ECR. Other registries know no roles."""
-    found = _ECR_IMAGE.match(image)
-    if found is None:
+    match = _ECR_IMAGE.match(image)
+    if match is None:
         return
-    account, region, repository = found.groups()
+    account, region, repository = match.groups()
     actions = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
     arn = f"arn:{cdk.Aws.PARTITION}:ecr:{region}:{account}:repository/{repository}"
     definition.add_to_execution_role_policy(iam.PolicyStatement(actions=actions, resources=[arn]))

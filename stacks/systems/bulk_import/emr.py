@@ -28,7 +28,7 @@ class EmrStack(SystemStack):
         parts = EmrParts(
             self, "Clusters", deployment=deployment, network=network, name="bulk-import-emr"
         )
-        for place, where in (
+        for declaration, address in (
             (EMR_IMAGE, parts.image.image_uri),
             (EMR_SERVICE_ROLE, parts.service_role.role_name),
             (EMR_INSTANCE_PROFILE, parts.profile.ref),
@@ -36,7 +36,7 @@ class EmrStack(SystemStack):
             (EMR_SECURITY_GROUP, parts.nodes.security_group_id),
             (EMR_SERVICE_SECURITY_GROUP, parts.service.security_group_id),
         ):
-            deployment.record(place, where)
+            deployment.record(declaration, address)
         clusters = deployment.arn("elasticmapreduce", "cluster/*")
         tagged = ("StringEquals", f"aws:RequestTag/{EMR_TAG}", "true")
         start_jobs(
