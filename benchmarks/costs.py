@@ -13,8 +13,9 @@ from benchmarks.measuring import Task, run_by_turns
 from benchmarks.result import Aim, Figure, Result, figure
 from benchmarks.rows import unsorted_files
 from benchmarks.settings import Settings
+from sleeper.bulk_export.properties import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB
 from sleeper.properties.declaration import Property
-from sleeper.properties.deployment import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB, QUERY_MEMORY_MB
+from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import (
     COMPACTION_ARM_CPU,
     COMPACTION_ARM_MEMORY_MB,

@@ -21,6 +21,7 @@ from benchmarks.counting_proxy import CountingProxy, counting_proxy
 from benchmarks.measuring import Watch
 from benchmarks.result import check
 from benchmarks.schema import SCHEMA
+from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.bulk_export.service import export_table
 from sleeper.committer import commit_messages
 from sleeper.compaction.plan import compact_table
@@ -28,7 +29,6 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.opening import open_instance
-from sleeper.properties.deployed import BULK_EXPORT_BUCKET
 from sleeper.query_service.service import run_query_message
 from sleeper.schema.model import schema_to_json
 from sleeper.workers.schedule import fan_out_tables, start_tasks

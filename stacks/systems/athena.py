@@ -3,9 +3,10 @@
 from aws_cdk import aws_athena as athena
 from aws_cdk import aws_lambda as lambda_
 
-from sleeper.properties.deployed import ATHENA_CATALOG, ATHENA_SPILL
-from sleeper.properties.deployment import (
+from sleeper.athena.properties import (
+    ATHENA_CATALOG,
     ATHENA_MEMORY_MB,
+    ATHENA_SPILL,
     ATHENA_SPILL_EXPIRY_DAYS,
     ATHENA_TIMEOUT_SECONDS,
 )

@@ -1,14 +1,12 @@
 """Bulk export: its queue, tasks and results bucket."""
 
-from sleeper.properties.deployed import (
+from sleeper.bulk_export.properties import (
     BULK_EXPORT_RESULTS,
     BULK_EXPORT_S3_BUCKET,
-)
-from sleeper.properties.deployment import (
     EXPORT_TASK_CPU,
     EXPORT_TASK_MEMORY_MB,
-    INGEST_TASK_PERIOD_MINUTES,
 )
+from sleeper.properties.deployment import INGEST_TASK_PERIOD_MINUTES
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.job_queue import make_job_queue

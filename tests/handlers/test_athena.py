@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from obstore import get
 
+from sleeper.athena.properties import ATHENA_SPILL_BUCKET
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
-from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
 from sleeper.storage.bucket import Bucket, open_bucket
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table

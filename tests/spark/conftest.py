@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 import sleeper
 import sleeper.spark
-from sleeper.properties.deployed import BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET
+from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
+from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.spark.session import PRELOADED, spark_builder
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.athena.properties import ATHENA_SPILL_BUCKET
 from sleeper.athena.service import athena_connector
 from sleeper.instance import Instance
-from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
 from sleeper.storage.bucket import Bucket
 from tests.handlers import functions
 from tests.handlers.conftest import SCHEMA, Lambda, add_rows, known_to_functions

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import sleeper
+from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.cli.main import app
 from sleeper.jobs.queue import Message
-from sleeper.properties.deployed import BULK_EXPORT_BUCKET
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 
 SCHEMA = {"rowKeyFields": [{"name": "n", "type": "LongType"}]}

@@ -6,6 +6,12 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket, athena_schema
+from sleeper.athena.properties import (
+    ATHENA_HOLD_SECONDS,
+    ATHENA_SHOWS_RAW,
+    ATHENA_SPILL_BUCKET,
+    ATHENA_SPLIT_BYTES,
+)
 from sleeper.athena.records import read_records
 from sleeper.athena.requests import (
     CapabilitiesRequest,
@@ -34,13 +40,7 @@ from sleeper.athena.splits import has_rows, splits_page
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import parse_callers, visible_schema
-from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.properties.instance import (
-    ATHENA_HOLD_SECONDS,
-    ATHENA_SHOWS_RAW,
-    ATHENA_SPLIT_BYTES,
-    SPLITTING_FILES_MAX,
-)
+from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.engine import QueryTable
 from sleeper.query.service import make_query_table

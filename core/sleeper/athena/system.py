@@ -4,6 +4,7 @@ from sleeper.system import Stack, System
 
 SYSTEM = System(
     name="athena",
+    properties="sleeper.athena.properties",
     stacks=(
         Stack(
             "Athena",

@@ -34,6 +34,7 @@ from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
@@ -43,7 +44,6 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
-    BULK_EXPORT_BUCKET,
     BULK_IMPORT_BUCKET,
     DATA_BUCKET,
     DEPLOYED_QUEUES,

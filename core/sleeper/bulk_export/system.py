@@ -4,6 +4,7 @@ from sleeper.system import Queue, Stack, System, Tasks
 
 SYSTEM = System(
     name="bulk_export",
+    properties="sleeper.bulk_export.properties",
     queues=(
         Queue(
             "bulk_export",
@@ -13,7 +14,7 @@ SYSTEM = System(
             "sleeper.runs.retry_policy:JOB",
             id_member="exportId",
             run="sleeper.bulk_export.service:run_queued_export",
-            tasks=Tasks("sleeper.properties.deployment:EXPORT_TASKS_MAX"),
+            tasks=Tasks("sleeper.bulk_export.properties:EXPORT_TASKS_MAX"),
         ),
     ),
     stacks=(

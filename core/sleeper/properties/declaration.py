@@ -39,7 +39,6 @@ class Group(StrEnum):
     INGEST = "Ingest"
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
-    BULK_EXPORT = "Bulk export"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

@@ -81,8 +81,6 @@ CONFIG_BUCKET = declare_address("config.bucket", "The bucket of property files a
 DATA_BUCKET = declare_address("data.bucket", "The bucket of tables' data files, state snapshots and big log entries.")
 QUERY_RESULTS_BUCKET = declare_address("query.results.bucket", "The bucket of queries' results.")
 BULK_IMPORT_BUCKET = declare_address("bulk.import.bucket", "The bucket that bulk import jobs work in.")
-BULK_EXPORT_BUCKET = declare_address("bulk.export.results.bucket", "The bucket of bulk exports' results.")
-BULK_EXPORT_S3_BUCKET = declare_address("bulk.export.s3.bucket", "The same bucket, under the name that clients of gchq/sleeper look for.")
 
 QUERY_RESULTS_QUEUE_URL = declare_address("query.results.queue.url", "The URL of the queue of results of queries that name no queue.")
 QUERY_RESULTS_QUEUE_ARN = declare_address("query.results.queue.arn", "The ARN of the queue of results of queries that name no queue.")
@@ -92,8 +90,6 @@ INGEST_BY_QUEUE_ROLE = declare_address("ingest.by.queue.role.arn", "The role for
 INGEST_DIRECT_ROLE = declare_address("ingest.direct.role.arn", "The role for clients that write data files and commit them themselves.")
 ADMIN_ROLE = declare_address("admin.role.arn", "The role for administration: tables, properties, reports, deletes of rows. It deletes no data files.")
 
-ATHENA_SPILL_BUCKET = declare_address("athena.spill.bucket", "The bucket that reads for Athena spill to.")
-ATHENA_CATALOG = declare_address("athena.catalog", "The data catalog of Athena that the instance is.")
 
 TABLE_NAME_INDEX = declare_address("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
 TABLE_ID_INDEX = declare_address("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
@@ -184,8 +180,6 @@ CONFIG = DeployedBucket("config", CONFIG_BUCKET, lasting=True)
 TABLE_DATA = DeployedBucket("table-data", DATA_BUCKET, lasting=True)
 QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
 BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
-ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)
-BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", BULK_EXPORT_BUCKET)
 
 # By name, by id: by key. By online: tables by name (a range).
 TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", TABLE_NAME_INDEX, Key("TableName"), lasting=True)

@@ -195,9 +195,6 @@ SERVE_HEADER_SECONDS_MAX = declare("serve.header.time.max.seconds", whole_number
 SERVE_READ_SECONDS_MAX = declare("serve.read.time.max.seconds", whole_number(1, _DAY_SECONDS), 30, Group.QUERY, "The timeout for a client of `sleeper serve` to read the next 256 KiB of a response, or the next frame. Its query is then cancelled. While other queries wait, it is 2 s.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "The expiry of the hold of a long query, which is renewed after a third of this time.")
 
-ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "The time for which a version stays readable after the last read of an Athena query began.")
-ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also has the unprocessed rows of the files, in the database `sleeper_raw`.")
-ATHENA_SPLIT_BYTES = declare("athena.split.bytes", byte_count(_MIB), 512 * _MIB, Group.ATHENA, "The approximate size of the data files that one Athena read covers.")
 
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "The period in which a state snapshot of each table is stored and its log is trimmed.", redeploy=True)
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "The minimum number of new transactions for a new state snapshot.")

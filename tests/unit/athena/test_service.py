@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 
 from sleeper.admin.tables import create_table
+from sleeper.athena.properties import (
+    ATHENA_HOLD_SECONDS,
+    ATHENA_SHOWS_RAW,
+    ATHENA_SPILL_BUCKET,
+    ATHENA_SPLIT_BYTES,
+)
 from sleeper.athena.service import athena_connector
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.properties.instance import (
-    ATHENA_HOLD_SECONDS,
-    ATHENA_SHOWS_RAW,
-    ATHENA_SPLIT_BYTES,
-    SPLITTING_FILES_MAX,
-)
+from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.properties.table import QUERY_CALLERS
 from tests.unit.athena.protocol import Athena, among, text
 
