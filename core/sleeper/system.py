@@ -151,6 +151,7 @@ class System(NamedTuple):
 
     Where the core asks it:
 
+    - `transaction_part`: a class, `sleeper.api.transaction.TransactionPart`.
     - `enricher`: a class that fills fields of ingested rows; `restore`: a function that completes
       a table of a backup; `check_deletion`: one that refuses the deletion of a table that the
       system needs; `code_users`: one that names what uses a name of user code.
@@ -171,6 +172,7 @@ class System(NamedTuple):
     definitions: str | None = None
     transactions: tuple[str, ...] = ()
     follower_prefix: str | None = None
+    transaction_part: str | None = None
     check_deletion: str | None = None
     code_users: str | None = None
     queues: tuple[Queue, ...] = ()

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.export_queue.attached import AttachedExports
-from sleeper.export_queue.table_queries import queues_in
-from sleeper.export_queue.transactions import ExportRows
 from sleeper.ingest.row_writer import check_not_snapshot
 from sleeper.ingest.run import StagedRows, stage_rows
 from sleeper.ingest.service import find_source_schema, ingest_table
@@ -40,6 +37,7 @@ from sleeper.statestore.transactions.transaction import (
     new_transaction_id,
 )
 from sleeper.statestore.transactions.transaction import Transaction as LoggedTransaction
+from sleeper.systems import load, systems
 
 if TYPE_CHECKING:
     from sleeper.api.table import Table
@@ -48,7 +46,19 @@ logger = logging.getLogger(__name__)
 
 _SECONDS_UNTIL_HOLD = 2.0
 _KINDS_WITH_REQUEST = ("delete_rows", "add_files")
-_KINDS = (*_KINDS_WITH_REQUEST, ExportRows.kind)
+
+
+class TransactionPart(Protocol):
+    """What a system adds to the changes of a transaction, opened at the version that is read."""
+
+    kind: str
+    """The kind of the change in the log."""
+
+    def add(self, name: str, key: object, value: object) -> None:
+        """Adds a value. InvalidRequestError if it does not fit."""
+
+    def change(self, transaction_id: str) -> LoggedTransaction | None:
+        """Returns the change, None if nothing was added. InvalidRequestError if it is too large."""
 
 
 class Transaction:
@@ -75,7 +85,9 @@ class Transaction:
         with opened.state.reading() as state:
             self.version: int = state.number
             self._schema = state.schema
-            self._exports = AttachedExports(queues_in(state).all())
+            self._parts: list[TransactionPart] = [
+                load(each.transaction_part)(state) for each in systems() if each.transaction_part
+            ]
             earlier = None if transaction_id is None else self._find_earlier(state)
         self.number: int | None = earlier
         self.done_before = earlier is not None
@@ -181,7 +193,8 @@ class Transaction:
         a key or value that does not fit.
         """
         self._check_open()
-        self._exports.add(queue, key, value)
+        for part in self._parts:
+            part.add(queue, key, value)
 
     def commit(self) -> int:
         """Commits all changes in one entry of the log, and returns `number`.
@@ -219,7 +232,8 @@ class Transaction:
 
     def _write_changes(self) -> list[LoggedTransaction]:
         """Writes the files of the changes, and returns the changes in their order."""
-        exports = self._exports.encode()
+        # Last, because its number is that of the transaction.
+        last = [part.change(self.id) for part in self._parts]
         changes: list[LoggedTransaction] = []
         if self._deleted:
             regions = check_regions(self._deleted)
@@ -227,9 +241,7 @@ class Transaction:
         if self._staged is not None:
             files = self._staged.write()
             changes.append(self._staged.start.commit_of(self.id, files, self._request))
-        if exports:
-            # Last, because its number is that of the exports and of the transaction.
-            changes.append(ExportRows(exports, id=self.id))
+        changes += (change for change in last if change is not None)
         if changes and self._read:
             read = disjoint_regions(self._read)
             if len(read) > REGIONS_MAX:
@@ -287,7 +299,8 @@ class Transaction:
 
         InvalidRequestError if the id was used for something else.
         """
-        matches = [(kind, state.jobs.applied(self.id, kind)) for kind in _KINDS]
+        kinds = (*_KINDS_WITH_REQUEST, *(part.kind for part in self._parts))
+        matches = [(kind, state.jobs.applied(self.id, kind)) for kind in kinds]
         applied = [(kind, each) for kind, each in matches if each is not None]
         for kind, each in applied:
             if kind in _KINDS_WITH_REQUEST and each.fingerprint != hash_request(self._request):

@@ -12,10 +12,11 @@ from sleeper.datafiles.key_values import from_key_values
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.rows import encode_rows, rows_schema
-from sleeper.export_queue.table_queries import StoredQueue
-from sleeper.export_queue.transactions import QueueExports
+from sleeper.export_queue.table_queries import queues_in
+from sleeper.export_queue.transactions import ExportRows, QueueExports
 from sleeper.schema.key_values import check_key_value
 from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Key, MapType, type_name
+from sleeper.statestore.reading.table_state import TableState
 
 EXPORT_BYTES_MAX = 4 * 1_048_576
 """The largest size of the encoded exports of one transaction, which is one entry of the log."""
@@ -49,8 +50,10 @@ class _Rows:
 class AttachedExports:
     """The exports of one transaction to queues of its table. The last one of a key is kept."""
 
-    def __init__(self, queues: Sequence[StoredQueue]) -> None:
-        self._queues = {each.name: each for each in queues}
+    kind = ExportRows.kind
+
+    def __init__(self, state: TableState) -> None:
+        self._queues = {each.name: each for each in queues_in(state).all()}
         self._used: dict[str, _Rows] = {}
 
     def add(self, name: str, key: object, value: object) -> None:
@@ -67,8 +70,8 @@ class AttachedExports:
         )
         rows.values[checked] = None if value is None else _check_values(queue, value)
 
-    def encode(self) -> tuple[QueueExports, ...]:
-        """Returns the exports for the log. InvalidRequestError if they are too large."""
+    def change(self, transaction_id: str) -> ExportRows | None:
+        """Returns the exports for the log, None without any. InvalidRequestError if too large."""
         encoded = tuple(rows.encode() for rows in self._used.values() if rows.values)
         size = sum(len(each.rows) for each in encoded)
         if size > EXPORT_BYTES_MAX:
@@ -78,7 +81,7 @@ class AttachedExports:
                 f"{EXPORT_BYTES_MAX:,}: for more, create a queue that exports the changes of the "
                 "table, with --on ingest)"
             )
-        return encoded
+        return ExportRows(encoded, id=transaction_id) if encoded else None
 
     def _open(self, name: str) -> _Rows:
         stored = self._queues.get(name)

@@ -11,11 +11,9 @@ from sleeper.clock import system_clock
 from sleeper.export_queue.attached import AttachedExports
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.store import open_export_store
-from sleeper.export_queue.table_queries import queues_in
 from sleeper.export_queue.transactions import (
     CreateExportQueue,
     DeleteExportQueue,
-    ExportRows,
 )
 from sleeper.garbage_collection.service import collect_table, snapshot_table
 from sleeper.instance import Instance
@@ -70,9 +68,10 @@ def test_exports_to_an_earlier_queue_of_the_name_are_left_out(instance: Instance
     create_queue(instance, "words", queue)
     state = instance.table("words").state
     with state.reading() as now:
-        attached = AttachedExports(queues_in(now).all())
+        attached = AttachedExports(now)
     attached.add("q", "a", 1)
-    logged = ExportRows(attached.encode(), id="earlier")
+    logged = attached.change("earlier")
+    assert logged is not None
     definition = EXPORT_QUEUES.format(queue)
     created = CreateExportQueue("q", queue.source.value, definition)
     # All are one entry of the log, before which the new queue begins.
