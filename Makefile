@@ -14,6 +14,8 @@ python := .venv/bin/python
 TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); \
 	kb=$$(awk '/MemTotal/ { print $$2 }' /proc/meminfo); \
 	echo $$((n < 2 ? 2 : kb < 12000000 ? 4 : 6)))
+# Fast tests do not wait for processes, and each worker takes seconds to collect them.
+UNIT_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 5 ? n + 1 : 6)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
 # tests/durations.py distributes the tests.
@@ -44,7 +46,7 @@ test: prepare ## Run all tests, including system tests
 
 unit: install ## Run the fast tests of tests/unit and tests/contracts: about a minute
 	@echo "==> fast tests"
-	@$(pytest) -m "not slow" tests/unit tests/contracts
+	@$(python) -m pytest -n $(UNIT_WORKERS) $(ARGS) -m "not slow" tests/unit tests/contracts
 
 soak: prepare ## Run the tests that choose at random, ten times as long and with new seeds
 	@echo "==> random tests"

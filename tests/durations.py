@@ -7,7 +7,8 @@ first, so that no worker ends alone with long tests. Recorded tests and tests ag
 marked `slow`.
 
 `make test ARGS=--record-durations` measures again. It replaces all entries of the test files
-that it runs, so it takes whole files on an otherwise idle machine.
+that it runs, so it takes whole files on an otherwise idle machine, and removes those of files that
+do not exist.
 """
 
 import json
@@ -19,7 +20,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 FILE = Path(__file__).with_name("durations.json")
-SECONDS_MIN = 0.3
+SECONDS_MIN = 0.2
 # Files that begin so are one group, except for those whose tests start all of their processes.
 _GROUPS = ("tests/spark/", "tests/infra/", "tests/system/test_deployed_")
 # Spark files from this one on are a group of their own: one session would end long after the rest.
@@ -83,7 +84,9 @@ class _Recorder:
     def pytest_sessionfinish(self) -> None:
         files = {_file_of(test) for test in self._seconds}
         remaining = {
-            t: s for t, s in json.loads(FILE.read_text()).items() if _file_of(t) not in files
+            t: s
+            for t, s in json.loads(FILE.read_text()).items()
+            if _file_of(t) not in files and Path(_file_of(t)).exists()
         }
         measurements = {t: round(s, 1) for t, s in self._seconds.items() if s >= SECONDS_MIN}
         text = json.dumps(remaining | measurements, indent=0, sort_keys=True, ensure_ascii=False)
