@@ -42,10 +42,10 @@ def describe_error(error: Exception) -> str:
     return strerror.lower() if strerror else str(error)
 
 
-def read_only_error(place: object) -> "InvalidRequestError":
+def read_only_error(location: object) -> "InvalidRequestError":
     """Returns the error of a change in an instance that was opened read-only."""
     return InvalidRequestError(
-        f"cannot change {place}: the instance is open read-only (expected an opening without "
+        f"cannot change {location}: the instance is open read-only (expected an opening without "
         "read_only, --read-only and SLEEPER_READ_ONLY)"
     )
 

@@ -94,7 +94,7 @@ def instance_values(manifest: Manifest) -> tuple[str, Mapping[str, str]]:
 
 def restore(
     instance: Instance,
-    place: BackupPlace,
+    backups: BackupPlace,
     backup_id: str,
     table_names: Sequence[str] = (),
     on_progress: OnProgress = lambda _done, _total: None,
@@ -105,7 +105,7 @@ def restore(
     interrupted. NotFoundError if the backup lacks a table. DataError if an object of the backup is
     missing or damaged: then no table becomes visible. It can be repeated after any error.
     """
-    manifest = place.read(backup_id)
+    manifest = backups.read(backup_id)
     tables = _choose(manifest, backup_id, table_names)
     for table in tables:
         table_properties_from_text(table.properties, instance.properties())
@@ -120,7 +120,7 @@ def restore(
         with working_folder(instance, "restore-") as folder:
             # Each table is copied, and then checked.
             total = 2 * sum(table.bytes for table in new)
-            run = _Run(instance, place, folder, Progress(total, on_progress))
+            run = _Run(instance, backups, folder, Progress(total, on_progress))
             run.restore_wheels(manifest)
             restored = tuple(run.restore_table(table) for table in new)
         for table in new:

@@ -35,12 +35,12 @@ class VersionPolicy:
     versions_min: int = 1
     delay_ms: int = 0
 
-    def expiry_ms(self, version: SnapshotVersion, place: int) -> int | None:
+    def expiry_ms(self, version: SnapshotVersion, position: int) -> int | None:
         """Returns when the version expires, None if it does not. `place` 0 is the newest.
 
         0 means at once: ages are by another clock than the times of the log.
         """
-        if place < self.versions_min:
+        if position < self.versions_min:
             return None
         has_delay = version.ended_ms is not None and self.delay_ms > 0
         replaced_ms = (version.ended_ms or 0) + self.delay_ms if has_delay else 0

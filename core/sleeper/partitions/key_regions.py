@@ -12,7 +12,7 @@ class KeyRegions(Sequence[Region]):
     """A region per key of one key field, ascending, each key once.
 
     A region is made when it is read. A slice knows the keys that it is a slice of: `whole`, from
-    `place` on.
+    `position` on.
     """
 
     def __init__(
@@ -20,12 +20,12 @@ class KeyRegions(Sequence[Region]):
         field: Field,
         values: Sequence[Any],
         whole: "KeyRegions | None" = None,
-        place: int = 0,
+        position: int = 0,
     ) -> None:
         self.field = field
         self.values = values
         self.whole = self if whole is None else whole
-        self.place = place
+        self.position = position
 
     @classmethod
     def from_values(cls, field: Field, values: Iterable[KeyValue]) -> "KeyRegions":
@@ -36,18 +36,18 @@ class KeyRegions(Sequence[Region]):
         return len(self.values)
 
     @overload
-    def __getitem__(self, place: int) -> Region: ...
+    def __getitem__(self, index: int) -> Region: ...
     @overload
-    def __getitem__(self, place: slice) -> "KeyRegions": ...
-    def __getitem__(self, place: int | slice) -> "Region | KeyRegions":
-        if isinstance(place, int):
-            return self._region(self.values[place])
-        start, stop, step = place.indices(len(self))
+    def __getitem__(self, index: slice) -> "KeyRegions": ...
+    def __getitem__(self, index: int | slice) -> "Region | KeyRegions":
+        if isinstance(index, int):
+            return self._region(self.values[index])
+        start, stop, step = index.indices(len(self))
         if step != 1:
             raise ValueError(f"a step of {step} (expected 1)")
         if stop - start == len(self):
             return self
-        return KeyRegions(self.field, self.values[start:stop], self.whole, self.place + start)
+        return KeyRegions(self.field, self.values[start:stop], self.whole, self.position + start)
 
     def __iter__(self) -> Iterator[Region]:
         return map(self._region, self.values)

@@ -156,7 +156,7 @@ class _RegionHashes:
         if id(whole) not in self._by_regions:
             self._by_regions[id(whole)] = (whole, _hash_all(self._schema, whole.values))
         cached = self._by_regions[id(whole)][1]
-        within = slice(keys.place, keys.place + len(keys))
+        within = slice(keys.position, keys.position + len(keys))
         return _RegionKeys(cached.are_keys[within], cached.hashed.slice(within))
 
     def has_keys(self, scan: FileScan) -> bool:

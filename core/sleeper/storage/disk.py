@@ -177,30 +177,30 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def free_bytes(place: Path) -> int:
+def free_bytes(path: Path) -> int:
     """Returns the free bytes of the disk on which a file or folder is, or would be."""
-    while not place.exists():
-        place = place.parent
-    disk = os.statvfs(place)
+    while not path.exists():
+        path = path.parent
+    disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 
 
-def describe_full_disk(place: Path) -> str:
+def describe_full_disk(path: Path) -> str:
     """Returns the reason of a write that found no space."""
-    return f"No space left on device (disk full, {free_bytes(place):,} bytes free)"
+    return f"No space left on device (disk full, {free_bytes(path):,} bytes free)"
 
 
-def describe_write_error(place: Path, error: OSError) -> str:
+def describe_write_error(path: Path, error: OSError) -> str:
     """Returns the reason of a write that failed, with the free space if the disk is full."""
     # Arrow's errors have a number in their text only.
     if error.errno in _FULL or "No space left" in str(error):
-        return describe_full_disk(place)
+        return describe_full_disk(path)
     return describe_error(error)
 
 
-def write_error(place: Path, error: OSError) -> UnavailableError:
+def write_error(path: Path, error: OSError) -> UnavailableError:
     """Returns the error of a write that failed."""
-    return UnavailableError(f"cannot write {place}: {describe_write_error(place, error)}")
+    return UnavailableError(f"cannot write {path}: {describe_write_error(path, error)}")
 
 
 class FileLock:

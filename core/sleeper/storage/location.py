@@ -69,31 +69,31 @@ class DataRoot:
     `sink` ends, or after `sync`.
     """
 
-    def __init__(self, place: Path | Bucket) -> None:
-        self._place = place
+    def __init__(self, location: Path | Bucket) -> None:
+        self._location = location
         self.store: LocalStore | S3Store
-        if isinstance(place, Bucket):
-            self.store = open_bucket(place)
+        if isinstance(location, Bucket):
+            self.store = open_bucket(location)
         else:
-            make_folder(place)  # durably, which the store does not
-            self.store = LocalStore(place)
-        self._folder = str(place)
+            make_folder(location)  # durably, which the store does not
+            self.store = LocalStore(location)
+        self._folder = str(location)
 
     def check_writable(self) -> None:
         """Raises InvalidRequestError if the root was opened read-only."""
 
     def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
         """Pickles the place, so that a task on another machine opens its own store."""
-        return DataRoot, (self._place,)
+        return DataRoot, (self._location,)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
         """The bucket that an engine needs to read the URLs, if the root is one."""
-        return (self._place,) if isinstance(self._place, Bucket) else ()
+        return (self._location,) if isinstance(self._location, Bucket) else ()
 
     def url_of(self, path: str) -> str:
         """Returns a file's path or an object's URL for the engine."""
-        root, path = self._place, check_path(path)
+        root, path = self._location, check_path(path)
         if isinstance(root, Bucket):
             return root.url_of(path)
         # Lookups call this for each file, and pathlib takes ten times as long.
@@ -357,13 +357,13 @@ def _map_file(path: str) -> memoryview:
         return memoryview(file.read_buffer()).cast("B")
 
 
-def open_root(place: str, like: DataRoot | None = None) -> DataRoot:
+def open_root(location: str, like: DataRoot | None = None) -> DataRoot:
     """Opens a local folder, which is created, or `s3://bucket/prefix`.
 
     Region, endpoint and credentials are those of the bucket of the root `like`, if it is one.
     """
-    if not is_s3_url(place):
-        return DataRoot(Path(place).resolve())
-    name, prefix = split_s3_url(place)
+    if not is_s3_url(location):
+        return DataRoot(Path(location).resolve())
+    name, prefix = split_s3_url(location)
     own = next(iter(like.buckets), None) if like is not None else None
     return DataRoot(replace(own or Bucket(name), name=name, prefix=prefix.strip("/")))

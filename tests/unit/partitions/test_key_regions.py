@@ -41,7 +41,7 @@ def test_keys_have_the_regions_of_each_key(data: st.DataObject, kind: PrimitiveT
 def test_a_slice_knows_its_place_in_the_whole() -> None:
     keys = KeyRegions.from_values(Field("key", PrimitiveType.LONG), range(10))
     part = keys[2:9][3:5]
-    assert (part.whole, part.place, part.values) == (keys, 5, [5, 6])
+    assert (part.whole, part.position, part.values) == (keys, 5, [5, 6])
     assert keys.keep([n % 2 == 0 for n in range(10)]).whole.values == [0, 2, 4, 6, 8]
 
 

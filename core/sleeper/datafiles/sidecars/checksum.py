@@ -76,12 +76,12 @@ class FileChecksum:
         """The known ends of the sections, for `checksum_in_sections`."""
         return [s.end for s in self.sections if s.end is not None]
 
-    def digest_at(self, place: tuple[int, int]) -> str:
+    def digest_at(self, extent: tuple[int, int]) -> str:
         """Returns the digest of the section at these offsets. ValueError if there is none."""
-        index = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
+        index = bisect.bisect_left(self.sections, extent[0], key=lambda s: s.start)
         section = self.sections[index]
-        if (section.start, section.end) != place:
-            raise ValueError(f"bytes {place[0]} to {place[1]} are not a section of its checksum")
+        if (section.start, section.end) != extent:
+            raise ValueError(f"bytes {extent[0]} to {extent[1]} are not a section of its checksum")
         return section.digest
 
     def write_sidecar(self, root: DataRoot, path: str) -> str:

@@ -25,9 +25,9 @@ def encode_key(schema: Schema, key: Sequence[KeyValue]) -> bytes:
     return b"".join(map(_encode, schema.row_keys, key))
 
 
-def encode_row(schema: Schema, rows: pa.RecordBatch, place: int) -> bytes:
+def encode_row(schema: Schema, rows: pa.RecordBatch, position: int) -> bytes:
     """Returns the bytes of the row key at a place. Columns go by name."""
-    return encode_key(schema, [key_value(rows.column(f.name)[place]) for f in schema.row_keys])
+    return encode_key(schema, [key_value(rows.column(f.name)[position]) for f in schema.row_keys])
 
 
 def shortest_start(previous: bytes, first: bytes) -> bytes:
