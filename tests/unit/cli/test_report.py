@@ -11,6 +11,7 @@ from sleeper.local.instance import open_local_instance
 from sleeper.opening import open_instance
 from sleeper.reports.output import ReportKind
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
+from sleeper.systems import queues
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -250,16 +251,11 @@ def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
     assert full("ingest", "cities", rows_file, "--submit").status == 0
     rows = full("report", "queues", "--output", "json").rows
     numbers = ("visible", "in_flight", "delayed", "dead")
-    assert {row["queue"]: [row[name] for name in numbers] for row in rows} == {
-        "ingest": [1, 0, 0, 0],
-        "compaction": [0, 0, 0, 0],
-        "splitting": [0, 0, 0, 0],
-        "query": [0, 0, 0, 0],
-        "leaf_query": [0, 0, 0, 0],
-        "deletion": [0, 0, 0, 0],
-        "adapter": [0, 0, 0, 0],
-        "stash": [0, 0, 0, 0],
-    }
+    counts = {row["queue"]: [row[name] for name in numbers] for row in rows}
+    assert counts.pop("ingest") == [1, 0, 0, 0]
+    assert {"compaction", "splitting", "query", "leaf_query", "deletion", "stash"} < set(counts)
+    assert set(counts) < set(queues())
+    assert all(each == [0, 0, 0, 0] for each in counts.values())
     sample = full("report", "queues").stdout
     assert sample.startswith("1 message, 0 dead letters\n")
 

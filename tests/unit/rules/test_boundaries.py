@@ -98,3 +98,14 @@ def _layers() -> set[str]:
         if each.get("containers") == ["sleeper"]
     )
     return {name for layer in contract["layers"] for name in re.findall(r"\w+", layer)}
+
+
+def test_general_stacks_name_no_system() -> None:
+    names = [each.name.rstrip("s").replace("_", "[ ._-]?") for each in systems() if each.stacks]
+    assert {"stash", "athena"} <= set(names)
+    pattern = re.compile("|".join(names), re.IGNORECASE)
+    files = [ROOT / "app.py", *(ROOT / "stacks").rglob("*.py")]
+    paths = {path.relative_to(ROOT).as_posix(): path.read_text() for path in files}
+    general = {path: text for path, text in paths.items() if "/systems/" not in path}
+    assert len(general) > 30
+    assert [path for path, text in general.items() if pattern.search(text)] == []
