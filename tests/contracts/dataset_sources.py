@@ -19,8 +19,8 @@ from sleeper.adjunct.inputs.files import FileInput
 from sleeper.adjunct.inputs.stash import StashInput
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.stash.destination import open_to_read
 from sleeper.stash.layout import SUCCESS, StashFormat
-from sleeper.stash.place import open_place_to_read
 from sleeper.stash.run import run_stash
 from sleeper.storage.location import DataRoot
 
@@ -113,7 +113,7 @@ class StashSource(DatasetSource):
         run_stash(self._instance._ports, self._destination, format=self._format)
 
     def begin(self, rows: Rows) -> None:
-        root = open_place_to_read(self._destination).root
+        root = open_to_read(self._destination).root
         assert isinstance(root, DataRoot)
         root.put("2199-01-01-00-00-00/accounts/accounts-00-00000000-0.json.gz", b"half")
 
@@ -121,7 +121,7 @@ class StashSource(DatasetSource):
         self._table.add_field("city", "StringType")
 
     def remove(self) -> None:
-        place = open_place_to_read(self._destination)
+        place = open_to_read(self._destination)
         root = place.latest()
         # The order in which a stash is deleted.
         paths = [path for path, _ in place.files(root)]

@@ -130,14 +130,14 @@ def test_spark_writes_the_tasks_of_a_table_that_are_not_done(
         ingest_numbers(table, range(first, first + 10))
     request = StashRequest(str(tmp_path / "stash"), piece_bytes=500, submitted=True)
     record = start_stash(instance._ports, request)
-    (cut,) = plan_stash(instance._ports, record, "test", spark_bytes=1)
-    arguments = (instance._ports.where, "--stash", record.key, "--table", cut.id)
+    (version,) = plan_stash(instance._ports, record, "test", spark_bytes=1)
+    arguments = (instance._ports.where, "--stash", record.key, "--table", version.id)
     monkeypatch.setattr(sys, "argv", ["stash_job", *arguments])
-    tasks = record.progress()[cut.id].unfinished
+    tasks = record.progress()[version.id].unfinished
     assert len(tasks) >= 3
     # The name of a file that a task is to write is taken by a folder.
-    (piece,) = read_task(record, cut.table_schema, cut.id, 1)
-    folder = tmp_path / "stash" / record.name / cut.directory
+    (piece,) = read_task(record, version.table_schema, version.id, 1)
+    folder = tmp_path / "stash" / record.name / version.directory
     taken = folder / piece.file / "folder"
     taken.mkdir(parents=True)
     assert stash_job.main() == 1
@@ -146,7 +146,7 @@ def test_spark_writes_the_tasks_of_a_table_that_are_not_done(
     taken.parent.rmdir()
     assert stash_job.main() == 0
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert (len(files), record.progress()[cut.id].unfinished) == (len(tasks), [])
+    assert (len(files), record.progress()[version.id].unfinished) == (len(tasks), [])
     # A task that is repeated, because its end was not recorded, writes the same file.
     record.own.delete([each.path for each in record.own.list_objects(f"{record.folder}/done")])
     assert stash_job.main() == 0

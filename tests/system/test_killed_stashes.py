@@ -61,7 +61,7 @@ def test_killed_workers_make_a_stash_that_equals_the_table_at_its_cut(tmp_path: 
                 destination = str(tmp_path / "stash")
                 request = StashRequest(destination, piece_bytes=20_000, submitted=True)
                 record = start_stash(instance._ports, request)
-                expected = rows_of_cut(instance, table, record)
+                expected = rows_held(instance, table, record)
                 kills += kill_workers_until_its_end(instance, record, process, generator)
                 check_stash(destination, record, expected)
 
@@ -106,12 +106,12 @@ def changing(table: Table) -> Iterator[None]:
         thread.join()
 
 
-def rows_of_cut(instance: sleeper.Instance, table: Table, record: StashRecord) -> dict[int, str]:
-    """Returns the rows at the cut. Its hold keeps them until the stash ends."""
-    while (cuts := record.cuts()) is None:
+def rows_held(instance: sleeper.Instance, table: Table, record: StashRecord) -> dict[int, str]:
+    """Returns the rows at the version. Its hold keeps them until the stash ends."""
+    while (versions := record.versions()) is None:
         control_stashes(instance._ports)
     found = retry(
-        lambda: table.query(as_of=cuts[0].version).to_arrow(),
+        lambda: table.query(as_of=versions[0].number).to_arrow(),
         on=SleeperError,
         backoff=Backoff(3, seconds_first=0.1),
     )
@@ -144,7 +144,7 @@ def kill_workers_until_its_end(
 
 
 def check_stash(destination: str, record: StashRecord, expected: dict[int, str]) -> None:
-    """Reads the files with zcat, Python and the library, which agree with the rows of the cut."""
+    """Reads the files with zcat, Python and the library, which agree with the rows."""
     decision = record.decision()
     assert decision is not None
     assert decision.outcome.value == "complete", decision.reason

@@ -1,8 +1,8 @@
 """Stash: a copy of tables as gzipped JSON lines or Parquet in a folder or bucket (docs/stash.md).
 
 A stash *root* is a folder below a *destination*, named after its start. It has a directory for each
-table and is complete when it has `_SUCCESS`. Each table is copied at one transaction number, its
-*cut*. A *piece* is one file: a leaf, or a part of a large one. A *task* is a group of adjacent
+table and is complete when it has `_SUCCESS`. Each table is copied at one *version*, a transaction
+number. A *piece* is one file: a leaf, or a part of a large one. A *task* is a group of adjacent
 small pieces, or one larger piece. Readers see a piece as a *split*.
 """
 

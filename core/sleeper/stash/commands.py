@@ -241,10 +241,10 @@ def _find(instance: "Instance", destination: str | None, name: str | None) -> "S
 
 
 def _digest(destination: str | None) -> str | None:
-    from sleeper.stash.place import parse_place
+    from sleeper.stash.destination import parse_destination
     from sleeper.stash.record import destination_digest
 
-    return destination and destination_digest(parse_place(destination))
+    return destination and destination_digest(parse_destination(destination))
 
 
 @stash.command("latest")
@@ -255,9 +255,9 @@ def latest(destination: Destination) -> None:
     Example:
       sleeper stash latest --destination /data/stash
     """
-    from sleeper.stash.place import open_place_to_read
+    from sleeper.stash.destination import open_to_read
 
-    typer.echo(open_place_to_read(destination).latest())
+    typer.echo(open_to_read(destination).latest())
 
 
 @stash.command("list")
@@ -271,12 +271,12 @@ def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEX
       sleeper stash list --destination /data/stash
       sleeper stash list --destination /data/stash --output json
     """
-    from sleeper.stash.place import open_place_to_read
+    from sleeper.stash.destination import open_to_read
     from sleeper.stash.report import list_roots
 
-    place = open_place_to_read(destination)
-    roots = place.roots()
-    print_listings([list_roots(place, roots)], output)
+    opened = open_to_read(destination)
+    roots = opened.roots()
+    print_listings([list_roots(opened, roots)], output)
     warn(f"stash {each.name} is ignored: {each.damage}" for each in roots if each.damage)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from sleeper.errors import ConflictError, InvalidRequestError, SleeperError
 from sleeper.instance import Instance
 from sleeper.runs.lock import lock_root
-from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.due import start_due_stashes
 from sleeper.stash.finish import (
     complete_stash,
@@ -21,12 +20,13 @@ from sleeper.stash.finish import (
     fail_stash,
     hold_owner,
 )
-from sleeper.stash.left_out import describe_left_out, read_left_out
 from sleeper.stash.message import make_sender
 from sleeper.stash.progress import Progress, TableProgress
 from sleeper.stash.properties import STASH_HOURS_MAX
-from sleeper.stash.record import Cut, Outcome, StashRecord, StashRecords
+from sleeper.stash.record import Outcome, StashRecord, StashRecords, TableVersion
 from sleeper.stash.spark_table import spark_bytes, watch_platform
+from sleeper.stash.table_choice import describe_omitted, read_omitted
+from sleeper.stash.versions import LostTableError, hold_minutes, renew_holds
 
 logger = logging.getLogger(__name__)
 _MINUTE_MS = 60_000
@@ -37,7 +37,7 @@ _HOUR_MS = 60 * _MINUTE_MS
 class ControlReport:
     """The names of stashes that were planned or have ended, and errors as text.
 
-    `partial` are the planned ones that leave out tables.
+    `partial` are the planned ones that omit tables.
     """
 
     planned: tuple[str, ...] = ()
@@ -108,11 +108,11 @@ def _control(instance: Instance, record: StashRecord, report: ControlReport) -> 
     hours = instance.properties().get(STASH_HOURS_MAX)
     if instance.clock() - record.request.started_ms > hours * _HOUR_MS:
         return _fail(instance, record, f"it was not complete after {hours} h", report)
-    cuts, progress = record.cuts(), record.progress()
-    tables = [progress.get(cut.id, TableProgress()) for cut in cuts or ()]
-    if cuts is None or not all(each.is_planned for each in tables):
+    versions, progress = record.versions(), record.progress()
+    tables = [progress.get(version.id, TableProgress()) for version in versions or ()]
+    if versions is None or not all(each.is_planned for each in tables):
         return _plan(instance, record, progress, report)
-    _keep(instance, record, cuts, progress)
+    _keep(instance, record, versions, progress)
     watch_platform(instance, record, progress, make_sender(instance, record))
     # Tasks that are done meanwhile count in the next step.
     if all(each.is_done for each in tables):
@@ -122,16 +122,16 @@ def _control(instance: Instance, record: StashRecord, report: ControlReport) -> 
 
 
 def _keep(
-    instance: Instance, record: StashRecord, cuts: tuple[Cut, ...], progress: Progress
+    instance: Instance, record: StashRecord, versions: tuple[TableVersion, ...], progress: Progress
 ) -> None:
     """Renews the holds in time, because that opens the state of each table.
 
-    If a task fails, its cut may have been collected, so they are renewed at once.
+    If a task fails, its version may have been collected, so they are renewed at once.
     """
     now_ms = instance.clock()
     is_due = now_ms - record.kept_ms() > hold_minutes(instance) * _MINUTE_MS // 3
     if is_due or record.problems(progress):
-        keep_cuts(instance, cuts, hold_owner(instance, record))
+        renew_holds(instance, versions, hold_owner(instance, record))
         record.record_kept(now_ms)
 
 
@@ -151,14 +151,14 @@ def _plan(
             logger.info("stash %s is being planned: %s", record.name, error)
             return report
         # A planner that died may have had hours.
-        _keep(instance, record, record.cuts() or (), progress)
+        _keep(instance, record, record.versions() or (), progress)
         send = make_sender(instance, record)
-        cuts = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
-        _keep(instance, record, cuts, progress)
+        versions = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
+        _keep(instance, record, versions, progress)
     report = replace(report, planned=(*report.planned, record.name))
-    if (left_out := describe_left_out(read_left_out(record))) is not None:
+    if (omitted := describe_omitted(read_omitted(record))) is not None:
         report = replace(report, partial=(*report.partial, record.name))
-        report = _with_problem(report, record, left_out)
+        report = _with_problem(report, record, omitted)
     return report
 
 
@@ -172,7 +172,7 @@ def _fail(
 def recover_stash(instance: Instance, record: StashRecord) -> int:
     """Sends the tasks of a stash that are not done to workers again, and returns their number.
 
-    Its cuts stay the same. LostTableError if files of one were collected, InvalidRequestError if
+    Versions stay the same. LostTableError if files of one were collected, InvalidRequestError if
     the stash has ended.
     """
     from sleeper.stash.planning import plan_stash, send_unfinished
@@ -184,12 +184,12 @@ def recover_stash(instance: Instance, record: StashRecord) -> int:
         return 0
     owner = hold_owner(instance, record)
     try:
-        cuts = plan_stash(instance, record, owner, spark_bytes=spark_bytes(instance))
-        keep_cuts(instance, cuts, owner)
+        versions = plan_stash(instance, record, owner, spark_bytes=spark_bytes(instance))
+        renew_holds(instance, versions, owner)
     except LostTableError as error:
         fail_stash(instance, record, str(error))
         raise
-    sent = send_unfinished(record, cuts, make_sender(instance, record))
+    sent = send_unfinished(record, versions, make_sender(instance, record))
     # From now on, the control function completes it.
     record.submit()
     return sent

@@ -96,8 +96,8 @@ class DocumentWriter:
     def lines(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.Array:
         """Returns a line of JSON, without its end, for each row and its transaction number."""
         content = json_lines(rows.rename_columns(self._names))
-        distinct, places = self._distinct_times(numbers)
-        time = plain_text(distinct).take(places)
+        distinct, positions = self._distinct_times(numbers)
+        time = plain_text(distinct).take(positions)
         ids, signatures = self._ids(rows), _signatures(content)
         return _join(content, ids, self._table_json, numbers, signatures, time, time)
 
@@ -105,8 +105,8 @@ class DocumentWriter:
         """Returns the columns of a document for each row and its transaction number."""
         # Signatures do not depend on the format, so that documents of both can be compared.
         signatures = _signatures(json_lines(rows.rename_columns(self._names)))
-        distinct, places = self._distinct_times(numbers)
-        time = distinct.cast(pa.timestamp("us", "UTC")).take(places)
+        distinct, positions = self._distinct_times(numbers)
+        time = distinct.cast(pa.timestamp("us", "UTC")).take(positions)
         table = pa.repeat(self._table, len(rows))
         deleted = pa.repeat(pa.scalar(False), len(rows))
         own = [table, numbers, signatures, deleted, time, time]
@@ -116,17 +116,17 @@ class DocumentWriter:
 
     def _ids(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the row key as text; of several fields, as a line of CSV."""
-        texts = [plain_text(rows.column(place)) for place in range(self._keys)]
+        texts = [plain_text(rows.column(position)) for position in range(self._keys)]
         return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*map(_csv, texts), ",")
 
     def _distinct_times(self, numbers: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Returns the distinct times of transactions, and the place of each row's among them."""
-        distinct, places = np.unique(numbers.to_numpy(), return_inverse=True)
+        """Returns the distinct times of transactions, and the position of each row's among them."""
+        distinct, positions = np.unique(numbers.to_numpy(), return_inverse=True)
         unknown = [number for number in distinct.tolist() if number not in self._times]
         if unknown:
             self._times.update(zip(unknown, self._times_of(unknown), strict=True))
         times = [self._times[number] for number in distinct.tolist()]
-        return pa.array(times, pa.int64()).cast(_MILLISECONDS), pa.array(places)
+        return pa.array(times, pa.int64()).cast(_MILLISECONDS), pa.array(positions)
 
 
 def _signatures(content: pa.Array) -> pa.Array:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sleeper.errors import ConflictError, NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.schedule import due_run_ms
+from sleeper.stash.destination import open_to_write
 from sleeper.stash.layout import root_name
-from sleeper.stash.place import open_place_to_write
 from sleeper.stash.prune import prune_stashes
 from sleeper.stash.record import StashRecord
 from sleeper.stash.requests import delete_fulfilled, delete_requests, pending_requests
@@ -119,9 +119,9 @@ class _Step:
         try:
             start_stash(self.instance, request, name)
         except ConflictError as error:
-            place = open_place_to_write(schedule.destination, self.instance.storage.root)
+            destination = open_to_write(schedule.destination, self.instance.storage.root)
             # In this order: a stash of this instance has a record before it has a root.
-            is_another = is_taken(place, name)
+            is_another = is_taken(destination, name)
             if self._has_record(name):
                 return None
             if is_another:
@@ -152,7 +152,7 @@ class _Step:
             return
         if StashRecord(self.store.root, digest, root_name(due_ms)).is_running():
             return
-        found = prune_stashes(self.instance, schedule.destination, schedule.keep_ms)
-        self.report.pruned += [f"{schedule.destination}/{each.name}" for each in found.pruned]
-        self.report.problems += found.problems
+        pruning = prune_stashes(self.instance, schedule.destination, schedule.keep_ms)
+        self.report.pruned += [f"{schedule.destination}/{each.name}" for each in pruning.pruned]
+        self.report.problems += pruning.problems
         self.store.record_pruned(digest, due_ms)

@@ -9,7 +9,7 @@ import logging
 from sleeper.errors import ConflictError, DataError
 from sleeper.instance import Instance
 from sleeper.properties.instance import ID
-from sleeper.stash.cut import LostTableError, release_owned
+from sleeper.stash.destination import StashDestination, open_to_write
 from sleeper.stash.files import StashFiles
 from sleeper.stash.layout import (
     SUCCESS,
@@ -21,9 +21,9 @@ from sleeper.stash.layout import (
     root_time_ms,
 )
 from sleeper.stash.owner import check_root
-from sleeper.stash.place import StashPlace, open_place_to_write
 from sleeper.stash.progress import TableProgress
-from sleeper.stash.record import Cut, Decision, Outcome, StashRecord
+from sleeper.stash.record import Decision, Outcome, StashRecord, TableVersion
+from sleeper.stash.versions import LostTableError, release_owned
 from sleeper.storage.location import UNFINISHED_SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -51,38 +51,38 @@ def complete_stash(instance: Instance, record: StashRecord) -> tuple[StashedTabl
     cancelled or failed meanwhile. LostTableError, and the end of the stash, if files are missing
     at the destination, or another instance has written to the root.
     """
-    place = open_place_to_write(record.request.destination, instance.storage.root)
-    cuts = record.cuts() or ()
+    destination = open_to_write(record.request.destination, instance.storage.root)
+    versions = record.versions() or ()
     progress = record.progress()
     tables = tuple(
-        _describe(cut, progress[cut.id], record.request.format)
-        for cut in cuts
-        if not progress[cut.id].is_dropped
+        _describe(version, progress[version.id], record.request.format)
+        for version in versions
+        if not progress[version.id].is_dropped
     )
-    paths = _check_root(instance, record, place, cuts, tables)
+    paths = _check_root(instance, record, destination, versions, tables)
     decision = record.decide(Decision(Outcome.COMPLETE, instance.clock()))
     if decision.outcome is not Outcome.COMPLETE:
         end_stash(instance, record, decision)
         raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
-    roots = [each for each in place.roots() if each.name != record.name]
+    roots = [each for each in destination.roots() if each.name != record.name]
     if paths is not None:
-        dropped = [cut for cut in cuts if progress[cut.id].is_dropped]
-        _delete_unwanted(place.root, record, paths, dropped)
-        _put(place.root, f"{record.name}/{TABLES}", format_tables(tables))
+        dropped = [version for version in versions if progress[version.id].is_dropped]
+        _delete_unwanted(destination.root, record, paths, dropped)
+        _put(destination.root, f"{record.name}/{TABLES}", format_tables(tables))
         # Clocks of several machines differ, and this root must be the one that was completed last.
         others = [each.success.completed_ms + 1 for each in roots if each.success]
         started_ms = root_time_ms(record.name)
         completed_ms = max(instance.clock(), started_ms, *others)
         success = Success(started_ms, completed_ms, stash_id(instance, record))
-        _put(place.root, f"{record.name}/{SUCCESS}", success.to_bytes())
+        _put(destination.root, f"{record.name}/{SUCCESS}", success.to_bytes())
     else:
         # A process that died here may not have synchronized its name.
         path = f"{record.name}/{SUCCESS}"
-        _put(place.root, path, place.root.read(path))
+        _put(destination.root, path, destination.root.read(path))
     for root in filter(lambda each: each.damage, roots):
-        logger.warning("stash %s of %s is ignored: %s", root.name, place.name, root.damage)
-    place.record_latest()
-    release_owned(instance, cuts, hold_owner(instance, record))
+        logger.warning("stash %s of %s is ignored: %s", root.name, destination.name, root.damage)
+    destination.record_latest()
+    release_owned(instance, versions, hold_owner(instance, record))
     record.record_end()
     logger.info("completed stash", extra={"job_id": stash_id(instance, record)})
     return tables
@@ -120,9 +120,9 @@ def end_stash(instance: Instance, record: StashRecord, decision: Decision) -> No
         "stash %s", describe_decision(decision), extra={"job_id": stash_id(instance, record)}
     )
     if decision.outcome is Outcome.CANCELLED:
-        place = open_place_to_write(record.request.destination, instance.storage.root)
-        _delete_files(place, record)
-    release_owned(instance, record.cuts() or (), hold_owner(instance, record))
+        destination = open_to_write(record.request.destination, instance.storage.root)
+        _delete_files(destination, record)
+    release_owned(instance, record.versions() or (), hold_owner(instance, record))
     record.record_end()
 
 
@@ -135,8 +135,8 @@ def describe_decision(decision: Decision) -> str:
 def _check_root(
     instance: Instance,
     record: StashRecord,
-    place: StashPlace,
-    cuts: tuple[Cut, ...],
+    destination: StashDestination,
+    versions: tuple[TableVersion, ...],
     tables: tuple[StashedTable, ...],
 ) -> list[str] | None:
     """Returns the files of the root; None if it is complete, or the stash has ended otherwise.
@@ -147,55 +147,55 @@ def _check_root(
     if decision is not None and decision.outcome is not Outcome.COMPLETE:
         return None
     try:
-        if _is_complete(instance, record, place):
+        if _is_complete(instance, record, destination):
             return None
-        return check_root(instance, record, place, cuts, tables)
+        return check_root(instance, record, destination, versions, tables)
     except LostTableError as error:
         decision = decide_failure(instance, record, str(error))
         if decision.outcome is Outcome.CANCELLED:
             return None
         # Another process may have completed the root meanwhile.
-        if decision.outcome is Outcome.COMPLETE and _is_complete(instance, record, place):
+        if decision.outcome is Outcome.COMPLETE and _is_complete(instance, record, destination):
             return None
-        release_owned(instance, cuts, hold_owner(instance, record))
+        release_owned(instance, versions, hold_owner(instance, record))
         record.record_end()
         raise
 
 
-def _is_complete(instance: Instance, record: StashRecord, place: StashPlace) -> bool:
+def _is_complete(instance: Instance, record: StashRecord, destination: StashDestination) -> bool:
     try:
-        success = place.success(record.name)
+        success = destination.success(record.name)
     except DataError:
         return False  # it is written again
     return success is not None and success.stash_id == stash_id(instance, record)
 
 
-def _describe(cut: Cut, progress: TableProgress, format: StashFormat) -> StashedTable:
+def _describe(version: TableVersion, progress: TableProgress, format: StashFormat) -> StashedTable:
     written = progress.written
     return StashedTable(
-        cut.table,
-        cut.id,
-        cut.version,
-        cut.time_ms,
+        version.table,
+        version.id,
+        version.number,
+        version.time_ms,
         written.rows,
         written.files,
         written.bytes,
-        cut.table_schema,
+        version.table_schema,
         format,
     )
 
 
 def _delete_unwanted(
-    root: StashFiles, record: StashRecord, paths: list[str], dropped: list[Cut]
+    root: StashFiles, record: StashRecord, paths: list[str], dropped: list[TableVersion]
 ) -> None:
-    """Deletes the files of tables that were left out, and unfinished ones of killed processes."""
-    directories = tuple(f"{record.name}/{cut.directory}/" for cut in dropped)
+    """Deletes the files of omitted tables, and unfinished ones of killed processes."""
+    directories = tuple(f"{record.name}/{version.directory}/" for version in dropped)
     root.delete([p for p in paths if p.endswith(UNFINISHED_SUFFIX) or p.startswith(directories)])
 
 
-def _delete_files(place: StashPlace, record: StashRecord) -> None:
-    paths = [each.path for each in place.root.list_objects(record.name)]
-    place.root.delete(paths)
+def _delete_files(destination: StashDestination, record: StashRecord) -> None:
+    paths = [each.path for each in destination.root.list_objects(record.name)]
+    destination.root.delete(paths)
 
 
 def _put(root: StashFiles, path: str, content: bytes) -> None:

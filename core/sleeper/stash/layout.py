@@ -112,8 +112,8 @@ _ORIGINAL_FILE = re.compile(
 
 def parse_emo_directory(path: str) -> str | None:
     """Returns the directory of a file of EmoDB's Stash, by its path relative to a root."""
-    found = _ORIGINAL_FILE.fullmatch(path)
-    return None if found is None else found["directory"]
+    match = _ORIGINAL_FILE.fullmatch(path)
+    return None if match is None else match["directory"]
 
 
 def is_stash_file(path: str) -> bool:
@@ -123,10 +123,10 @@ def is_stash_file(path: str) -> bool:
 
 def table_of_piece(path: str) -> TableId | None:
     """Returns the table of a piece, by its path relative to a root; None for any other file."""
-    found = _STASH_FILE.fullmatch(path)
-    if found is None or found["table"] is None or path.endswith(UNFINISHED_SUFFIX):
+    match = _STASH_FILE.fullmatch(path)
+    if match is None or match["table"] is None or path.endswith(UNFINISHED_SUFFIX):
         return None
-    return TableId(found["table"])
+    return TableId(match["table"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,9 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StashedTable:
-    """A table of a stash, a line of `_TABLES`: its cut, and the rows and files that were written.
+    """A table of a stash, a line of `_TABLES`: its version, and the rows and files written.
 
-    `version` is the transaction number of the cut, `time_ms` the time of its entry.
+    `version` is the transaction number, `time_ms` the time of its entry.
     """
 
     table: str

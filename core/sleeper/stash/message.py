@@ -11,8 +11,8 @@ from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import StrictText
 from sleeper.properties.instance import OPTIONAL_STACKS
+from sleeper.stash.destination import parse_destination
 from sleeper.stash.layout import is_root_name
-from sleeper.stash.place import parse_place
 from sleeper.stash.properties import STASH_BUCKET
 from sleeper.stash.record import StashRecord
 from sleeper.stash.spark_table import write_in_process
@@ -57,7 +57,7 @@ def check_workers(instance: Instance, destination: str) -> None:
     if instance.background is not None:
         return
     bucket = f"s3://{instance.properties().get(STASH_BUCKET)}"
-    if not parse_place(destination).startswith(f"{bucket}/"):
+    if not parse_destination(destination).startswith(f"{bucket}/"):
         raise InvalidRequestError(
             f"destination {destination} is not in the bucket that tasks of {instance.where} write "
             f"to (expected {bucket} or a folder in it, or no --submit)"

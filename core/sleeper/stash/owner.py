@@ -11,44 +11,44 @@ from collections.abc import Iterable
 from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.properties.instance import ID
-from sleeper.stash.cut import LostTableError
+from sleeper.stash.destination import StashDestination, open_to_write
 from sleeper.stash.layout import TABLES, StashedTable, parse_tables, table_of_piece
-from sleeper.stash.place import StashPlace, open_place_to_write
-from sleeper.stash.record import Cut, StashRecord
+from sleeper.stash.record import StashRecord, TableVersion
+from sleeper.stash.versions import LostTableError
 
 
 def claim_root(instance: Instance, record: StashRecord) -> None:
     """Writes the root's owner. Can be repeated. LostTableError if another stash is its owner."""
-    place = open_place_to_write(record.request.destination, instance.storage.root)
-    if _read_owner(place, record) is None and place.success(record.name) is None:
-        with place.root.replacing(_owner_path(record)) as sink:
+    destination = open_to_write(record.request.destination, instance.storage.root)
+    if _read_owner(destination, record) is None and destination.success(record.name) is None:
+        with destination.root.replacing(_owner_path(record)) as sink:
             sink.write(_owner(instance, record))
-    _check_owner(instance, record, place)
+    _check_owner(instance, record, destination)
 
 
 def check_root(
     instance: Instance,
     record: StashRecord,
-    place: StashPlace,
-    cuts: Iterable[Cut],
+    destination: StashDestination,
+    versions: Iterable[TableVersion],
     tables: Iterable[StashedTable],
 ) -> list[str]:
     """Returns the files of a root that is not complete and has all files of the tables.
 
     LostTableError if files are missing, or another instance has written to it.
     """
-    _check_owner(instance, record, place)
+    _check_owner(instance, record, destination)
     start = len(record.name) + 1
-    paths = [each.path for each in place.root.list_objects(record.name)]
+    paths = [each.path for each in destination.root.list_objects(record.name)]
     pieces = {path: table_of_piece(path[start:]) for path in paths}
-    ours = {None, *(cut.id for cut in cuts)}
+    ours = {None, *(version.id for version in versions)}
     for path, table_id in pieces.items():
         if table_id not in ours:
-            raise LostTableError(f"{place.root.url_of(path)} was written by another instance")
+            raise LostTableError(f"{destination.root.url_of(path)} was written by another instance")
     files = Counter(pieces.values())
     for table in tables:
         if files[table.id] != table.files:
-            folder = place.root.url_of(f"{record.name}/{table.directory}")
+            folder = destination.root.url_of(f"{record.name}/{table.directory}")
             raise LostTableError(
                 f"{folder} has {files[table.id]} files (expected {table.files}: were some deleted?)"
             )
@@ -59,28 +59,28 @@ def _owner_path(record: StashRecord) -> str:
     return f"{record.name}/{TABLES}"
 
 
-def _check_owner(instance: Instance, record: StashRecord, place: StashPlace) -> None:
-    owner = _read_owner(place, record)
-    where = place.root.url_of(record.name)
+def _check_owner(instance: Instance, record: StashRecord, destination: StashDestination) -> None:
+    owner = _read_owner(destination, record)
+    where = destination.root.url_of(record.name)
     if owner is None:
         raise LostTableError(f"{where} has no {TABLES} (was it deleted?)")
-    if owner != _owner(instance, record) and not _has_tables(owner, record, place):
+    if owner != _owner(instance, record) and not _has_tables(owner, record, destination):
         raise LostTableError(f"{where} is written by another instance")
 
 
-def _has_tables(owner: bytes, record: StashRecord, place: StashPlace) -> bool:
+def _has_tables(owner: bytes, record: StashRecord, destination: StashDestination) -> bool:
     """Returns whether the process that completes the root has replaced the owner by the tables."""
     try:
-        tables = parse_tables(owner, place.root.url_of(_owner_path(record)))
+        tables = parse_tables(owner, destination.root.url_of(_owner_path(record)))
     except DataError:
         return False
-    cuts = {(cut.id, cut.version) for cut in record.cuts() or ()}
-    return cuts.issuperset((table.id, table.version) for table in tables)
+    versions = {(version.id, version.number) for version in record.versions() or ()}
+    return versions.issuperset((table.id, table.version) for table in tables)
 
 
-def _read_owner(place: StashPlace, record: StashRecord) -> bytes | None:
+def _read_owner(destination: StashDestination, record: StashRecord) -> bytes | None:
     try:
-        return place.root.read(_owner_path(record))
+        return destination.root.read(_owner_path(record))
     except NotFoundError:
         return None
 

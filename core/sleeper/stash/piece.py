@@ -22,23 +22,23 @@ from sleeper.stash.layout import StashFormat
 from sleeper.stash.piece_files import write_documents
 from sleeper.stash.planning import Piece
 from sleeper.stash.progress import TaskResult
-from sleeper.stash.record import Cut
+from sleeper.stash.record import TableVersion
 
 
 class PieceWriter:
-    """Writes the pieces of a table at its cut, each to a file below `folder` of `target`."""
+    """Writes the pieces of a table at its version, each to a file below `folder` of `target`."""
 
     def __init__(
         self,
         table: OpenTable,
-        cut: Cut,
+        version: TableVersion,
         engine: QueryEngine,
         target: StashFiles,
         folder: str,
         format: StashFormat,
     ) -> None:
         self._table = table
-        self._cut = cut
+        self._version = version
         self._engine = engine
         self._target = target
         self._folder = folder
@@ -47,7 +47,7 @@ class PieceWriter:
 
     def write(self, piece: Piece) -> TaskResult:
         """Writes the file of a piece, whole or not at all; none for a piece without rows."""
-        writer = DocumentWriter(self._cut.table, self._cut.table_schema, self._times_of)
+        writer = DocumentWriter(self._version.table, self._version.table_schema, self._times_of)
         with closing(self._read(piece.region)) as batches:
             first = next(batches, None)
             if first is None:
@@ -69,7 +69,7 @@ class PieceWriter:
 
     def _read(self, region: Region) -> Generator[tuple[pa.RecordBatch, pa.Array], None, None]:
         """Yields the rows of a region with the transaction number of each."""
-        query = Query((region,), version=self._cut.version)
+        query = Query((region,), version=self._version.number)
         plan = plan_table_query(query, self._query_table)
         if not plan.leaves:
             return

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.stash.place import parse_place
+from sleeper.stash.destination import parse_destination
 from sleeper.storage.bucket import is_s3_url
 
 # Wildcards in the names of objects.
@@ -18,16 +18,16 @@ def reading_policy(destination: str) -> dict[str, Any]:
     that does not exist, such as the `_SUCCESS` of a stash that is being written.
     InvalidRequestError if the destination is not in S3.
     """
-    place = parse_place(destination)
-    if not is_s3_url(place):
+    url = parse_destination(destination)
+    if not is_s3_url(url):
         raise InvalidRequestError(
             f"{destination} has no policy (expected s3://bucket/prefix: other places have "
             "permissions of their own)"
         )
-    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if not bucket:
         raise InvalidRequestError(f"{destination} has no bucket (expected s3://bucket/prefix)")
-    below = _TO_ESCAPE.sub(lambda found: f"${{{found[0]}}}", f"{prefix}/" if prefix else "")
+    below = _TO_ESCAPE.sub(lambda match: f"${{{match[0]}}}", f"{prefix}/" if prefix else "")
     return {
         "Version": "2012-10-17",
         "Statement": [

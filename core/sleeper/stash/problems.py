@@ -27,7 +27,7 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
             status = get_status(instance, record)
         except NotFoundError:
             continue  # deleted meanwhile
-        if status.state in _STATES or status.left_out:
+        if status.state in _STATES or status.omitted:
             state = _STATES.get(status.state, ProblemState.FAILING)
             reason = f"stash {record.name} is {status.state}: {status.reason}"
             yield Problem(state, "stash", record.request.destination, reason)

@@ -18,9 +18,9 @@ from itertools import chain, islice, pairwise
 from sleeper.clock import parse_duration
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
+from sleeper.stash.destination import StashDestination, StashRoot, open_to_read, parse_destination
 from sleeper.stash.finish import fail_stash
 from sleeper.stash.layout import SUCCESS, TABLES, is_stash_file, root_time_ms
-from sleeper.stash.place import StashPlace, StashRoot, open_place_to_read, parse_place
 from sleeper.stash.record import StashRecord, StashRecords, destination_digest
 from sleeper.stash.start import is_dead
 
@@ -73,18 +73,20 @@ def prune_stashes(
     them. One whose `_SUCCESS` is damaged stays, and so do all other files. NotFoundError if the
     destination is a folder that does not exist.
     """
-    place = open_place_to_read(destination, instance.storage.root)
-    records = _Records(instance, destination_digest(parse_place(destination)))
+    opened = open_to_read(destination, instance.storage.root)
+    records = _Records(instance, destination_digest(parse_destination(destination)))
     now_ms = instance.clock()
     abandoned_ms = now_ms - max(age_ms, _DAY_MS)
-    found = place.roots()
-    problems = [f"stash {r.name} of {place.name} is kept: {r.damage}" for r in found if r.damage]
-    roots = [root for root in found if not root.damage]
-    kept = _names_of_latest(place, roots) | records.live()
+    all_roots = opened.roots()
+    problems = [
+        f"stash {r.name} of {opened.name} is kept: {r.damage}" for r in all_roots if r.damage
+    ]
+    roots = [root for root in all_roots if not root.damage]
+    kept = _names_of_latest(opened, roots) | records.live()
     if not is_dry_run and not problems:
-        _repair_latest(place, roots)
+        _repair_latest(opened, roots)
     old = chain(
-        _replaced_before(roots, now_ms - age_ms), _abandoned_before(place, roots, abandoned_ms)
+        _replaced_before(roots, now_ms - age_ms), _abandoned_before(opened, roots, abandoned_ms)
     )
     pruned = []
     for root, since_ms in sorted(old, key=lambda each: each[0].name):
@@ -92,13 +94,13 @@ def prune_stashes(
             continue
         if not is_dry_run:
             records.forget(root.name)
-        deleted = _delete(place, root, since_ms, is_dry_run)
+        deleted = _delete(opened, root, since_ms, is_dry_run)
         if deleted is not None:
             pruned.append(deleted)
     if not is_dry_run:
         for each in pruned:
             logger.info("deleted stash %s of %s", each.name, destination)
-        records.forget_lost(place, abandoned_ms)
+        records.forget_lost(opened, abandoned_ms)
     return PruneReport(destination, is_dry_run, tuple(pruned), tuple(problems))
 
 
@@ -122,31 +124,31 @@ class _Records:
             fail_stash(self.instance, record, "it was interrupted, and pruned")
         record.delete()
 
-    def forget_lost(self, place: StashPlace, time_ms: int) -> None:
+    def forget_lost(self, opened: StashDestination, time_ms: int) -> None:
         """Deletes the records of stashes before a time whose files are gone."""
         records = StashRecords(self.instance.storage.root).at(self.digest)
         # After the records: one that starts meanwhile is not among them.
-        kept = self.live().union(place.root.list_folders(""))
+        kept = self.live().union(opened.root.list_folders(""))
         for record in records:
             if record.name not in kept and root_time_ms(record.name) < time_ms:
                 self.forget(record.name)
 
 
-def _names_of_latest(place: StashPlace, roots: list[StashRoot]) -> set[str]:
+def _names_of_latest(opened: StashDestination, roots: list[StashRoot]) -> set[str]:
     names = {root.name for root, _ in _by_completion(roots)[-1:]}
     with suppress(NotFoundError):
-        names.add(place.latest())
+        names.add(opened.latest())
     return names
 
 
-def _repair_latest(place: StashPlace, roots: list[StashRoot]) -> None:
+def _repair_latest(opened: StashDestination, roots: list[StashRoot]) -> None:
     """Makes `_LATEST` name a complete root again, if a program deleted the one that it names."""
     complete = {root.name for root, _ in _by_completion(roots)}
     with suppress(NotFoundError):
-        if place.latest() in complete:
+        if opened.latest() in complete:
             return
     if complete:
-        place.record_latest()
+        opened.record_latest()
 
 
 def _by_completion(roots: Iterable[StashRoot]) -> list[tuple[StashRoot, int]]:
@@ -161,25 +163,25 @@ def _replaced_before(roots: list[StashRoot], time_ms: int) -> Iterator[tuple[Sta
 
 
 def _abandoned_before(
-    place: StashPlace, roots: list[StashRoot], time_ms: int
+    opened: StashDestination, roots: list[StashRoot], time_ms: int
 ) -> Iterator[tuple[StashRoot, int]]:
     for root in roots:
         if root.success is None and root_time_ms(root.name) < time_ms:
-            written = (each.modified_ms for each in place.root.list_objects(root.name))
+            written = (each.modified_ms for each in opened.root.list_objects(root.name))
             since_ms = max(chain([root_time_ms(root.name)], written))
             if since_ms < time_ms:
                 yield root, since_ms
 
 
 def _delete(
-    place: StashPlace, root: StashRoot, since_ms: int, is_dry_run: bool
+    opened: StashDestination, root: StashRoot, since_ms: int, is_dry_run: bool
 ) -> PrunedStash | None:
     """Deletes the files of a stash. Returns None if there is nothing to delete."""
     name, start = root.name, len(root.name) + 1
     if not is_dry_run:
-        place.root.delete([f"{name}/{SUCCESS}"])
+        opened.root.delete([f"{name}/{SUCCESS}"])
     files = size = others = 0
-    objects = place.root.list_objects(name)
+    objects = opened.root.list_objects(name)
     while some := list(islice(objects, _DELETED_AT_ONCE)):
         ours = [each for each in some if is_stash_file(each.path[start:])]
         others += len(some) - len(ours)
@@ -187,10 +189,10 @@ def _delete(
         files += len(counted)
         size += sum(each.bytes for each in counted)
         if not is_dry_run:
-            place.root.delete([each.path for each in ours if each.path[start:] != TABLES])
+            opened.root.delete([each.path for each in ours if each.path[start:] != TABLES])
     if not is_dry_run:
-        place.root.delete([f"{name}/{TABLES}"])
-        place.root.remove_empty_folders(name)
+        opened.root.delete([f"{name}/{TABLES}"])
+        opened.root.remove_empty_folders(name)
     if root.success is None and not files:
         return None  # an empty folder, or one with files of others that an earlier prune left
     return PrunedStash(name, root.success is not None, since_ms, files, size, others)

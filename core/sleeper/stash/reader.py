@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
+from sleeper.stash.destination import StashDestination, open_to_read
 from sleeper.stash.layout import (
     FILE_SUFFIXES,
     EmoTable,
@@ -25,7 +26,6 @@ from sleeper.stash.layout import (
     table_directory,
     table_of_piece,
 )
-from sleeper.stash.place import StashPlace, open_place_to_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +42,8 @@ class Stash:
     Each call reads the root that was completed last, until `lock` chooses one for all later calls.
     """
 
-    def __init__(self, place: StashPlace) -> None:
-        self._place = place
+    def __init__(self, destination: StashDestination) -> None:
+        self._destination = destination
         self._locked: str | None = None
 
     @classmethod
@@ -52,7 +52,7 @@ class Stash:
 
         NotFoundError if a folder does not exist.
         """
-        return cls(open_place_to_read(destination))
+        return cls(open_to_read(destination))
 
     def stash_time(self) -> datetime:
         """Returns the start of the stash, in UTC.
@@ -69,14 +69,14 @@ class Stash:
         it is not the time of a complete stash.
         """
         if time is None:
-            name = self._place.latest()
+            name = self._destination.latest()
         elif isinstance(time, str):
             name = root_name(root_time_ms(time))
         else:
             time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
             name = root_name(int(time.timestamp()) * 1000)
-        if self._place.success(name) is None:
-            raise NotFoundError(f"{self._place.name} has no complete stash {name}")
+        if self._destination.success(name) is None:
+            raise NotFoundError(f"{self._destination.name} has no complete stash {name}")
         self._locked = name
         return name
 
@@ -94,12 +94,12 @@ class Stash:
         InvalidRequestError if EmoDB made the stash, because it does not describe them.
         """
         root = self._root()
-        found = self._find_tables(root)
-        described = tuple(each for each in found if isinstance(each, StashedTable))
-        if len(described) < len(found):
+        tables = self._find_tables(root)
+        described = tuple(each for each in tables if isinstance(each, StashedTable))
+        if len(described) < len(tables):
             raise InvalidRequestError(
-                f"stash {root} of {self._place.name} was made by EmoDB, and does not describe its "
-                "tables"
+                f"stash {root} of {self._destination.name} was made by EmoDB, and does not "
+                "describe its tables"
             )
         return described
 
@@ -118,8 +118,8 @@ class Stash:
         has none. NotFoundError if the table is not in the stash.
         """
         root = self._root()
-        found = self._find(root, table)
-        return [_encode_split(path) for path in self._pieces(root, found)]
+        pieces = self._pieces(root, self._find(root, table))
+        return [_encode_split(path) for path in pieces]
 
     def split(self, table: str, split: str) -> StashRows:
         """Returns the rows of a split. InvalidRequestError if it is not one of the table."""
@@ -127,35 +127,35 @@ class Stash:
         root, _, rest = path.partition("/")
         if rest.partition("/")[0] != table_directory(table):
             raise InvalidRequestError(f"split {split[:100]!r} is not one of table {table!r}")
-        return StashRows(self._place, self._find(root, table), [path])
+        return StashRows(self._destination, self._find(root, table), [path])
 
     def scan(self, table: str) -> StashRows:
         """Returns all rows of a table. NotFoundError if the table is not in the stash."""
         root = self._root()
-        found = self._find(root, table)
-        return StashRows(self._place, found, self._pieces(root, found))
+        stashed = self._find(root, table)
+        return StashRows(self._destination, stashed, self._pieces(root, stashed))
 
     def _pieces(self, root: str, table: StashedTable | EmoTable) -> list[str]:
         """Returns the table's files, and none that another program has put beside them."""
-        found = [path for path, _ in self._place.files(root, table.directory)]
+        paths = [path for path, _ in self._destination.files(root, table.directory)]
         if isinstance(table, StashedTable):
-            found = [path for path in found if table_of_piece(path[len(root) + 1 :]) == table.id]
-        if len(found) != table.files:
-            reason = f"table {table.table} has {len(found)} files of {table.files}"
+            paths = [path for path in paths if table_of_piece(path[len(root) + 1 :]) == table.id]
+        if len(paths) != table.files:
+            reason = f"table {table.table} has {len(paths)} files of {table.files}"
             raise self._damaged(root, reason)
-        return found
+        return paths
 
     def _root(self) -> str:
-        return self._locked or self._place.latest()
+        return self._locked or self._destination.latest()
 
     def _find_tables(self, root: str) -> Sequence[StashedTable | EmoTable]:
         try:
-            return self._place.tables(root)
+            return self._destination.tables(root)
         except NotFoundError as error:
-            found = self._place.emo_tables(root)
-            if not found:
+            tables = self._destination.emo_tables(root)
+            if not tables:
                 raise self._damaged(root, "it has no list of tables") from error
-            return found
+            return tables
 
     def _find(self, root: str, table: str) -> StashedTable | EmoTable:
         tables = self._find_tables(root)
@@ -163,12 +163,13 @@ class Stash:
             if each.table == table:
                 return each
         near = did_you_mean(table, [each.table for each in tables])
-        raise NotFoundError(f"stash {root} of {self._place.name} has no table {table!r}{near}")
+        raise NotFoundError(
+            f"stash {root} of {self._destination.name} has no table {table!r}{near}"
+        )
 
     def _damaged(self, root: str, reason: str) -> DataError:
-        return DataError(
-            f"stash {root} of {self._place.name} is damaged, or was deleted meanwhile: {reason}"
-        )
+        stash = f"stash {root} of {self._destination.name}"
+        return DataError(f"{stash} is damaged, or was deleted meanwhile: {reason}")
 
 
 class StashRows:
@@ -177,8 +178,10 @@ class StashRows:
     It is a context manager, and must be closed after a partial iteration.
     """
 
-    def __init__(self, place: StashPlace, table: StashedTable | EmoTable, paths: list[str]) -> None:
-        self._place = place
+    def __init__(
+        self, destination: StashDestination, table: StashedTable | EmoTable, paths: list[str]
+    ) -> None:
+        self._destination = destination
         self._table = table
         self._paths = paths
         self._blocks: Iterator[Any] | None = None
@@ -219,10 +222,10 @@ class StashRows:
             from sleeper.stash.parquet_rows import read_lines
 
             fields = self._document_fields()
-            return self._open(lambda path: read_lines(self._place.root, path, fields))
+            return self._open(lambda path: read_lines(self._destination.root, path, fields))
         from sleeper.stash.gzip_lines import read_blocks
 
-        return self._open(lambda path: read_blocks(self._place.root, path))
+        return self._open(lambda path: read_blocks(self._destination.root, path))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of exactly `schema`."""
@@ -232,7 +235,7 @@ class StashRows:
         if self._table.format is StashFormat.PARQUET:
             from sleeper.stash.parquet_rows import read_batches
 
-            return self._open(lambda path: read_batches(self._place.root, path, fields))
+            return self._open(lambda path: read_batches(self._destination.root, path, fields))
         return (parse_documents(block, fields, self._where) for block in self.lines())
 
     def close(self) -> None:
@@ -256,7 +259,7 @@ class StashRows:
 
     @property
     def _where(self) -> str:
-        return f"table {self._table.table!r} of a stash of {self._place.name}"
+        return f"table {self._table.table!r} of a stash of {self._destination.name}"
 
     def _open(self, read: Callable[[str], Iterator[B]]) -> Iterator[B]:
         """Returns what `read` yields for each file. Rows can be read once."""

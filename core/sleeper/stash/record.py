@@ -23,7 +23,7 @@ from sleeper.tables import TableId
 STASHES_FOLDER = "stashes"
 _RUNNING_FOLDER = "stashes/running"
 _REQUEST = "request.json"
-_CUTS = "cuts.json"
+_VERSIONS = "cuts.json"
 _DECISION = "decision.json"
 _SUBMITTED = "submitted"
 _PROBLEM_CHARACTERS_MAX = 2000
@@ -38,7 +38,7 @@ class Trigger(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StashRequest:
-    """What a stash copies, and where to, as `parse_place` returns it. No tables means all.
+    """What a stash copies, and where to, as `parse_destination` returns it. No tables means all.
 
     A submitted stash is made by workers, and any other by the process that starts it. `started_ms`
     is the time of the start, and the name of a scheduled stash is its due time. `requests` are the
@@ -58,7 +58,7 @@ class StashRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TableVersion:
     """A table and the transaction at which it is copied: its number, and its time in milliseconds.
 
     A hold of the table keeps the files of that version. `piece_bytes`, and the number of
@@ -68,7 +68,7 @@ class Cut:
 
     table: str
     id: TableId
-    version: int
+    number: Annotated[int, Member("version")]
     time_ms: Annotated[int, Member("time")]
     hold: str
     table_schema: Annotated[Schema, Member("schema")]
@@ -99,7 +99,7 @@ class Decision:
 
 
 _REQUEST_CODEC = JsonCodec(StashRequest, camel_case)
-_CUT_CODEC = JsonCodec(Cut)
+_VERSION_CODEC = JsonCodec(TableVersion)
 _DECISION_CODEC = JsonCodec(Decision)
 
 
@@ -140,18 +140,20 @@ class StashRecord:
         content = _lines([_REQUEST_CODEC.format(request)])
         return self.own.create(self._path(_REQUEST), content)
 
-    def cuts(self) -> tuple[Cut, ...] | None:
-        """Returns the cuts of the tables; None before they are planned."""
-        path = self._path(_CUTS)
+    def versions(self) -> tuple[TableVersion, ...] | None:
+        """Returns the versions of the tables; None before they are planned."""
+        path = self._path(_VERSIONS)
         try:
             lines = self._text(path).splitlines()
         except NotFoundError:
             return None
-        return tuple(_CUT_CODEC.parse(line, self.own.url_of(path), DataError) for line in lines)
+        return tuple(_VERSION_CODEC.parse(line, self.own.url_of(path), DataError) for line in lines)
 
-    def record_cuts(self, cuts: Iterable[Cut]) -> bool:
-        """Records the cuts. Returns False if another process did before."""
-        return self.own.create(self._path(_CUTS), _lines(_CUT_CODEC.format(cut) for cut in cuts))
+    def record_versions(self, versions: Iterable[TableVersion]) -> bool:
+        """Records the versions. Returns False if another process did before."""
+        return self.own.create(
+            self._path(_VERSIONS), _lines(_VERSION_CODEC.format(version) for version in versions)
+        )
 
     def decision(self) -> Decision | None:
         """Returns how the stash ends; None while that is open."""
@@ -165,10 +167,10 @@ class StashRecord:
         """Decides how the stash ends. Returns the decision that counts, which is the first."""
         if self.own.create(self._path(_DECISION), _lines([_DECISION_CODEC.format(decision)])):
             return decision
-        found = self.decision()
-        if found is None:
+        first = self.decision()
+        if first is None:
             raise ConflictError(f"stash {self.name} was deleted meanwhile")
-        return found
+        return first
 
     def write_task(self, table_id: TableId, number: int, content: bytes) -> None:
         """Records a task. The content is the same each time that it is planned."""
@@ -203,12 +205,12 @@ class StashRecord:
         self._create(f"done/{table_id}/{number}/{counts}")
 
     def is_done(self, table_id: TableId, number: int) -> bool:
-        """Returns whether a task is done, or its table was left out."""
+        """Returns whether a task is done, or its table is omitted."""
         dropped = self._path(f"dropped/{table_id}")
         return any(self._paths(f"done/{table_id}/{number}")) or dropped in self._paths("dropped")
 
     def record_dropped(self, table_id: TableId) -> None:
-        """Records that a table was deleted, so that it is left out."""
+        """Records that a table was deleted, so that it is omitted."""
         self._create(f"dropped/{table_id}")
 
     def record_problem(self, table_id: TableId, number: int, text: str) -> None:
@@ -217,7 +219,7 @@ class StashRecord:
         self._replace(f"problems/{table_id},{number}", content)
 
     def record_kept(self, at_ms: int) -> None:
-        """Records that the holds of the cuts were renewed."""
+        """Records that the holds of the versions were renewed."""
         self._create(f"kept/{at_ms}")
 
     def kept_ms(self) -> int:
@@ -226,13 +228,13 @@ class StashRecord:
 
     def problems(self, progress: Progress) -> list[str]:
         """Returns the last errors of tasks that are not done according to `progress`."""
-        found = []
+        texts = []
         for path in sorted(self._paths("problems")):
             table_id, _, number = path.rpartition("/")[2].partition(",")
             table = progress.get(TableId(table_id), TableProgress())
             if int(number) not in table.done:
-                found.append(self._text(path))
-        return list(dict.fromkeys(found))
+                texts.append(self._text(path))
+        return list(dict.fromkeys(texts))
 
     def progress(self) -> Progress:
         """Returns the progress of each table, from the names of all objects of the record."""
@@ -328,7 +330,7 @@ class StashRecords:
         return record if record.claim(request) else None
 
     def locate(self, destination: str, name: str) -> StashRecord:
-        """Returns the record of that name at a destination (`parse_place`). It may not exist."""
+        """Returns the record of that name at a parsed destination. It may not exist."""
         return StashRecord(self.own, destination_digest(destination), name)
 
     def find(self, digest: str | None, name: str | None) -> StashRecord:
@@ -337,18 +339,18 @@ class StashRecords:
         `digest` is that of its destination; None is any. NotFoundError if there is none,
         InvalidRequestError if there are several.
         """
-        found = [
+        records = [
             each
             for each in (self.running() if name is None else self._named(name))
             if digest in (None, each.digest)
         ]
-        if not found:
+        if not records:
             what = f"stash {name}" if name else "stash that has not ended"
             raise NotFoundError(f"the instance has no {what}")
-        if len(found) > 1:
-            names = ", ".join(f"{each.name} of {each.request.destination}" for each in found)
+        if len(records) > 1:
+            names = ", ".join(f"{each.name} of {each.request.destination}" for each in records)
             raise InvalidRequestError(f"there are several stashes: {names} (name one of them)")
-        return found[0]
+        return records[0]
 
     def running(self) -> list[StashRecord]:
         """Returns the stashes that have not ended, oldest first."""
@@ -382,7 +384,7 @@ class StashRecords:
 
 
 def destination_digest(destination: str) -> str:
-    """Returns the digest of a destination as `parse_place` returns it."""
+    """Returns the digest of a destination as `parse_destination` returns it."""
     return hashlib.sha256(destination.encode()).hexdigest()[:16]
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.stash.destination import StashDestination, StashRoot
 from sleeper.stash.layout import EmoTable, StashedTable, root_time_ms
-from sleeper.stash.place import StashPlace, StashRoot
 
 _ROOT_COLUMNS = (
     Column("stash", "Stash", value=lambda each: each.name),
@@ -30,9 +30,9 @@ _TABLE_COLUMNS = (
 )
 
 
-def list_roots(place: StashPlace, roots: Sequence[StashRoot]) -> Listing:
+def list_roots(destination: StashDestination, roots: Sequence[StashRoot]) -> Listing:
     """Returns a row per stash of a destination, newest first."""
-    summary = f"{place.name}: {pluralize(len(roots), 'stash', 'stashes')}"
+    summary = f"{destination.name}: {pluralize(len(roots), 'stash', 'stashes')}"
     return Listing.describe("stashes", summary, _ROOT_COLUMNS, roots[::-1])
 
 

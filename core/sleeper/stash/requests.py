@@ -68,8 +68,8 @@ def withdraw_request(instance: Instance, destination: str, by: str) -> bool:
 def pending_requests(own: DataRoot, digest: str) -> tuple[StartRequest, ...]:
     """Returns the requests of a destination for which no stash has started, oldest first."""
     stored = _stored_ids(own, digest)
-    found = (_read(own, digest, each) for each in stored - _fulfilled_ids(own, digest, stored))
-    return tuple(sorted(filter(None, found), key=lambda each: (each.time_ms, each.id)))
+    requests = (_read(own, digest, each) for each in stored - _fulfilled_ids(own, digest, stored))
+    return tuple(sorted(filter(None, requests), key=lambda each: (each.time_ms, each.id)))
 
 
 def delete_fulfilled(own: DataRoot, digest: str) -> None:
@@ -111,8 +111,8 @@ def _read(own: DataRoot, digest: str, request_id: str) -> StartRequest | None:
         content = own.read(path).decode(errors="replace")
     except NotFoundError:
         return None  # withdrawn meanwhile
-    found: StartRequest = _CODEC.parse(content, own.url_of(path), DataError)
-    return found
+    request: StartRequest = _CODEC.parse(content, own.url_of(path), DataError)
+    return request
 
 
 def _check_name(by: str) -> None:

@@ -11,13 +11,13 @@ from functools import partial
 from sleeper.errors import ConflictError, SleeperError
 from sleeper.instance import Instance
 from sleeper.renewal import Renewal
-from sleeper.stash.cut import LostTableError, hold_minutes, keep_cuts
 from sleeper.stash.finish import complete_stash, describe_decision, fail_stash, hold_owner, stash_id
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.planning import plan_stash
 from sleeper.stash.record import Outcome, StashRecord, StashRequest
 from sleeper.stash.start import lock_stash, start_stash
 from sleeper.stash.task import TaskWriter
+from sleeper.stash.versions import LostTableError, hold_minutes, renew_holds
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def make_locked_stash(
         if decision is None:
             _copy(instance, record, on_stage)
     except SleeperError as error:
-        if isinstance(error, LostTableError) or record.cuts() is None:
+        if isinstance(error, LostTableError) or record.versions() is None:
             fail_stash(instance, record, str(error))
         raise
     tables = complete_stash(instance, record)
@@ -90,11 +90,13 @@ def make_locked_stash(
 
 def _copy(instance: Instance, record: StashRecord, on_stage: OnStage) -> None:
     owner = hold_owner(instance, record)
-    cuts = plan_stash(instance, record, owner, on_table=lambda table: on_stage(f"plan of {table}"))
-    keep_cuts(instance, cuts, owner)
+    versions = plan_stash(
+        instance, record, owner, on_table=lambda table: on_stage(f"plan of {table}")
+    )
+    renew_holds(instance, versions, owner)
     renewal = Renewal(
         f"holds of {owner}",
-        lambda: keep_cuts(instance, cuts, owner),
+        lambda: renew_holds(instance, versions, owner),
         hold_minutes(instance) * 60 / 3,
         ends_on=LostTableError,
     )
@@ -103,10 +105,10 @@ def _copy(instance: Instance, record: StashRecord, on_stage: OnStage) -> None:
     with renewal:
         threads = ThreadPoolExecutor(writer.threads, "stash")
         try:
-            for position, cut in enumerate(cuts, 1):
-                on_stage(f"{cut.table} ({position} of {len(cuts)})")
-                unfinished = progress[cut.id].unfinished if cut.id in progress else []
-                deque(threads.map(partial(writer.write, cut), unfinished), maxlen=0)
+            for position, version in enumerate(versions, 1):
+                on_stage(f"{version.table} ({position} of {len(versions)})")
+                unfinished = progress[version.id].unfinished if version.id in progress else []
+                deque(threads.map(partial(writer.write, version), unfinished), maxlen=0)
                 if record.decision() is not None:
                     return
         finally:

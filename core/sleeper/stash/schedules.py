@@ -14,9 +14,9 @@ from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.schedule import Schedule, make_schedule, missed_due_ms
+from sleeper.stash.destination import parse_destination
 from sleeper.stash.layout import StashFormat, root_name
 from sleeper.stash.message import check_workers
-from sleeper.stash.place import parse_place
 from sleeper.stash.prune import parse_age
 from sleeper.stash.record import STASHES_FOLDER, StashRequest, Trigger, destination_digest
 from sleeper.stash.start import check_request
@@ -107,13 +107,13 @@ class ScheduleStore:
 
     def find(self, destination: str) -> StashSchedule:
         """Returns the schedule of a destination. NotFoundError if it has none."""
-        found = self.get(destination_digest(parse_place(destination)))
-        if found is None:
+        schedule = self.get(destination_digest(parse_destination(destination)))
+        if schedule is None:
             raise NotFoundError(
                 f"destination {destination} has no schedule (expected one of `sleeper stash "
                 "schedule`)"
             )
-        return found
+        return schedule
 
     def digests(self) -> list[str]:
         """Returns the digests of all destinations that have a schedule, in order."""

@@ -99,7 +99,7 @@ def _start(instance: Instance, record: StashRecord, table_id: TableId, attempt: 
     from sleeper.bulk_import.start import driver_environment
 
     job_id = f"stash-{record.name}-{table_id}"
-    # The platform starts a run id once, so a job that was not recorded is found again.
+    # The platform starts a run id once, so a job that was not recorded is not repeated.
     job = PlatformJob(
         make_run_id(table_id, record.key, str(attempt)),
         job_id,

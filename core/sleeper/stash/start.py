@@ -10,9 +10,8 @@ from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.retries import Backoff, retry
 from sleeper.runs.lock import is_locked, lock_root
+from sleeper.stash.destination import StashDestination, open_to_write, parse_destination
 from sleeper.stash.layout import root_name
-from sleeper.stash.left_out import choose_tables
-from sleeper.stash.place import StashPlace, open_place_to_write, parse_place
 from sleeper.stash.record import (
     STASHES_FOLDER,
     StashRecord,
@@ -20,6 +19,7 @@ from sleeper.stash.record import (
     StashRequest,
     destination_digest,
 )
+from sleeper.stash.table_choice import choose_tables
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def start_stash(
     InvalidRequestError for an unusable destination, ConflictError if the name is taken or another
     stash of the destination is being made, and the errors of `choose_tables`.
     """
-    request, place = check_request(instance, request)
+    request, destination = check_request(instance, request)
     request = replace(request, started_ms=instance.clock())
     own = instance.storage.root
     records = StashRecords(own)
@@ -51,13 +51,13 @@ def start_stash(
     starting = f"{STASHES_FOLDER}/{digest}.lock"
     with ExitStack() as start:
         _enter_lock(start, own, starting, "a stash that starts", instance.clock)
-        _check_none_runs(records, place, digest, instance.clock)
+        _check_none_runs(records, destination, digest, instance.clock)
         if name is None:
-            record = _claim_second(instance, place, request, locked)
-        elif (found := _claim(instance, place, request, name, locked)) is None:
-            raise ConflictError(f"{place.name} already has the stash {name}")
+            record = _claim_second(instance, destination, request, locked)
+        elif (claimed := _claim(instance, destination, request, name, locked)) is None:
+            raise ConflictError(f"{destination.name} already has the stash {name}")
         else:
-            record = found
+            record = claimed
     logger.info("started stash", extra={"job_id": record.name})
     return record
 
@@ -76,7 +76,9 @@ def _enter_lock(locked: ExitStack, own: DataRoot, path: str, work: str, clock: C
     )
 
 
-def check_request(instance: Instance, request: StashRequest) -> tuple[StashRequest, StashPlace]:
+def check_request(
+    instance: Instance, request: StashRequest
+) -> tuple[StashRequest, StashDestination]:
     """Returns the request with its names as they are stored, and its destination.
 
     InvalidRequestError and NotFoundError as `start_stash`.
@@ -84,10 +86,10 @@ def check_request(instance: Instance, request: StashRequest) -> tuple[StashReque
     choose_tables(instance, request)
     tables = tuple(dict.fromkeys(request.tables))
     # Workers have other working directories.
-    request = replace(request, tables=tables, destination=parse_place(request.destination))
-    place = open_place_to_write(request.destination, instance.storage.root)
-    _check_outside(place, instance)
-    return request, place
+    request = replace(request, tables=tables, destination=parse_destination(request.destination))
+    destination = open_to_write(request.destination, instance.storage.root)
+    _check_outside(destination, instance)
+    return request, destination
 
 
 def is_dead(record: StashRecord, clock: Clock) -> bool:
@@ -95,13 +97,15 @@ def is_dead(record: StashRecord, clock: Clock) -> bool:
     return not record.is_submitted() and not is_locked(record.own, record.lock_path, clock)
 
 
-def _check_none_runs(records: StashRecords, place: StashPlace, digest: str, clock: Clock) -> None:
+def _check_none_runs(
+    records: StashRecords, destination: StashDestination, digest: str, clock: Clock
+) -> None:
     for other in records.running():
         if other.digest != digest:
             continue
         if not is_dead(other, clock):
             raise ConflictError(
-                f"stash {other.name} of {place.name} is being made since "
+                f"stash {other.name} of {destination.name} is being made since "
                 f"{iso_time(other.request.started_ms)} (wait for its end, or cancel it with "
                 "`sleeper stash cancel`)"
             )
@@ -109,37 +113,42 @@ def _check_none_runs(records: StashRecords, place: StashPlace, digest: str, cloc
             "stash %s of %s was interrupted: `sleeper stash recover` continues it, and "
             "`sleeper stash cancel` deletes its files",
             other.name,
-            place.name,
+            destination.name,
         )
 
 
-def is_taken(place: StashPlace, name: str) -> bool:
+def is_taken(destination: StashDestination, name: str) -> bool:
     """Returns whether the destination has a root of that name."""
-    return name in place.root.list_folders("")
+    return name in destination.root.list_folders("")
 
 
 def _claim_second(
-    instance: Instance, place: StashPlace, request: StashRequest, locked: ExitStack | None
+    instance: Instance,
+    destination: StashDestination,
+    request: StashRequest,
+    locked: ExitStack | None,
 ) -> StashRecord:
     """Claims the name of this second, or of the next."""
     for _ in range(_CLAIMS):
         name = root_name(instance.clock())
-        record = _claim(instance, place, request, name, locked)
+        record = _claim(instance, destination, request, name, locked)
         if record is not None:
             return record
         time.sleep(_SECONDS_BETWEEN_CLAIMS)
-    raise ConflictError(f"{place.name} already has a stash that started in the same second: {name}")
+    raise ConflictError(
+        f"{destination.name} already has a stash that started in the same second: {name}"
+    )
 
 
 def _claim(
     instance: Instance,
-    place: StashPlace,
+    destination: StashDestination,
     request: StashRequest,
     name: str,
     locked: ExitStack | None,
 ) -> StashRecord | None:
     """Claims a name, after its lock if one is wanted. Returns None if it is taken."""
-    if is_taken(place, name):
+    if is_taken(destination, name):
         return None
     records = StashRecords(instance.storage.root)
     with ExitStack() as attempt:
@@ -151,9 +160,9 @@ def _claim(
     return record
 
 
-def _check_outside(place: StashPlace, instance: Instance) -> None:
-    own, root = instance.storage.root, place.root
+def _check_outside(destination: StashDestination, instance: Instance) -> None:
+    own, root = instance.storage.root, destination.root
     if own.url_of("") == root.url_of("") or root.url_of("").startswith(
         own.url_of("").rstrip("/") + "/"
     ):
-        raise InvalidRequestError(f"{place.name} is inside the instance {own.url_of('')}")
+        raise InvalidRequestError(f"{destination.name} is inside the instance {own.url_of('')}")

@@ -6,11 +6,11 @@ from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.stash.layout import root_name
-from sleeper.stash.left_out import LeftOut, describe_left_out, read_left_out
 from sleeper.stash.progress import TableProgress, TaskResult, add_results
-from sleeper.stash.record import Cut, Decision, StashRecord, StashRecords, StashRequest
+from sleeper.stash.record import Decision, StashRecord, StashRecords, StashRequest, TableVersion
 from sleeper.stash.schedules import ScheduleStore
 from sleeper.stash.start import is_dead
+from sleeper.stash.table_choice import OmittedTable, describe_omitted, read_omitted
 
 _WAITING, _RUNNING, _INTERRUPTED, _FINISHING = "waiting", "running", "interrupted", "finishing"
 MISSED = "missed"
@@ -18,9 +18,9 @@ MISSED = "missed"
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The progress of one table of a stash. `cut` is the transaction at which it is copied."""
+    """The progress of one table of a stash. `version` is the transaction at which it is copied."""
 
-    cut: Cut
+    version: TableVersion
     progress: TableProgress
 
     @property
@@ -32,14 +32,14 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class StashStatus:
-    """A stash of this instance: how far it is, what it leaves out, and its last errors."""
+    """A stash of this instance: how far it is, what it omits, and its last errors."""
 
     record: StashRecord
     state: str
     decision: Decision | None
     tables: tuple[TableStatus, ...]
     problems: tuple[str, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    omitted: tuple[OmittedTable, ...] = ()
 
     @property
     def tables_done(self) -> int:
@@ -62,27 +62,32 @@ class StashStatus:
     def reason(self) -> str | None:
         """Why the stash failed, or the last errors of unfinished tasks; and omitted tables."""
         decided = self.decision.reason if self.decision is not None else None
-        texts = (decided, *self.problems, describe_left_out(self.left_out))
+        texts = (decided, *self.problems, describe_omitted(self.omitted))
         return "; ".join(filter(None, texts)) or None
 
 
 def get_status(instance: Instance, record: StashRecord) -> StashStatus:
     """Returns how far a stash is. NotFoundError if there is no such stash."""
-    cuts = record.cuts()
+    versions = record.versions()
     progress = record.progress()
-    tables = tuple(TableStatus(cut, progress.get(cut.id, TableProgress())) for cut in cuts or ())
+    tables = tuple(
+        TableStatus(version, progress.get(version.id, TableProgress()))
+        for version in versions or ()
+    )
     decision = record.decision()
     problems = () if decision else tuple(record.problems(progress))
-    state = _state(instance, record, decision, cuts is not None)
-    return StashStatus(record, state, decision, tables, problems, read_left_out(record))
+    state = _state(instance, record, decision, versions is not None)
+    return StashStatus(record, state, decision, tables, problems, read_omitted(record))
 
 
-def _state(instance: Instance, record: StashRecord, decision: Decision | None, is_cut: bool) -> str:
+def _state(
+    instance: Instance, record: StashRecord, decision: Decision | None, has_versions: bool
+) -> str:
     if decision is None and is_dead(record, instance.clock):
         return _INTERRUPTED
     if decision is not None:
         return _FINISHING if record.is_running() else decision.outcome.value
-    return _RUNNING if is_cut else _WAITING
+    return _RUNNING if has_versions else _WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,8 @@ _COLUMNS = (
     Column("reason", "Reason"),
 )
 _TABLE_COLUMNS = (
-    Column("table", "Table", value=lambda each: each.cut.table),
-    Column("version", "Transaction", ColumnKind.COUNT, lambda each: each.cut.version),
+    Column("table", "Table", value=lambda each: each.version.table),
+    Column("version", "Transaction", ColumnKind.COUNT, lambda each: each.version.number),
     Column("state", "State", value=lambda each: each.state),
     Column(
         "tasks", "Tasks", value=lambda each: f"{len(each.progress.done)}/{each.progress.tasks or 0}"
@@ -130,12 +135,12 @@ def list_statuses(instance: Instance, digest: str | None) -> Listing:
     the others.
     """
     own = instance.storage.root
-    found = []
+    listed = []
     for record in StashRecords(own).all():
         try:
             if digest in (None, record.digest):
                 each = get_status(instance, record)
-                found.append(_Listed(record.name, each.state, each.reason, record.request, each))
+                listed.append(_Listed(record.name, each.state, each.reason, record.request, each))
         except NotFoundError:
             continue  # deleted meanwhile
     missed = [
@@ -143,11 +148,11 @@ def list_statuses(instance: Instance, digest: str | None) -> Listing:
         for each in ScheduleStore(own).list_missed(instance.clock())
         if digest in (None, each.schedule.digest)
     ]
-    running = sum(each.state not in ("complete", "cancelled", "failed") for each in found)
-    summary = f"{pluralize(len(found), 'stash', 'stashes')}, {running} not ended"
+    running = sum(each.state not in ("complete", "cancelled", "failed") for each in listed)
+    summary = f"{pluralize(len(listed), 'stash', 'stashes')}, {running} not ended"
     if missed:
         summary += f", {pluralize(len(missed), 'schedule')} late"
-    return Listing.describe("stash-runs", summary, _COLUMNS, [*missed, *found])
+    return Listing.describe("stash-runs", summary, _COLUMNS, [*missed, *listed])
 
 
 def _tables(status: StashStatus) -> str:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.instance import Instance
 from sleeper.query.engine import QueryEngine
-from sleeper.stash.cut import LostTableError, find_table
+from sleeper.stash.destination import open_to_write
 from sleeper.stash.finish import decide_failure
 from sleeper.stash.piece import PieceWriter
-from sleeper.stash.place import open_place_to_write
 from sleeper.stash.planning import drop_table, read_task
 from sleeper.stash.progress import TaskResult, add_results
-from sleeper.stash.record import Cut, StashRecord
+from sleeper.stash.record import StashRecord, TableVersion
+from sleeper.stash.versions import LostTableError, find_table
 from sleeper.tables import TableId
 
 
@@ -23,13 +23,13 @@ def do_task(
 
     An error is recorded for `sleeper stash status`. NotFoundError if there is no such task.
     """
-    cut = next((each for each in record.cuts() or () if each.id == table_id), None)
-    if cut is None:
+    version = next((each for each in record.versions() or () if each.id == table_id), None)
+    if version is None:
         raise NotFoundError(f"stash {record.name} has no table {table_id}")
     if record.decision() is not None or record.is_done(table_id, number):
         return None
     try:
-        return TaskWriter(instance, record).write(cut, number)
+        return TaskWriter(instance, record).write(version, number)
     except LostTableError as error:
         # A task may not release holds: the control function ends the stash.
         decide_failure(instance, record, str(error))
@@ -42,7 +42,7 @@ class TaskWriter:
     def __init__(self, instance: Instance, record: StashRecord) -> None:
         self._instance = instance
         self._record = record
-        self._place = open_place_to_write(record.request.destination, instance.storage.root)
+        self._destination = open_to_write(record.request.destination, instance.storage.root)
         shared = instance.queries.engine()
         # The limits of queries do not apply to whole tables.
         settings = replace(shared.settings, rows_max=0, seconds_max=0, bytes_max=0)
@@ -53,23 +53,23 @@ class TaskWriter:
         """The number of tasks to do at the same time."""
         return self._engine.settings.engine.threads
 
-    def write(self, cut: Cut, number: int) -> TaskResult | None:
+    def write(self, version: TableVersion, number: int) -> TaskResult | None:
         """Writes the files of a task and records that it is done.
 
-        Returns None if the stash ended, or the table was deleted and is left out.
+        Returns None if the stash ended, or the table was deleted and is omitted.
         """
         record = self._record
-        table = find_table(self._instance, cut)
+        table = find_table(self._instance, version)
         if table is None:
-            drop_table(record, cut)
+            drop_table(record, version)
             return None
-        folder = f"{record.name}/{cut.directory}"
+        folder = f"{record.name}/{version.directory}"
         results = []
         try:
             writer = PieceWriter(
-                table, cut, self._engine, self._place.root, folder, record.request.format
+                table, version, self._engine, self._destination.root, folder, record.request.format
             )
-            for piece in read_task(record, cut.table_schema, cut.id, number):
+            for piece in read_task(record, version.table_schema, version.id, number):
                 if record.decision() is not None:
                     return None
                 results.append(writer.write(piece))
@@ -78,14 +78,14 @@ class TaskWriter:
                 return None  # a cancel deletes the file that is being written
             # Files and properties are missing also if the table was deleted.
             is_missing = isinstance(error, (NotFoundError, StateMovedOnError, DataError))
-            if is_missing and find_table(self._instance, cut) is None:
-                drop_table(record, cut)
+            if is_missing and find_table(self._instance, version) is None:
+                drop_table(record, version)
                 return None
-            problem = f"table {cut.table!r}: {error}"
+            problem = f"table {version.table!r}: {error}"
             # The disk may be full, or the bucket away: the error of the task is the one to raise.
             with suppress(SleeperError):
-                record.record_problem(cut.id, number, problem)
+                record.record_problem(version.id, number, problem)
             raise
         result = add_results(results)
-        record.record_done(cut.id, number, result)
+        record.record_done(version.id, number, result)
         return result

@@ -77,9 +77,9 @@ def make_tasks(stasher: Stasher, record: StashRecord) -> None:
     """Plans a stash and does its tasks in this process."""
     ports = stasher.ports()
     writer = TaskWriter(ports, record)
-    for cut in plan_stash(ports, record, hold_owner(ports, record)):
-        for task in record.progress()[cut.id].unfinished:
-            writer.write(cut, task)
+    for version in plan_stash(ports, record, hold_owner(ports, record)):
+        for task in record.progress()[version.id].unfinished:
+            writer.write(version, task)
 
 
 def delete_file(root: Path) -> None:
@@ -133,9 +133,9 @@ def test_a_repeated_plan_has_the_same_pieces_after_properties_changed(stasher: S
     ports = stasher.ports()
 
     def read_plan() -> list[object]:
-        (cut,) = plan_stash(ports, record, hold_owner(ports, record))
-        tasks = record.progress()[cut.id].tasks or 0
-        found = [read_task(record, cut.table_schema, cut.id, task) for task in range(tasks)]
+        (version,) = plan_stash(ports, record, hold_owner(ports, record))
+        tasks = record.progress()[version.id].tasks or 0
+        found = [read_task(record, version.table_schema, version.id, task) for task in range(tasks)]
         (planned,) = (each.path for each in record.own.list_objects(f"{record.folder}/planned"))
         record.own.delete([planned])  # as if the planner had died
         return [*found]

@@ -26,15 +26,15 @@ from sleeper.stash.control import (
     control_stashes,
     recover_stash,
 )
-from sleeper.stash.cut import release_cuts
+from sleeper.stash.destination import StashDestination
 from sleeper.stash.finish import cancel_stash
 from sleeper.stash.message import run_stash_message
-from sleeper.stash.place import StashPlace
 from sleeper.stash.record import StashRecord, StashRecords, StashRequest
 from sleeper.stash.run import make_stash
 from sleeper.stash.start import is_dead, start_stash
 from sleeper.stash.status import get_status
 from sleeper.stash.task import TaskWriter
+from sleeper.stash.versions import release_holds
 from sleeper.storage.location import DataRoot
 from tests.tables.opened import compact_fully
 from tests.unit.stash.conftest import SCHEMA, Stasher
@@ -126,14 +126,14 @@ def test_a_stash_that_is_killed_anywhere_is_recovered_with_each_row_once(
             except Killed:
                 kills += 1
             is_killed = was_killed()
-        if record.cuts() is not None and point % 5 == 0:
+        if record.versions() is not None and point % 5 == 0:
             # The cut stays, whatever happens to the table.
             ingest(table, rows(1000 + point))
             compact_fully(stasher.instance._ports, "a")
             collect_table(stasher.instance._ports, "a")
         if is_killed and record.is_running():
             make_stash(stasher.ports(), record)
-        success = Stash.open(stasher.destination)._place.success(record.name)
+        success = Stash.open(stasher.destination)._destination.success(record.name)
         assert success is not None, f"killed at {point}"
         found = keys(stasher, record.name)
         assert found == expected, f"killed at {point}"
@@ -229,7 +229,7 @@ def test_a_repeated_end_makes_the_name_of_success_durable(
     ingest(stasher.instance.create_table("a", SCHEMA), rows(1))
     record = start(stasher)
     with monkeypatch.context() as patch:
-        patch.setattr(StashPlace, "record_latest", Mock(side_effect=Killed))
+        patch.setattr(StashDestination, "record_latest", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             make_stash(stasher.ports(), record)
     with monkeypatch.context() as patch:
@@ -261,7 +261,7 @@ def test_a_stash_whose_cut_was_collected_fails(stasher: Stasher) -> None:
     record = start(stasher, submitted=True)
     control_stashes(stasher.ports())
     ports = stasher.ports()
-    release_cuts(ports, record.cuts() or ())
+    release_holds(ports, record.versions() or ())
     compact_fully(ports, "a")
     collect_table(ports, "a")
     with pytest.raises(StateMovedOnError, match="of table 'a' was collected"):

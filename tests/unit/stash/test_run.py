@@ -18,9 +18,9 @@ from sleeper.errors import DataError, InvalidRequestError, NotFoundError, Unavai
 from sleeper.garbage_collection.service import collect_table, finish_deletions
 from sleeper.query.hold import create_hold
 from sleeper.retries import Backoff
-from sleeper.stash import Stash, cut
+from sleeper.stash import Stash, versions
+from sleeper.stash.destination import StashDestination
 from sleeper.stash.layout import parse_tables
-from sleeper.stash.place import StashPlace
 from sleeper.stash.task import TaskWriter
 from sleeper.storage.location import DataRoot
 from tests.file_systems import use_hdfs
@@ -282,7 +282,7 @@ def test_an_atomic_stash_has_all_tables_at_one_moment(
         if len(held) == 1:
             write_both()
 
-    monkeypatch.setattr("sleeper.stash.cut.create_hold", hold_then_write)
+    monkeypatch.setattr("sleeper.stash.versions.create_hold", hold_then_write)
     result = stasher.run(atomic=atomic)
     assert [each.rows for each in result.tables] == [0, 0 if atomic else 1]
 
@@ -291,7 +291,7 @@ def test_a_moment_is_sought_until_no_table_changes(
     stasher: Stasher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = [stasher.instance.create_table(name, SCHEMA) for name in ("a", "b")]
-    newest, writes = cut._newest, [0, 1, 0]
+    newest, writes = versions._newest, [0, 1, 0]
 
     def write_then_read(table: Any) -> int:
         # The writer is between the two readings, three times.
@@ -299,7 +299,7 @@ def test_a_moment_is_sought_until_no_table_changes(
             tables[writes.pop()].ingest(rows(1))
         return newest(table)
 
-    monkeypatch.setattr(cut, "_newest", write_then_read)
+    monkeypatch.setattr(versions, "_newest", write_then_read)
     result = stasher.run(atomic=True)
     assert {each.table: each.rows for each in result.tables} == {"a": 2, "b": 1}
 
@@ -308,15 +308,15 @@ def test_a_moment_that_never_comes_is_an_error(
     stasher: Stasher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = stasher.instance.create_table("a", SCHEMA)
-    newest = cut._newest
+    newest = versions._newest
 
     def read_then_write(opened: Any) -> int:
         number = newest(opened)
         table.ingest(rows(1))
         return number
 
-    monkeypatch.setattr(cut, "_newest", read_then_write)
-    monkeypatch.setattr(cut, "_ATTEMPTS", Backoff(3, seconds_total=30))
+    monkeypatch.setattr(versions, "_newest", read_then_write)
+    monkeypatch.setattr(versions, "_ATTEMPTS", Backoff(3, seconds_total=30))
     with pytest.raises(UnavailableError, match="cannot copy the tables at one moment"):
         stasher.run(atomic=True)
     assert not Path(stasher.destination, "_LATEST").exists()
@@ -388,7 +388,7 @@ def test_a_stash_in_another_file_system_is_the_same(
     stasher.destination = place
     results = [stasher.run(), stasher.run("a", atomic=True)]
     stash = Stash.open(place)
-    assert [root.name for root in stash._place.roots()] == [each.root for each in results]
+    assert [root.name for root in stash._destination.roots()] == [each.root for each in results]
     assert [document["~id"] for document in stash.scan("a")] == ["1", "2", "3"]
     assert stash.lock(results[0].root) == results[0].root
     found = [batch for each in stash.splits("a") for batch in stash.split("a", each).batches()]
@@ -403,7 +403,7 @@ def test_stashes_of_one_second_have_different_names(stasher: Stasher) -> None:
 def test_the_latest_is_the_stash_that_was_completed_last(stasher: Stasher) -> None:
     first = stasher.run().root
     stasher.run()
-    place = StashPlace(DataRoot(Path(stasher.destination)), "")
+    place = StashDestination(DataRoot(Path(stasher.destination)), "")
     success = Path(stasher.destination) / first / "_SUCCESS"
     started, _, stash_id = success.read_text().splitlines()
     success.write_text(f"{started}\n2199-01-01T00:00:00.000Z\n{stash_id}\n")
@@ -418,7 +418,7 @@ def test_a_damaged_stash_does_not_stop_the_next(
     first, second = stasher.run().root, stasher.run().root
     (Path(stasher.destination) / second / "_SUCCESS").write_text("")
     third = stasher.run().root
-    place = StashPlace(DataRoot(Path(stasher.destination)), "")
+    place = StashDestination(DataRoot(Path(stasher.destination)), "")
     assert place.latest() == third
     damages = {root.name: root.damage for root in place.roots()}
     assert (damages[first], damages[third]) == (None, None)
@@ -431,7 +431,7 @@ def test_a_stash_that_completes_while_another_is_recorded_is_the_latest(
 ) -> None:
     stasher.run()
     last = stasher.run().root
-    place = StashPlace(DataRoot(Path(stasher.destination)), "")
+    place = StashDestination(DataRoot(Path(stasher.destination)), "")
     success = Path(stasher.destination) / last / "_SUCCESS"
     success.rename(success.with_name("later"))
     replacing = DataRoot.replacing
@@ -482,10 +482,10 @@ def test_a_killed_stash_is_never_taken_for_a_complete_one(
         except Killed:
             kills += 1
         stash = Stash.open(stasher.destination)
-        for root in stash._place.roots():
+        for root in stash._destination.roots():
             if root.success is not None:
                 assert len(documents(Path(stasher.destination, root.name, "a"))) == 1
-        assert stash._place.success(stash._place.latest()) is not None
+        assert stash._destination.success(stash._destination.latest()) is not None
     assert kills == 3 * 6  # the owner, a task, a piece, _TABLES, _SUCCESS, _LATEST
     assert complete.root == stasher.root.name > before
 

@@ -79,7 +79,7 @@ def test_a_large_table_is_one_message_and_repeated_until_all_tasks_are_done(
 ) -> None:
     record = start(stasher, submitted=True)
     control_stashes(stasher.ports())
-    ids = {cut.table: cut.id for cut in record.cuts() or ()}
+    ids = {version.table: version.id for version in record.versions() or ()}
     sent = messages(stasher)
     assert [each for each in sent if each["tableId"] == ids["large"]] == [
         {"stash": record.key, "tableId": ids["large"]}

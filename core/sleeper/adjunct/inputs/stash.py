@@ -15,8 +15,8 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.schema.model import Schema
+from sleeper.stash.destination import open_to_read
 from sleeper.stash.document_values import document_name
-from sleeper.stash.place import open_place_to_read
 from sleeper.stash.reader import Stash, StashRows
 
 
@@ -30,7 +30,7 @@ class StashInput(DatasetInput):
     def __init__(
         self, destination: str, table: str, make_writer: MakeRowWriter, settings: EngineSettings
     ) -> None:
-        self._destination = open_place_to_read(destination)
+        self._destination = open_to_read(destination)
         self._table = table
         self._make_writer = make_writer
         self._settings = settings

@@ -23,7 +23,7 @@ from sleeper.spark.options import (
     read_table_name,
     to_arrow,
 )
-from sleeper.stash.place import parse_place
+from sleeper.stash.destination import parse_destination
 from sleeper.stash.reader import Stash
 
 _NAME = "sleeper-stash"
@@ -45,7 +45,7 @@ def read_stash(
     stash = Stash.open(destination)
     name = stash.lock(at)
     _document_type(stash, table)
-    options = {"destination": parse_place(destination), "table": table, "at": name}
+    options = {"destination": parse_destination(destination), "table": table, "at": name}
     return spark.read.format(_NAME).options(**options).load()
 
 
@@ -100,7 +100,7 @@ def _open(options: Options) -> tuple[str, Stash]:
     named = options.get("destination")
     if not named:
         raise InvalidRequestError("option 'destination' is missing: a folder or a URL of stashes")
-    destination = parse_place(named)
+    destination = parse_destination(named)
     stash = Stash.open(destination)
     stash.lock(options.get("at"))
     return destination, stash

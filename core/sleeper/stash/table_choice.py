@@ -1,7 +1,7 @@
-"""The tables that a stash copies, and those that a scheduled one leaves out.
+"""The tables that a stash copies, and those that a scheduled one omits.
 
 A stash that somebody asks for is refused if a table cannot be copied. Nobody reads the answer to a
-scheduled one, so it leaves the table out, and has the reason in `left-out.json` of its record.
+scheduled one, so it omits the table, and has the reason in `left-out.json` of its record.
 """
 
 from collections.abc import Collection
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.json_codec import JsonCodec
+from sleeper.stash.destination import open_to_write
 from sleeper.stash.layout import claim_directory
-from sleeper.stash.place import open_place_to_write
 from sleeper.stash.record import StashRecord, StashRequest, Trigger
 from sleeper.tables import TableId, TableRef
 
@@ -19,7 +19,7 @@ _FILE = "left-out.json"
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OmittedTable:
     """The name of a table that a stash does not copy, and why."""
 
     table: str
@@ -28,13 +28,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTables:
-    """The tables that a stash copies, and those that it leaves out."""
+    """The tables that a stash copies, and those that it omits."""
 
     tables: list[TableRef]
-    left_out: list[LeftOut]
+    omitted: list[OmittedTable]
 
 
-_CODEC = JsonCodec(LeftOut)
+_CODEC = JsonCodec(OmittedTable)
 
 
 def needs_all_tables(request: StashRequest) -> bool:
@@ -52,18 +52,18 @@ def choose_tables(
     InvalidRequestError if a table has no directory of its own, except for a scheduled stash.
     """
     is_scheduled = request.trigger is Trigger.SCHEDULE
-    found, left_out = _find_tables(instance, request, is_scheduled)
+    refs, omitted = _find_tables(instance, request, is_scheduled)
     owners: dict[str, str] = {}
     chosen = set()
-    for ref in sorted(found, key=lambda each: (each.id not in preferred, each.name)):
+    for ref in sorted(refs, key=lambda each: (each.id not in preferred, each.name)):
         problem = claim_directory(ref.name, owners)
         if problem is None:
             chosen.add(ref.id)
         elif is_scheduled:
-            left_out.append(LeftOut(ref.name, problem))
+            omitted.append(OmittedTable(ref.name, problem))
         else:
             raise InvalidRequestError(f"{problem}, or name the tables with --table")
-    return ChosenTables([ref for ref in found if ref.id in chosen], left_out)
+    return ChosenTables([ref for ref in refs if ref.id in chosen], omitted)
 
 
 def choose_for_planning(instance: Instance, request: StashRequest) -> ChosenTables:
@@ -72,25 +72,25 @@ def choose_for_planning(instance: Instance, request: StashRequest) -> ChosenTabl
     So its directory never becomes that of another table.
     """
     chosen = choose_tables(instance, request)
-    if not chosen.left_out:
+    if not chosen.omitted:
         return chosen
-    place = open_place_to_write(request.destination, instance.storage.root)
+    destination = open_to_write(request.destination, instance.storage.root)
     try:
-        earlier = {each.id for each in place.tables(place.latest())}
+        earlier = {each.id for each in destination.tables(destination.latest())}
     except (NotFoundError, DataError):
         return chosen
     return choose_tables(instance, request, earlier)
 
 
-def record_left_out(record: StashRecord, left_out: Collection[LeftOut]) -> None:
-    """Records the tables that a stash leaves out. The first process that does counts."""
-    if left_out:
-        content = "".join(f"{_CODEC.format(each)}\n" for each in left_out)
+def record_omitted(record: StashRecord, omitted: Collection[OmittedTable]) -> None:
+    """Records the tables that a stash omits. The first process that does counts."""
+    if omitted:
+        content = "".join(f"{_CODEC.format(each)}\n" for each in omitted)
         record.own.create(_path(record), content.encode())
 
 
-def read_left_out(record: StashRecord) -> tuple[LeftOut, ...]:
-    """Returns the tables that a stash leaves out, as far as it is planned."""
+def read_omitted(record: StashRecord) -> tuple[OmittedTable, ...]:
+    """Returns the tables that a stash omits, as far as it is planned."""
     path = _path(record)
     try:
         lines = record.own.read(path).decode(errors="replace").splitlines()
@@ -99,28 +99,28 @@ def read_left_out(record: StashRecord) -> tuple[LeftOut, ...]:
     return tuple(_CODEC.parse(line, record.own.url_of(path), DataError) for line in lines)
 
 
-def describe_left_out(left_out: Collection[LeftOut]) -> str | None:
-    """Returns one text on all tables that a stash leaves out; None if there are none."""
-    return "; ".join(f"left out {each.table!r}: {each.reason}" for each in left_out) or None
+def describe_omitted(omitted: Collection[OmittedTable]) -> str | None:
+    """Returns one text on all tables that a stash omits; None if there are none."""
+    return "; ".join(f"left out {each.table!r}: {each.reason}" for each in omitted) or None
 
 
 def _find_tables(
     instance: Instance, request: StashRequest, is_scheduled: bool
-) -> tuple[list[TableRef], list[LeftOut]]:
+) -> tuple[list[TableRef], list[OmittedTable]]:
     index = instance.tables.index
     if not request.tables:
         return list(index.list()), []
-    found, left_out = [], []
+    refs, omitted = [], []
     for name in dict.fromkeys(request.tables):
         try:
-            found.append(index.find(name))
+            refs.append(index.find(name))
         except NotFoundError as error:
             if not is_scheduled:
                 raise
-            left_out.append(LeftOut(name, str(error)))
-    if not found:
-        raise NotFoundError(left_out[0].reason)
-    return found, left_out
+            omitted.append(OmittedTable(name, str(error)))
+    if not refs:
+        raise NotFoundError(omitted[0].reason)
+    return refs, omitted
 
 
 def _path(record: StashRecord) -> str:

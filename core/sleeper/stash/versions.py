@@ -1,6 +1,6 @@
-"""The cut of a stash: the transaction number at which each table is copied, and holds on them.
+"""The versions at which a stash copies tables, and the holds that keep them readable.
 
-A cut of several tables at one moment needs no clock. All newest numbers are read, and then read
+Versions of several tables at one moment need no clock. All newest numbers are read, and then read
 again. If none has changed, every table had its number at any moment between the two readings.
 """
 
@@ -14,7 +14,7 @@ from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.hold import create_hold, release_hold
 from sleeper.retries import Backoff, retry
 from sleeper.stash.properties import STASH_HOLD_MINUTES, STASH_PIECE_BYTES
-from sleeper.stash.record import Cut
+from sleeper.stash.record import TableVersion
 from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.tables import TableState
 
@@ -25,7 +25,7 @@ _MINUTE_MS = 60_000
 
 
 class LostTableError(StateMovedOnError):
-    """A stash cannot be completed: a table that it needs was deleted, or files of its cut were.
+    """A stash cannot be completed: a table that it needs was deleted, or files of its version were.
 
     Or of its root at the destination, or another instance writes that root.
     """
@@ -35,89 +35,89 @@ class _ChangedError(Exception):
     """A table has changed between the two readings."""
 
 
-def cut_newest(table: OpenTable, owner: str) -> Cut:
+def hold_newest(table: OpenTable, owner: str) -> TableVersion:
     """Returns the newest version of a table, which a hold keeps readable."""
 
-    def acquire() -> Cut:
+    def acquire() -> TableVersion:
         return _hold(table, _newest(table), owner)
 
     return retry(acquire, on=StateMovedOnError, backoff=_HOLD_ATTEMPTS)
 
 
-def cut_each(tables: Iterable[OpenTable], owner: str, may_vanish: bool) -> list[Cut]:
+def hold_each(tables: Iterable[OpenTable], owner: str, may_vanish: bool) -> list[TableVersion]:
     """Returns the newest version of each table, which holds keep readable.
 
-    If `may_vanish`, tables that are deleted meanwhile are left out.
+    If `may_vanish`, tables that are deleted meanwhile are omitted.
     """
     with ExitStack() as attempt:
-        cuts = []
+        versions = []
         for table in tables:
             try:
-                cut = cut_newest(table, owner)
+                version = hold_newest(table, owner)
             except (NotFoundError, StateMovedOnError):
                 if not may_vanish or _exists(table):
                     raise
                 continue
-            attempt.callback(release_hold, table.state, cut.hold)
-            cuts.append(cut)
+            attempt.callback(release_hold, table.state, version.hold)
+            versions.append(version)
         attempt.pop_all()
-    return cuts
+    return versions
 
 
-def cut_at_one_moment(tables: Sequence[OpenTable], owner: str) -> list[Cut]:
+def hold_at_one_moment(tables: Sequence[OpenTable], owner: str) -> list[TableVersion]:
     """Returns the versions that the tables had at one moment, which holds keep readable.
 
-    UnavailableError if the tables change so often that no moment is found.
+    UnavailableError if the tables change so often that there is none.
     """
 
-    def acquire() -> list[Cut]:
+    def acquire() -> list[TableVersion]:
         with ExitStack() as attempt:
-            cuts = []
-            for table, version in zip(tables, _read_unchanged(tables), strict=True):
-                cut = _hold(table, version, owner)
-                attempt.callback(release_hold, table.state, cut.hold)
-                cuts.append(cut)
+            versions = []
+            for table, number in zip(tables, _read_unchanged(tables), strict=True):
+                version = _hold(table, number, owner)
+                attempt.callback(release_hold, table.state, version.hold)
+                versions.append(version)
             attempt.pop_all()
-        return cuts
+        return versions
 
     return retry(acquire, on=StateMovedOnError, backoff=_HOLD_ATTEMPTS)
 
 
-def keep_cuts(instance: Instance, cuts: Iterable[Cut], owner: str) -> None:
-    """Renews the holds of the cuts, or takes them again.
+def renew_holds(instance: Instance, versions: Iterable[TableVersion], owner: str) -> None:
+    """Renews the holds of the versions, or takes them again.
 
-    LostTableError if files of a version may have been deleted. Deleted tables are left out.
+    LostTableError if files of a version may have been deleted. Deleted tables are omitted.
     """
     hold_ms = hold_minutes(instance) * _MINUTE_MS
-    for cut in cuts:
-        table = find_table(instance, cut)
+    for version in versions:
+        table = find_table(instance, version)
         if table is None:
             continue
         try:
             # Of the renewals in a third of the time, only the first writes to the log.
             now_ms = instance.clock()
             store, seconds = table.state, hold_ms // 1000
-            create_hold(store, cut.hold, owner, cut.version, now_ms, seconds, hold_ms // 3)
+            create_hold(store, version.hold, owner, version.number, now_ms, seconds, hold_ms // 3)
         except StateMovedOnError as error:
-            if find_table(instance, cut) is None:
+            if find_table(instance, version) is None:
                 continue
             raise LostTableError(
-                f"version {cut.version} of table {cut.table!r} was collected: {error}"
+                f"version {version.number} of table {version.table!r} was collected: {error}"
             ) from error
 
 
-def release_cuts(instance: Instance, cuts: Iterable[Cut]) -> None:
-    """Releases the holds of the cuts. Never fails: a hold that remains expires."""
-    for cut in cuts:
-        table = find_table(instance, cut)
+def release_holds(instance: Instance, versions: Iterable[TableVersion]) -> None:
+    """Releases the holds of the versions. Never fails: a hold that remains expires."""
+    for version in versions:
+        table = find_table(instance, version)
         if table is not None:
-            release_hold(table.state, cut.hold)
+            release_hold(table.state, version.hold)
 
 
-def release_owned(instance: Instance, cuts: Iterable[Cut], owner: str) -> None:
-    """Releases all holds of the owner, also those of processes that died, as `release_cuts`."""
-    for cut in cuts:
-        table = find_table(instance, cut)
+def release_owned(instance: Instance, versions: Iterable[TableVersion], owner: str) -> None:
+    """Releases all holds of the owner, also those of processes that died, as `release_holds`."""
+    for version in versions:
+        table = find_table(instance, version)
         if table is not None:
             with table.state.reading() as state:
                 owned = [hold.id for hold in state.collection.holds() if hold.owner == owner]
@@ -125,15 +125,15 @@ def release_owned(instance: Instance, cuts: Iterable[Cut], owner: str) -> None:
                 release_hold(table.state, hold)
 
 
-def find_table(instance: Instance, cut: Cut) -> OpenTable | None:
-    """Returns the table of a cut with the name that it had then; None if it was deleted."""
+def find_table(instance: Instance, version: TableVersion) -> OpenTable | None:
+    """Returns the table of a version with the name that it had then; None if it was deleted."""
     try:
-        ref = instance.tables.index.get(cut.id)
+        ref = instance.tables.index.get(version.id)
     except NotFoundError:
         return None
     if ref.state is not TableState.ACTIVE:
         return None
-    return OpenTable(instance, replace(ref, name=cut.table))
+    return OpenTable(instance, replace(ref, name=version.table))
 
 
 def hold_minutes(instance: Instance) -> int:
@@ -170,13 +170,13 @@ def _newest(table: OpenTable) -> int:
         return int(state.number)
 
 
-def _hold(table: OpenTable, version: int, owner: str) -> Cut:
+def _hold(table: OpenTable, number: int, owner: str) -> TableVersion:
     instance = table.instance
     piece_bytes = table.properties().get(STASH_PIECE_BYTES)
     sketches = instance.properties().get(SPLITTING_FILES_MAX)
     hold = new_transaction_id()
     seconds = hold_minutes(instance) * 60
-    create_hold(table.state, hold, owner, version, instance.clock(), seconds)
-    with table.state.reading(version) as state:
+    create_hold(table.state, hold, owner, number, instance.clock(), seconds)
+    with table.state.reading(number) as state:
         ref, schema, time_ms = table.ref, state.schema, state.version_time_ms
-    return Cut(ref.name, ref.id, version, time_ms, hold, schema, piece_bytes, sketches)
+    return TableVersion(ref.name, ref.id, number, time_ms, hold, schema, piece_bytes, sketches)

@@ -38,7 +38,7 @@ class StashRoot:
 
 
 @dataclass(frozen=True, slots=True)
-class StashPlace:
+class StashDestination:
     """A destination of stashes. `name` is the user's, for errors."""
 
     root: StashFiles
@@ -83,8 +83,8 @@ class StashPlace:
         if self.success(name) is None:
             return ()
         return tuple(
-            EmoTable(each.replace("~", ":"), each, len(found), sum(found))
-            for each, found in sizes.items()
+            EmoTable(each.replace("~", ":"), each, len(bytes_of_files), sum(bytes_of_files))
+            for each, bytes_of_files in sizes.items()
         )
 
     def files(self, name: str, directory: str = "") -> list[tuple[str, int]]:
@@ -119,23 +119,23 @@ class StashPlace:
         return max(complete)[1]
 
 
-def open_place_to_write(name: str, like: DataRoot) -> StashPlace:
+def open_to_write(name: str, like: DataRoot) -> StashDestination:
     """Opens a destination and creates it if necessary."""
-    place = parse_place(name)
-    if _is_folder(place) and Path(place).exists() and not Path(place).is_dir():
+    location = parse_destination(name)
+    if _is_folder(location) and Path(location).exists() and not Path(location).is_dir():
         raise InvalidRequestError(f"{name} is a file (expected a folder, or s3://bucket/prefix)")
-    return StashPlace(_open_files(place, like), name)
+    return StashDestination(_open_files(location, like), name)
 
 
-def open_place_to_read(name: str, like: DataRoot | None = None) -> StashPlace:
+def open_to_read(name: str, like: DataRoot | None = None) -> StashDestination:
     """Opens a destination. NotFoundError if it is a folder that does not exist."""
-    place = parse_place(name)
-    if _is_folder(place) and not Path(place).is_dir():
+    location = parse_destination(name)
+    if _is_folder(location) and not Path(location).is_dir():
         raise NotFoundError(f"{name} has no stash: the folder does not exist")
-    return StashPlace(_open_files(place, like), name)
+    return StashDestination(_open_files(location, like), name)
 
 
-def parse_place(name: str) -> str:
+def parse_destination(name: str) -> str:
     """Returns the absolute path or URL of a destination, equal for all spellings of it."""
     if is_s3_url(name):
         bucket, _, prefix = name.partition("://")[2].partition("/")
@@ -152,12 +152,12 @@ def parse_place(name: str) -> str:
     return str(Path(name).resolve())
 
 
-def _open_files(place: str, like: DataRoot | None) -> StashFiles:
-    """Opens the files of a place that `parse_place` returned."""
-    if is_s3_url(place) or _is_folder(place):
-        return open_root(place, like)
-    return FileSystemRoot(place)
+def _open_files(location: str, like: DataRoot | None) -> StashFiles:
+    """Opens the files of a location that `parse_destination` returned."""
+    if is_s3_url(location) or _is_folder(location):
+        return open_root(location, like)
+    return FileSystemRoot(location)
 
 
-def _is_folder(place: str) -> bool:
-    return "://" not in place
+def _is_folder(location: str) -> bool:
+    return "://" not in location
