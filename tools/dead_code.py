@@ -3,13 +3,15 @@
 Vulture reads all Python files of the repository, including tests. A name that neither the product
 nor a test uses is dead. `tool.dead-code` in pyproject.toml lists names that only a framework
 calls, as `<file>: <name>`. An obsolete entry is an error too. Vulture ignores variables whose names
-begin with an underscore, so those of modules and classes are checked here.
+begin with an underscore, so those of modules and classes are checked here. So are names that a
+module or class defines twice, of which the first definition is dead.
 """
 
 import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 from vulture import Vulture  # type: ignore[import-untyped]
@@ -34,6 +36,7 @@ def main() -> None:
         if entry.partition(":")[0] not in settings["declarations"]
     }
     complaints = [f"{entry} is used nowhere" for entry in sorted(unused - listing)]
+    complaints += [f"{entry} is defined twice" for entry in sorted(repeated_definitions(files))]
     complaints += [
         f"{entry} is used or does not exist: remove it from tool.dead-code in pyproject.toml"
         for entry in sorted(listing - unused)
@@ -89,14 +92,49 @@ def unused_private_variables(files: list[Path]) -> set[str]:
 
 
 def _private_targets(body: list[ast.stmt]) -> list[str]:
-    targets: list[ast.expr] = []
-    for statement in body:
-        if isinstance(statement, ast.Assign):
-            targets += statement.targets
-        elif isinstance(statement, ast.AnnAssign):
-            targets.append(statement.target)
-    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    names = [name for statement in body for name in _targets(statement)]
     return [name for name in names if name[0] == "_" and name.strip("_") and name[:2] != "__"]
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    """Returns the variables that a statement assigns."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    names = [name for each in targets for name in getattr(each, "elts", [each])]
+    return [each.id for each in names if isinstance(each, ast.Name)]
+
+
+def repeated_definitions(files: list[Path]) -> set[str]:
+    """Returns names that a module or a class defines again, such as two constants of one name."""
+    repeated = set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef):
+                names = Counter(name for each in node.body for name in _definitions(each))
+                repeated.update(
+                    f"{path.relative_to(ROOT)}: {name}"
+                    for name, count in names.items()
+                    if count > 1 and name != "_"
+                )
+    return repeated
+
+
+def _definitions(statement: ast.stmt) -> list[str]:
+    """Returns the names of an import, a definition or an assignment.
+
+    A decorator, such as `overload` or a setter, may need several definitions of a function.
+    """
+    match statement:
+        case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
+            return [statement.name]
+        case ast.ClassDef(name=name):
+            return [name]
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [each.asname or each.name for each in names]
+    return _targets(statement)
 
 
 if __name__ == "__main__":

@@ -114,3 +114,19 @@ def test_the_dead_code_check_sees_private_variables(
     path = tmp_path / "module.py"
     path.write_text("_LIMIT = 1\n_JOINS = ()\n_Kind = int\n\ndef f(kind: '_Kind'): return _LIMIT\n")
     assert dead_code.unused_private_variables([path]) == {"module.py: _JOINS"}
+
+
+def test_the_dead_code_check_sees_names_that_are_defined_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_code, "ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text(
+        "from a import b, f\nB, C = 1, 2\nif B:\n    C = 3\nB: int = 4\ndef f(): C = 5\n"
+        "@overload\ndef g(): ...\ndef g(): ...\nclass D:\n    E = 1\n    def E(self): ...\n"
+    )
+    assert dead_code.repeated_definitions([path]) == {
+        "module.py: B",
+        "module.py: E",
+        "module.py: f",
+    }

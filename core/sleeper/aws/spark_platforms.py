@@ -13,15 +13,18 @@ from botocore.exceptions import ClientError
 from sleeper.aws.clients import aws_client
 from sleeper.aws.config_bucket import deployed_value
 from sleeper.aws.emr_cluster import ClusterSettings, ClusterSize, EmrClusters
-from sleeper.aws.errors import error_code, translate_errors
+from sleeper.aws.errors import MissingResourceError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import (
+    MAIN_FILE,
     PlatformJob,
     PlatformName,
     RunOutcome,
     RunState,
     SparkPlatform,
     kubernetes_arguments,
+    serverless_settings,
+    submit_options,
 )
 from sleeper.properties import deployed
 from sleeper.properties.deployment import (
@@ -36,15 +39,8 @@ from sleeper.properties.instance import ID
 from sleeper.properties.values import InstanceProperties
 
 if TYPE_CHECKING:
-    from mypy_boto3_stepfunctions import SFNClient
-
-from typing import TYPE_CHECKING
-
-from sleeper.aws.errors import MissingResourceError
-from sleeper.jobs.spark_platform import MAIN_FILE, serverless_settings, submit_options
-
-if TYPE_CHECKING:
     from mypy_boto3_emr_serverless import EMRServerlessClient
+    from mypy_boto3_stepfunctions import SFNClient
 
 
 def open_platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:
