@@ -109,7 +109,8 @@ def drain_buckets(
             "export queue %s: %d buckets together: %s", queue.name, len(buckets), failed.error
         )
         for each in buckets:
-            if until():
+            # After a call that does not return, the exporter takes no other.
+            if drain.report.hung or until():
                 break
             drain.run([each])
     return drain.report
@@ -158,11 +159,14 @@ class _Drain:
             logger.warning("%s", error)
 
     def _renew_claims(self) -> None:
-        """Extends the claims. StateMovedOnError if another worker has a bucket."""
-        for bucket in self.claimed:
-            if not self.store.claim(self.queue.name, bucket, self.owner, CLAIM_SECONDS):
-                where = describe_bucket(self.queue, bucket)
-                raise StateMovedOnError(f"{where}: the claim has ended")
+        """Extends the claims. StateMovedOnError if other workers have all buckets."""
+        claims = {
+            bucket: self.store.claim(self.queue.name, bucket, self.owner, CLAIM_SECONDS)
+            for bucket in self.claimed
+        }
+        if claims and not any(claims.values()):
+            where = describe_bucket(self.queue, min(claims))
+            raise StateMovedOnError(f"{where}: the claim has ended")
 
     def _export_next(self) -> bool:
         """Exports the first items of the buckets. False if there is none, or a call failed."""

@@ -1,6 +1,7 @@
 """Buckets that are drained with one call, for exporters that commit with each call."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -140,3 +141,49 @@ def test_buckets_with_more_items_than_a_call_reads_are_drained_until_they_are_em
     # Every bucket has an item, that of key 0 three.
     assert [len(batch) for batch in exporter.batches[1:]] == [1, 1]
     assert (report.exports, report.calls, queue.pending) == (42, 3, 0)
+
+
+@pytest.mark.slow
+def test_after_a_call_that_does_not_return_the_other_buckets_wait_for_the_next_process(
+    queue: StoredQueue, exporter: Recorder
+) -> None:
+    queue.change(timeout_seconds=1)
+    released, calls = threading.Event(), 0
+
+    def fail_and_hang(_: Sequence[Export]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ValueError("one of them")
+        released.wait()
+
+    exporter.before = fail_and_hang
+    report = drain(queue)
+    released.set()
+    assert (report.hung, report.calls) == (1, 2)
+    assert sorted(s.failures for s in queue.store.buckets("counts")) == [0, 0, 0, 1]
+
+
+def test_a_lost_claim_on_one_bucket_does_not_end_those_on_others(
+    queue: StoredQueue, exporter: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "RENEWAL_SECONDS", 0.01)
+    clock = queue.instance.clock
+    assert isinstance(clock, FakeClock)
+    lost = queue.store.buckets("counts")[0].bucket
+    renewed = threading.Event()
+
+    def lose_claim(_: Sequence[Export]) -> None:
+        exporter.before = lambda _: None
+        clock.pass_seconds(3600)
+        while not queue.store.claim("counts", lost, "another", 7200):
+            clock.pass_seconds(3600)
+        clock.pass_seconds(60)
+        deadline = time.monotonic() + 10
+        while not renewed.is_set() and time.monotonic() < deadline:
+            if all(each.claimed_until_ms for each in queue.store.buckets("counts")):
+                renewed.set()
+
+    exporter.before = lose_claim
+    drain(queue)
+    assert renewed.is_set()
