@@ -56,7 +56,7 @@ def _acquire(parent: Path) -> tuple[Path, int]:
     while True:
         folder = parent / str(number)
         folder.mkdir(exist_ok=True)
-        file = open_lock(folder / _LOCK_FILE)
+        file = open_lock(folder / _LOCK_FILE, 0o600)
         if not try_lock(file):
             os.close(file)
             number += 1

@@ -20,6 +20,8 @@ from pathlib import Path
 from sleeper.errors import NotFoundError, UnavailableError, describe_error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# Other users may not write a file, whatever the umask is.
+_OWN_MODE = 0o644
 
 # Folders that this process has made, and whose names are not durable.
 _unsynced: set[Path] = set()
@@ -74,13 +76,16 @@ def create_whole_file(target: Path, content: bytes, unfinished: Path) -> bool:
     """Creates a durable file, never visible without its content. False if the name is taken."""
     try:
         create_file(unfinished, content)
-        os.link(unfinished, target)
-        sync_folder(target.parent)
-    except FileExistsError:
-        return False
+        try:
+            os.link(unfinished, target)
+        except FileExistsError:
+            return False
+        finally:
+            # The process that created the file may not have synchronized its name.
+            sync_folder(target.parent)
+        return True
     finally:
         unfinished.unlink(missing_ok=True)
-    return True
 
 
 def sync_file(path: Path) -> None:
@@ -224,7 +229,7 @@ def lock_file(path: Path, is_shared: bool = False) -> FileLock | None:
     UnavailableError if the file system has no locks.
     """
     try:
-        descriptor = open_lock(path)
+        descriptor = open_lock(path, _OWN_MODE)
     except FileNotFoundError as error:
         raise NotFoundError(f"no folder {path.parent}") from error
     except OSError as error:
@@ -248,7 +253,7 @@ def lock_file(path: Path, is_shared: bool = False) -> FileLock | None:
 @contextlib.contextmanager
 def locking_file(path: Path) -> Iterator[int]:
     """Waits for the lock on a file, which is created if missing. Yields its descriptor."""
-    descriptor = open_lock(path)
+    descriptor = open_lock(path, _OWN_MODE)
     try:
         wait_for_lock(descriptor)
         yield descriptor
@@ -256,9 +261,9 @@ def locking_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def open_lock(path: Path) -> int:
-    """Opens a file to lock it, which is created if missing."""
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+def open_lock(path: Path, mode: int = 0o666) -> int:
+    """Opens a file to lock it, which is created with the mode if missing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, mode)
 
 
 def try_lock(descriptor: int, is_shared: bool = False) -> bool:
