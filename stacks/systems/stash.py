@@ -8,8 +8,8 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import TABLE_DATA
+from sleeper.stash.destination import reading_policy
 from sleeper.stash.metrics import StashMetric
-from sleeper.stash.policy import reading_policy
 from sleeper.stash.properties import (
     STASH_ALARM_HOURS,
     STASH_BUCKET,

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from sleeper.stash.destination import reading_policy
 from sleeper.stash.metrics import StashMetric
-from sleeper.stash.policy import reading_policy
 from tests.infra.synthesis import Synthesis, as_list
 
 BUCKET = "AWS::S3::Bucket"

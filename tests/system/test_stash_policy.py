@@ -12,7 +12,7 @@ import sleeper
 from sleeper.errors import UnavailableError
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.stash import Stash
-from sleeper.stash.policy import reading_policy
+from sleeper.stash.destination import reading_policy
 from sleeper.storage.bucket import open_bucket
 from tests.servers.ministack import ACCOUNT, Ministack, ministack
 

@@ -272,7 +272,7 @@ def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEX
       sleeper stash list --destination /data/stash --output json
     """
     from sleeper.stash.destination import open_to_read
-    from sleeper.stash.report import list_roots
+    from sleeper.stash.listings import list_roots
 
     opened = open_to_read(destination)
     roots = opened.roots()
@@ -291,7 +291,7 @@ def tables(
       sleeper stash tables --destination /data/stash
       sleeper stash tables --destination /data/stash --at 2026-01-31-00-00-00
     """
-    from sleeper.stash.report import list_tables
+    from sleeper.stash.listings import list_tables
 
     opened = _open(destination, at)
     root = opened.lock() if at is None else at
@@ -346,7 +346,7 @@ def policy(destination: Destination) -> None:
     Example:
       sleeper stash policy --destination s3://my-bucket/stash
     """
-    from sleeper.stash.policy import reading_policy
+    from sleeper.stash.destination import reading_policy
 
     typer.echo(json.dumps(reading_policy(destination), indent=2))
 

@@ -7,7 +7,7 @@ by two processes at once.
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, InvalidRequestError, SleeperError
 from sleeper.instance import Instance
@@ -33,7 +33,7 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControlReport:
     """The names of stashes that were planned or have ended, and errors as text.
 
@@ -51,15 +51,19 @@ class ControlReport:
     def ended(self) -> tuple[str, ...]:
         return self.completed + self.failed + self.cancelled
 
-    def with_ended(self, name: str, outcome: Outcome) -> "ControlReport":
-        """Returns the report with one more stash that has ended."""
+    def add_end(self, record: StashRecord, outcome: Outcome) -> None:
         match outcome:
             case Outcome.COMPLETE:
-                return replace(self, completed=(*self.completed, name))
+                self.completed += (record.name,)
             case Outcome.FAILED:
-                return replace(self, failed=(*self.failed, name))
+                self.failed += (record.name,)
             case Outcome.CANCELLED:
-                return replace(self, cancelled=(*self.cancelled, name))
+                self.cancelled += (record.name,)
+
+    def add_problem(self, record: StashRecord, error: Exception | str) -> None:
+        problem = f"stash {record.name} of {record.request.destination}: {error}"
+        logger.warning("%s", problem)
+        self.problems += (problem,)
 
 
 def control_stashes(instance: Instance) -> ControlReport:
@@ -69,9 +73,9 @@ def control_stashes(instance: Instance) -> ControlReport:
         if not record.is_submitted():
             continue
         try:
-            report = _control_or_fail(instance, record, report)
+            _control_or_fail(instance, record, report)
         except SleeperError as error:
-            report = _with_problem(report, record, error)
+            report.add_problem(record, error)
     return report
 
 
@@ -83,42 +87,35 @@ def advance_stashes(instance: Instance, due_ms: int | None) -> tuple[bool, Seque
     return did_anything, (*due.problems, *report.problems)
 
 
-def _control_or_fail(
-    instance: Instance, record: StashRecord, report: ControlReport
-) -> ControlReport:
+def _control_or_fail(instance: Instance, record: StashRecord, report: ControlReport) -> None:
     try:
-        return _control(instance, record, report)
+        _control(instance, record, report)
     except LostTableError as error:
-        return _with_problem(_fail(instance, record, str(error), report), record, error)
+        _fail(instance, record, str(error), report)
+        report.add_problem(record, error)
 
 
-def _with_problem(
-    report: ControlReport, record: StashRecord, error: Exception | str
-) -> ControlReport:
-    problem = f"stash {record.name} of {record.request.destination}: {error}"
-    logger.warning("%s", problem)
-    return replace(report, problems=(*report.problems, problem))
-
-
-def _control(instance: Instance, record: StashRecord, report: ControlReport) -> ControlReport:
+def _control(instance: Instance, record: StashRecord, report: ControlReport) -> None:
     decision = record.decision()
     if decision is not None:
         end_stash(instance, record, decision)
-        return report.with_ended(record.name, decision.outcome)
+        report.add_end(record, decision.outcome)
+        return
     hours = instance.properties().get(STASH_HOURS_MAX)
     if instance.clock() - record.request.started_ms > hours * _HOUR_MS:
-        return _fail(instance, record, f"it was not complete after {hours} h", report)
+        _fail(instance, record, f"it was not complete after {hours} h", report)
+        return
     versions, progress = record.versions(), record.progress()
     tables = [progress.get(version.id, TableProgress()) for version in versions or ()]
     if versions is None or not all(each.is_planned for each in tables):
-        return _plan(instance, record, progress, report)
+        _plan(instance, record, progress, report)
+        return
     _keep(instance, record, versions, progress)
     watch_platform(instance, record, progress, make_sender(instance, record))
     # Tasks that are done meanwhile count in the next step.
     if all(each.is_done for each in tables):
         complete_stash(instance, record)
-        report = report.with_ended(record.name, Outcome.COMPLETE)
-    return report
+        report.add_end(record, Outcome.COMPLETE)
 
 
 def _keep(
@@ -137,7 +134,7 @@ def _keep(
 
 def _plan(
     instance: Instance, record: StashRecord, progress: Progress, report: ControlReport
-) -> ControlReport:
+) -> None:
     """Plans a stash, unless another process does."""
     from sleeper.stash.planning import plan_stash
 
@@ -149,24 +146,20 @@ def _plan(
         except ConflictError as error:
             # Two planners would send all tasks twice.
             logger.info("stash %s is being planned: %s", record.name, error)
-            return report
+            return
         # A planner that died may have had hours.
         _keep(instance, record, record.versions() or (), progress)
         send = make_sender(instance, record)
         versions = plan_stash(instance, record, owner, send, spark_bytes=spark_bytes(instance))
         _keep(instance, record, versions, progress)
-    report = replace(report, planned=(*report.planned, record.name))
+    report.planned += (record.name,)
     if (omitted := describe_omitted(read_omitted(record))) is not None:
-        report = replace(report, partial=(*report.partial, record.name))
-        report = _with_problem(report, record, omitted)
-    return report
+        report.partial += (record.name,)
+        report.add_problem(record, omitted)
 
 
-def _fail(
-    instance: Instance, record: StashRecord, reason: str, report: ControlReport
-) -> ControlReport:
-    decision = fail_stash(instance, record, reason)
-    return report.with_ended(record.name, decision.outcome)
+def _fail(instance: Instance, record: StashRecord, reason: str, report: ControlReport) -> None:
+    report.add_end(record, fail_stash(instance, record, reason).outcome)
 
 
 def recover_stash(instance: Instance, record: StashRecord) -> int:

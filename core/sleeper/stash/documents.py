@@ -5,23 +5,37 @@ of the stash, whose names begin with `~`. A field of the table whose name begins
 more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from datafusion import functions
+from isal import isal_zlib
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import map_column
 from sleeper.datafiles.json_text import json_lines, json_values, plain_text
 from sleeper.schema.model import Field, Schema
 from sleeper.stash.document_values import DOCUMENT_FIELDS, document_name
+from sleeper.stash.layout import StashFormat
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")
 _TO_QUOTE = r'[",\r\n]'
 TimesOf = Callable[[Sequence[int]], Sequence[int]]
 """Returns the time in milliseconds of each transaction number."""
+
+# Of igzip's levels 0 to 3. Documents become as small as with level 1 of zlib, in a third of the
+# time (docs/design/0015-stash.md).
+_LEVEL = 2
+_GZIP_WINDOW_BITS = 31
+_ROW_GROUP_BYTES = 16 * 1024**2
+
+Write = Callable[[pa.RecordBatch, pa.Array], None]
+"""Writes rows, with the transaction number of each."""
 
 
 def document_fields(schema: Schema) -> Schema:
@@ -136,3 +150,45 @@ def _signatures(content: pa.Array) -> pa.Array:
 def _csv(text: pa.Array) -> pa.Array:
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
     return pc.if_else(pc.match_substring_regex(text, _TO_QUOTE), quoted, text)
+
+
+def write_documents(
+    format: StashFormat, documents: DocumentWriter, sink: Any
+) -> AbstractContextManager[Write]:
+    """Returns a context that writes the documents of rows to `sink`, complete when it ends."""
+    if format is StashFormat.PARQUET:
+        return _write_parquet(documents, sink)
+    return _write_json(documents, sink)
+
+
+@contextmanager
+def _write_json(documents: DocumentWriter, sink: Any) -> Iterator[Write]:
+    compressor = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
+
+    def write(rows: pa.RecordBatch, numbers: pa.Array) -> None:
+        sink.write(compressor.compress(end_lines(documents.lines(rows, numbers))))
+
+    yield write
+    sink.write(compressor.flush())
+
+
+@contextmanager
+def _write_parquet(documents: DocumentWriter, sink: Any) -> Iterator[Write]:
+    kept: list[pa.RecordBatch] = []
+
+    def write(rows: pa.RecordBatch, numbers: pa.Array) -> None:
+        kept.append(documents.columns(rows, numbers))
+        if sum(batch.nbytes for batch in kept) >= _ROW_GROUP_BYTES:
+            write_group()
+
+    def write_group() -> None:
+        group = pa.Table.from_batches(kept)
+        kept.clear()
+        writer.write_table(group, row_group_size=len(group))
+
+    with pq.ParquetWriter(
+        sink, documents.schema, compression="zstd", write_page_checksum=True
+    ) as writer:
+        yield write
+        if kept:
+            write_group()

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from isal import isal_zlib
 
 from sleeper.errors import DataError, NotFoundError
-from sleeper.stash.files import StashFiles
-from sleeper.stash.resuming import ResumingFile
+from sleeper.stash.files import ResumingFile, StashFiles
 
 _RANGE_BYTES = 4 * 1024**2
 _GZIP_WINDOW_BITS = 31

@@ -219,7 +219,7 @@ class StashRows:
     def lines(self) -> Iterator[bytes]:
         """Yields the documents as lines of JSON with their ends, blocks of whole lines at once."""
         if self._table.format is StashFormat.PARQUET:
-            from sleeper.stash.parquet_rows import read_lines
+            from sleeper.stash.batches import read_lines
 
             fields = self._document_fields()
             return self._open(lambda path: read_lines(self._destination.root, path, fields))
@@ -233,7 +233,7 @@ class StashRows:
 
         fields = self._document_fields()
         if self._table.format is StashFormat.PARQUET:
-            from sleeper.stash.parquet_rows import read_batches
+            from sleeper.stash.batches import read_batches
 
             return self._open(lambda path: read_batches(self._destination.root, path, fields))
         return (parse_documents(block, fields, self._where) for block in self.lines())

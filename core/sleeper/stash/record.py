@@ -256,11 +256,7 @@ class StashRecord:
 
     def is_running(self) -> bool:
         """Returns whether the stash was started and has not ended."""
-        try:
-            self.own.read(self.running_path)
-        except NotFoundError:
-            return False
-        return True
+        return self._exists(self.running_path)
 
     def submit(self) -> None:
         """Records that workers make the stash, which a process had begun."""
@@ -268,13 +264,7 @@ class StashRecord:
 
     def is_submitted(self) -> bool:
         """Returns whether workers make the stash."""
-        if self.request.submitted:
-            return True
-        try:
-            self.own.read(self._path(_SUBMITTED))
-        except NotFoundError:
-            return False
-        return True
+        return self.request.submitted or self._exists(self._path(_SUBMITTED))
 
     def record_end(self) -> None:
         """Takes the stash out of those that run."""
@@ -299,6 +289,13 @@ class StashRecord:
 
     def _text(self, path: str) -> str:
         return self.own.read(path).decode(errors="replace")
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.own.read(path)
+        except NotFoundError:
+            return False
+        return True
 
     def _paths(self, folder: str) -> list[str]:
         """Returns the paths below a folder, without torn objects of killed processes."""

@@ -39,8 +39,8 @@ def prune(
       sleeper stash prune --destination /data/stash --older-than 7d
       sleeper stash prune --destination s3://my-bucket/stash --older-than 36h --dry-run
     """
+    from sleeper.stash.listings import list_pruned
     from sleeper.stash.prune import parse_age, prune_stashes
-    from sleeper.stash.schedule_report import list_pruned
 
     age_ms = parse_age(older_than)
     report = prune_stashes(instance, destination, age_ms, dry_run)
@@ -105,7 +105,7 @@ def schedule(
         is_default = file_format is StashFormat.JSON
         if expression or table or atomic or only_if_requested or keep or not is_default:
             raise typer.BadParameter("a schedule needs --destination")
-        from sleeper.stash.schedule_report import list_schedules
+        from sleeper.stash.listings import list_schedules
         from sleeper.stash.schedules import ScheduleStore
 
         print_listings([list_schedules(instance)], output)

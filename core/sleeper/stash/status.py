@@ -1,10 +1,12 @@
-"""The stashes of an instance, as listings."""
+"""The state of an instance's stashes: listings, and problems."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
+from sleeper.reports.problem import Problem, ProblemState
 from sleeper.stash.layout import root_name
 from sleeper.stash.progress import TableProgress, TaskResult, add_results
 from sleeper.stash.record import Decision, StashRecord, StashRecords, StashRequest, TableVersion
@@ -14,6 +16,7 @@ from sleeper.stash.table_choice import OmittedTable, describe_omitted, read_omit
 
 _WAITING, _RUNNING, _INTERRUPTED, _FINISHING = "waiting", "running", "interrupted", "finishing"
 MISSED = "missed"
+_STATES = {"failed": ProblemState.FAILING, "interrupted": ProblemState.DEAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,24 @@ def list_table_statuses(status: StashStatus) -> Listing:
     reason = f": {status.reason}" if status.reason else ""
     summary = f"stash {status.record.name} is {status.state}{reason}"
     return Listing.describe("stash-run", summary, _TABLE_COLUMNS, status.tables)
+
+
+def find_problems(instance: Instance) -> Iterator[Problem]:
+    """Yields the problems of the instance's stashes."""
+    root = instance.storage.root
+    for missed in ScheduleStore(root).list_missed(instance.clock()):
+        name = missed.schedule.destination
+        yield Problem(ProblemState.OVERDUE, "stash", name, missed.reason, missed.due_ms)
+    last: dict[str, StashRecord] = {}
+    for record in StashRecords(root).all():
+        if record.digest not in last or last[record.digest].name < record.name:
+            last[record.digest] = record
+    for record in last.values():
+        try:
+            status = get_status(instance, record)
+        except NotFoundError:
+            continue  # deleted meanwhile
+        if status.state in _STATES or status.omitted:
+            state = _STATES.get(status.state, ProblemState.FAILING)
+            reason = f"stash {record.name} is {status.state}: {status.reason}"
+            yield Problem(state, "stash", record.request.destination, reason)

@@ -31,7 +31,7 @@ SYSTEM = System(
             tasks=Tasks("sleeper.stash.properties:STASH_TASKS_MAX"),
         ),
     ),
-    problems="sleeper.stash.problems:find_problems",
+    problems="sleeper.stash.status:find_problems",
     stacks=(
         Stack(
             "Stash",

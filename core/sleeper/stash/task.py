@@ -1,15 +1,29 @@
-"""Does the tasks of stashes: in the process that makes a stash, and in workers."""
+"""Does the tasks of stashes, in the process that makes a stash and in workers: writes pieces."""
 
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 
+import pyarrow as pa
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge.request import Stored, with_hidden
+from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
-from sleeper.instance import Instance
+from sleeper.instance import Instance, OpenTable
+from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine
+from sleeper.query.request import Query
+from sleeper.query.result import TimeLimit
+from sleeper.query.run import make_steps, plan_table_query, query_time, read_rows, result_schema
+from sleeper.query.service import make_query_table
+from sleeper.schema.model import NUMBER_COLUMN, Schema
 from sleeper.stash.destination import open_to_write
+from sleeper.stash.documents import DocumentWriter, write_documents
+from sleeper.stash.files import StashFiles
 from sleeper.stash.finish import decide_failure
-from sleeper.stash.piece import PieceWriter
-from sleeper.stash.planning import drop_table, read_task
+from sleeper.stash.layout import StashFormat
+from sleeper.stash.planning import Piece, drop_table, read_task
 from sleeper.stash.progress import TaskResult, add_results
 from sleeper.stash.record import StashRecord, TableVersion
 from sleeper.stash.versions import LostTableError, find_table
@@ -89,3 +103,77 @@ class TaskWriter:
         result = add_results(results)
         record.record_done(version.id, number, result)
         return result
+
+
+class PieceWriter:
+    """Writes the pieces of a table at its version, each to a file below `folder` of `target`."""
+
+    def __init__(
+        self,
+        table: OpenTable,
+        version: TableVersion,
+        engine: QueryEngine,
+        target: StashFiles,
+        folder: str,
+        format: StashFormat,
+    ) -> None:
+        self._table = table
+        self._version = version
+        self._engine = engine
+        self._target = target
+        self._folder = folder
+        self._format = format
+        self._query_table = make_query_table(table)
+
+    def write(self, piece: Piece) -> TaskResult:
+        """Writes the file of a piece, whole or not at all; none for a piece without rows."""
+        writer = DocumentWriter(self._version.table, self._version.table_schema, self._times_of)
+        with closing(self._read(piece.region)) as batches:
+            first = next(batches, None)
+            if first is None:
+                return TaskResult()
+            rows = 0
+            with self._target.replacing(f"{self._folder}/{piece.file}") as sink:
+                with write_documents(self._format, writer, sink) as write:
+                    batch: tuple[pa.RecordBatch, pa.Array] | None = first
+                    while batch is not None:
+                        write(*batch)
+                        rows += len(batch[0])
+                        batch = next(batches, None)
+                size = sink.tell()
+        return TaskResult(rows, 1, size)
+
+    def _times_of(self, numbers: Sequence[int]) -> list[int]:
+        with self._table.state.reading() as newest:
+            return newest.history.times(numbers)
+
+    def _read(self, region: Region) -> Generator[tuple[pa.RecordBatch, pa.Array], None, None]:
+        """Yields the rows of a region with the transaction number of each."""
+        query = Query((region,), version=self._version.number)
+        plan = plan_table_query(query, self._query_table)
+        if not plan.leaves:
+            return
+        schema, engine = plan.schema, self._engine
+        now_ms = query_time(plan, query, engine)
+        steps = make_steps(plan, query, self._query_table.iterators, now_ms)
+        has_numbers = _has_numbers(schema, steps)
+        stored = Stored(has_tombstones=False) if has_numbers and schema.latest is not None else None
+        read = with_hidden(schema, True, False) if has_numbers else schema
+        numbered = has_numbers and stored is None
+        root, limit = self._table.instance.storage.root, TimeLimit.from_now(0)
+        target = arrow_schema(read)
+        names = result_schema(schema, None).names
+        scans = [scan for leaf in plan.leaves for scan in leaf.scans]
+        newest = max(scan.file.largest_number or 0 for scan in scans)
+        batches = read_rows(plan, query, root, engine, target, steps, limit, stored, numbered)
+        for batch in batches:
+            if has_numbers:
+                yield batch.select(names), batch.column(NUMBER_COLUMN)
+            else:
+                yield batch, pa.repeat(pa.scalar(newest, pa.int64()), batch.num_rows)
+
+
+def _has_numbers(schema: Schema, steps: tuple[ProcessingStep, ...]) -> bool:
+    """Returns whether rows can be read with their numbers, which iterators do not keep."""
+    is_taken = schema.latest is None and NUMBER_COLUMN in (f.name for f in schema.fields)
+    return not is_taken and all(step.iterator is None for step in steps)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.stash import Stash, piece_files
+from sleeper.stash import Stash, documents
 from sleeper.stash.layout import StashFormat, parse_tables
 from sleeper.storage.location import DataRoot
 from tests.unit.stash.conftest import SCHEMA, Stasher
@@ -90,7 +90,7 @@ def test_an_unknown_format_is_refused(stasher: Stasher) -> None:
 
 
 def test_row_groups_are_limited(stasher: Stasher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piece_files, "_ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(documents, "_ROW_GROUP_BYTES", 1)
     stasher.instance.create_table("t", SCHEMA).ingest(rows(*range(9_000)))
     stasher.run()
     (file,) = (stasher.root / "t").iterdir()
@@ -160,6 +160,6 @@ def test_a_read_that_never_succeeds_is_unavailable(
     def fail(*_: object) -> bytes:
         raise UnavailableError("bucket is gone")
 
-    monkeypatch.setattr("sleeper.stash.resuming.ResumingFile.read", fail)
+    monkeypatch.setattr("sleeper.stash.files.ResumingFile.read", fail)
     with pytest.raises(UnavailableError, match="bucket is gone"):
         read(Stash.open(str(Path(stasher.destination))))

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from sleeper.cli.main import app
 from sleeper.errors import InvalidRequestError
-from sleeper.stash.policy import reading_policy
+from sleeper.stash.destination import reading_policy
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def test_lost_tasks_are_sent_again(stasher: Stasher, monkeypatch: pytest.MonkeyP
         raise UnavailableError("the bucket refuses")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.stash.piece.PieceWriter.write", refuse)
+        patch.setattr("sleeper.stash.task.PieceWriter.write", refuse)
         with pytest.raises(UnavailableError):
             run_stash_message(ports, message)
     queue.delete(message.receipt)
@@ -371,7 +371,7 @@ def test_an_error_that_cannot_be_recorded_is_raised(
         raise UnavailableError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.stash.piece.PieceWriter.write", refuse)
+        patch.setattr("sleeper.stash.task.PieceWriter.write", refuse)
         patch.setattr(StashRecord, "record_problem", full)
         with pytest.raises(UnavailableError, match="the bucket refuses"):
             make_stash(stasher.ports(), record)
