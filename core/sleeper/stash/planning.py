@@ -25,8 +25,8 @@ from sleeper.query.distributed.plan import (
 )
 from sleeper.query.plan import SelectedLeaf
 from sleeper.schema.model import Schema
+from sleeper.stash.finish import claim_root
 from sleeper.stash.layout import piece_name
-from sleeper.stash.owner import claim_root
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import StashRecord, StashRequest, TableVersion
 from sleeper.stash.spark_table import is_queued

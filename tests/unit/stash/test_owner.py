@@ -8,8 +8,7 @@ import pytest
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.stash import Stash
 from sleeper.stash.control import control_stashes
-from sleeper.stash.finish import complete_stash, hold_owner
-from sleeper.stash.owner import claim_root
+from sleeper.stash.finish import claim_root, complete_stash, hold_owner
 from sleeper.stash.planning import plan_stash, read_task
 from sleeper.stash.record import Decision, Outcome, StashRecord, StashRecords, StashRequest
 from sleeper.stash.run import make_stash
