@@ -12,7 +12,7 @@ also if none can be started.
 import logging
 from dataclasses import dataclass, field
 
-from sleeper.errors import ConflictError, NotFoundError, SleeperError
+from sleeper.errors import ConflictError, SleeperError
 from sleeper.instance import Instance
 from sleeper.schedule import due_run_ms
 from sleeper.stash.destination import open_to_write
@@ -136,11 +136,8 @@ class _Step:
         return None
 
     def _has_record(self, name: str) -> bool:
-        try:
-            # A new object, because a record remembers what it has read.
-            return bool(StashRecord(self.store.root, self.schedule.digest, name).request)
-        except NotFoundError:
-            return False
+        # A new object, because a record remembers what it has read.
+        return StashRecord(self.store.root, self.schedule.digest, name).is_claimed()
 
     def _prune(self, now_ms: int, has_failed: bool) -> None:
         """Deletes old stashes, once after each due time, when its stash has ended or failed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
@@ -249,12 +248,7 @@ class StashRows:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @property

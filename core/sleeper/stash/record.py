@@ -140,6 +140,13 @@ class StashRecord:
         content = _lines([_REQUEST_CODEC.format(request)])
         return self.own.create(self._path(_REQUEST), content)
 
+    def is_claimed(self) -> bool:
+        """Returns whether the record exists."""
+        try:
+            return bool(self.request)
+        except NotFoundError:
+            return False  # a process died before it had claimed the name
+
     def versions(self) -> tuple[TableVersion, ...] | None:
         """Returns the versions of the tables; None before they are planned."""
         path = self._path(_VERSIONS)
@@ -320,7 +327,7 @@ class StashRecords:
     def create(self, name: str, request: StashRequest) -> StashRecord | None:
         """Claims the name of a root. Returns None if another stash of this instance has it."""
         record = self.locate(request.destination, name)
-        if _has_request(record):
+        if record.is_claimed():
             return None
         # A name that was claimed without this object would never be looked at.
         self.own.create(record.running_path, b"")
@@ -356,18 +363,20 @@ class StashRecords:
         records = [
             StashRecord(self.own, digest, name) for digest, _, name in parts if is_root_name(name)
         ]
-        return sorted(filter(_has_request, records), key=lambda each: (each.name, each.digest))
+        return sorted(
+            filter(StashRecord.is_claimed, records), key=lambda each: (each.name, each.digest)
+        )
 
     def _named(self, name: str) -> list[StashRecord]:
         digests = self.own.list_folders(STASHES_FOLDER)
-        return [r for r in (StashRecord(self.own, d, name) for d in digests) if _has_request(r)]
+        return [r for r in (StashRecord(self.own, d, name) for d in digests) if r.is_claimed()]
 
     def at(self, digest: str, after: str = "") -> list[StashRecord]:
         """Returns the stashes of a destination whose names follow `after`, oldest first."""
         folders = self.own.list_folders(f"{STASHES_FOLDER}/{digest}")
         names = sorted(name for name in folders if name > after)
         records = [StashRecord(self.own, digest, name) for name in names]
-        return list(filter(_has_request, records))
+        return list(filter(StashRecord.is_claimed, records))
 
     def all(self) -> list[StashRecord]:
         """Returns the stashes of all destinations, newest first."""
@@ -377,19 +386,14 @@ class StashRecords:
             for digest in own.list_folders(STASHES_FOLDER)
             for name in own.list_folders(f"{STASHES_FOLDER}/{digest}")
         ]
-        return sorted(filter(_has_request, records), key=lambda each: each.name, reverse=True)
+        return sorted(
+            filter(StashRecord.is_claimed, records), key=lambda each: each.name, reverse=True
+        )
 
 
 def destination_digest(destination: str) -> str:
     """Returns the digest of a destination as `parse_destination` returns it."""
     return hashlib.sha256(destination.encode()).hexdigest()[:16]
-
-
-def _has_request(record: StashRecord) -> bool:
-    try:
-        return bool(record.request)
-    except NotFoundError:
-        return False  # a process died before it had claimed the name
 
 
 def _lines(lines: Iterable[str]) -> bytes:

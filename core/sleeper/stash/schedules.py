@@ -7,7 +7,7 @@ the stash that is due has not started.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from sleeper.errors import DataError, NotFoundError
@@ -206,22 +206,17 @@ def schedule_stash(
     check_workers(instance, destination)
     schedule = make_schedule(expression, instance.clock())
     keep_ms = None if keep is None else parse_age(keep)
-    request = StashRequest(destination, tables, atomic, format=stash_format, submitted=True)
-    request, _ = check_request(instance, request)
+    made = StashSchedule(
+        destination, schedule, tables, atomic, stash_format, only_if_requested, keep_ms
+    )
+    # A table that does not exist is refused, as for a command.
+    request, _ = check_request(instance, replace(made.make_request(), trigger=Trigger.COMMAND))
+    made = replace(made, destination=request.destination, tables=request.tables)
     store = ScheduleStore(instance.storage.root)
-    earlier = store.get(destination_digest(request.destination))
+    earlier = store.get(made.digest)
     if earlier is not None and earlier.schedule.expression == schedule.expression:
         # A command that is repeated each day must not postpone a daily stash forever.
-        schedule = earlier.schedule
-    made = StashSchedule(
-        request.destination,
-        schedule,
-        request.tables,
-        atomic,
-        stash_format,
-        only_if_requested,
-        keep_ms,
-    )
+        made = replace(made, schedule=earlier.schedule)
     store.put(made)
     return made
 

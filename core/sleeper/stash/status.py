@@ -45,8 +45,8 @@ class StashStatus:
     omitted: tuple[OmittedTable, ...] = ()
 
     @property
-    def tables_done(self) -> int:
-        return sum(each.progress.is_done for each in self.tables)
+    def tables_text(self) -> str:
+        return f"{sum(each.progress.is_done for each in self.tables)}/{len(self.tables)}"
 
     @property
     def tasks(self) -> int:
@@ -56,6 +56,10 @@ class StashStatus:
     @property
     def tasks_done(self) -> int:
         return sum(len(each.progress.done) for each in self.tables)
+
+    @property
+    def tasks_text(self) -> str:
+        return f"{self.tasks_done}/{self.tasks}"
 
     @property
     def written(self) -> TaskResult:
@@ -110,8 +114,8 @@ _COLUMNS = (
     Column("state", "State"),
     Column("trigger", "Started by", value=lambda each: each.request.trigger.value),
     Column("format", "Format", value=lambda each: each.request.format.value),
-    Column("tables", "Tables", value=lambda each: each.status and _tables(each.status)),
-    Column("tasks", "Tasks", value=lambda each: each.status and _tasks(each.status)),
+    Column("tables", "Tables", value=lambda each: each.status and each.status.tables_text),
+    Column("tasks", "Tasks", value=lambda each: each.status and each.status.tasks_text),
     Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.status and each.status.written.rows),
     Column(
         "bytes", "Bytes", ColumnKind.BYTES, lambda each: each.status and each.status.written.bytes
@@ -156,14 +160,6 @@ def list_statuses(instance: Instance, digest: str | None) -> Listing:
     if missed:
         summary += f", {pluralize(len(missed), 'schedule')} late"
     return Listing.describe("stash-runs", summary, _COLUMNS, [*missed, *listed])
-
-
-def _tables(status: StashStatus) -> str:
-    return f"{status.tables_done}/{len(status.tables)}"
-
-
-def _tasks(status: StashStatus) -> str:
-    return f"{status.tasks_done}/{status.tasks}"
 
 
 def list_table_statuses(status: StashStatus) -> Listing:

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.errors import DataError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.region import Region
-from sleeper.query.engine import QueryEngine
+from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import make_steps, plan_table_query, query_time, read_rows, result_schema
@@ -105,36 +106,31 @@ class TaskWriter:
         return result
 
 
+@dataclass(frozen=True)
 class PieceWriter:
     """Writes the pieces of a table at its version, each to a file below `folder` of `target`."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        version: TableVersion,
-        engine: QueryEngine,
-        target: StashFiles,
-        folder: str,
-        format: StashFormat,
-    ) -> None:
-        self._table = table
-        self._version = version
-        self._engine = engine
-        self._target = target
-        self._folder = folder
-        self._format = format
-        self._query_table = make_query_table(table)
+    table: OpenTable
+    version: TableVersion
+    engine: QueryEngine
+    target: StashFiles
+    folder: str
+    format: StashFormat
+
+    @cached_property
+    def _query_table(self) -> QueryTable:
+        return make_query_table(self.table)
 
     def write(self, piece: Piece) -> TaskResult:
         """Writes the file of a piece, whole or not at all; none for a piece without rows."""
-        writer = DocumentWriter(self._version.table, self._version.table_schema, self._times_of)
+        writer = DocumentWriter(self.version.table, self.version.table_schema, self._times_of)
         with closing(self._read(piece.region)) as batches:
             first = next(batches, None)
             if first is None:
                 return TaskResult()
             rows = 0
-            with self._target.replacing(f"{self._folder}/{piece.file}") as sink:
-                with write_documents(self._format, writer, sink) as write:
+            with self.target.replacing(f"{self.folder}/{piece.file}") as sink:
+                with write_documents(self.format, writer, sink) as write:
                     batch: tuple[pa.RecordBatch, pa.Array] | None = first
                     while batch is not None:
                         write(*batch)
@@ -144,23 +140,23 @@ class PieceWriter:
         return TaskResult(rows, 1, size)
 
     def _times_of(self, numbers: Sequence[int]) -> list[int]:
-        with self._table.state.reading() as newest:
+        with self.table.state.reading() as newest:
             return newest.history.times(numbers)
 
     def _read(self, region: Region) -> Generator[tuple[pa.RecordBatch, pa.Array], None, None]:
         """Yields the rows of a region with the transaction number of each."""
-        query = Query((region,), version=self._version.number)
+        query = Query((region,), version=self.version.number)
         plan = plan_table_query(query, self._query_table)
         if not plan.leaves:
             return
-        schema, engine = plan.schema, self._engine
+        schema, engine = plan.schema, self.engine
         now_ms = query_time(plan, query, engine)
         steps = make_steps(plan, query, self._query_table.iterators, now_ms)
         has_numbers = _has_numbers(schema, steps)
         stored = Stored(has_tombstones=False) if has_numbers and schema.latest is not None else None
         read = with_hidden(schema, True, False) if has_numbers else schema
         numbered = has_numbers and stored is None
-        root, limit = self._table.instance.storage.root, TimeLimit.from_now(0)
+        root, limit = self.table.instance.storage.root, TimeLimit.from_now(0)
         target = arrow_schema(read)
         names = result_schema(schema, None).names
         scans = [scan for leaf in plan.leaves for scan in leaf.scans]

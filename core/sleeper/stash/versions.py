@@ -4,7 +4,7 @@ Versions of several tables at one moment need no clock. All newest numbers are r
 again. If none has changed, every table had its number at any moment between the two readings.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -89,10 +89,7 @@ def renew_holds(instance: Instance, versions: Iterable[TableVersion], owner: str
     LostTableError if files of a version may have been deleted. Deleted tables are omitted.
     """
     hold_ms = hold_minutes(instance) * _MINUTE_MS
-    for version in versions:
-        table = find_table(instance, version)
-        if table is None:
-            continue
+    for table, version in _active(instance, versions):
         try:
             # Of the renewals in a third of the time, only the first writes to the log.
             now_ms = instance.clock()
@@ -108,21 +105,26 @@ def renew_holds(instance: Instance, versions: Iterable[TableVersion], owner: str
 
 def release_holds(instance: Instance, versions: Iterable[TableVersion]) -> None:
     """Releases the holds of the versions. Never fails: a hold that remains expires."""
-    for version in versions:
-        table = find_table(instance, version)
-        if table is not None:
-            release_hold(table.state, version.hold)
+    for table, version in _active(instance, versions):
+        release_hold(table.state, version.hold)
 
 
 def release_owned(instance: Instance, versions: Iterable[TableVersion], owner: str) -> None:
     """Releases all holds of the owner, also those of processes that died, as `release_holds`."""
+    for table, _ in _active(instance, versions):
+        with table.state.reading() as state:
+            owned = [hold.id for hold in state.collection.holds() if hold.owner == owner]
+        for hold in owned:
+            release_hold(table.state, hold)
+
+
+def _active(
+    instance: Instance, versions: Iterable[TableVersion]
+) -> Iterator[tuple[OpenTable, TableVersion]]:
+    """Yields the tables that were not deleted."""
     for version in versions:
-        table = find_table(instance, version)
-        if table is not None:
-            with table.state.reading() as state:
-                owned = [hold.id for hold in state.collection.holds() if hold.owner == owner]
-            for hold in owned:
-                release_hold(table.state, hold)
+        if (table := find_table(instance, version)) is not None:
+            yield table, version
 
 
 def find_table(instance: Instance, version: TableVersion) -> OpenTable | None:
