@@ -13,14 +13,14 @@ class ReadOnlyRoot(DataRoot):
     """A folder, which may be missing, whose objects cannot be changed: InvalidRequestError."""
 
     def __init__(self, folder: Path) -> None:
-        self._place = folder
+        self._location = folder
         self._folder = str(folder)
         # A missing folder has no objects that the store could be asked for.
         self.store = LocalStore(folder) if folder.exists() else LocalStore()
 
     def __reduce__(self) -> tuple[type[DataRoot], tuple[Any]]:
         """See the base class."""
-        return ReadOnlyRoot, (self._place,)
+        return ReadOnlyRoot, (self._location,)
 
     def check_writable(self) -> None:
         """See the base class."""
