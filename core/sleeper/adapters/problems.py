@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from sleeper.adapters.report import gather_adapters
+from sleeper.adapters.report import gather_adapter, recent_runs
+from sleeper.adapters.store import AdapterStore
+from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.status import JobState
 from sleeper.reports.jobs import LOST
-from sleeper.reports.problem import Problem, ProblemState
+from sleeper.reports.problem import Problem, ProblemState, check_each
 
 _STATES = {
     LOST: ProblemState.DEAD,
@@ -17,11 +19,21 @@ _STATES = {
 
 def find_problems(instance: Instance) -> Iterator[Problem]:
     """Yields the problems of the instance's adapters."""
-    for each in gather_adapters(instance):
-        name, job = each.adapter.name, each.job
+    store = AdapterStore(instance.storage.root)
+    names = store.names()
+    recent = recent_runs(instance) if names else ()
+
+    def find(name: str) -> Iterator[Problem]:
+        try:
+            each = gather_adapter(instance, store, store.get(name), recent)
+        except NotFoundError:
+            return  # deleted meanwhile
+        job = each.job
         if each.missed_ms is not None:
             reason = "nothing has started the run that was due"
             yield Problem(ProblemState.OVERDUE, "adapter", name, reason, each.missed_ms)
         if job is not None and job.state in _STATES:
             reason = f"the last run is {job.state}: {job.reason}"
             yield Problem(_STATES[job.state], "adapter", name, reason, each.run.ended_ms)
+
+    return check_each("adapter", names, find)

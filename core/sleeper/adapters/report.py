@@ -1,6 +1,6 @@
 """Listings of adapters and of their runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sleeper.adapters.definition import ADAPTER_RUN, ADAPTERS, Adapter
@@ -83,19 +83,28 @@ def list_adapters(instance: Instance) -> Listing:
 
 def gather_adapters(instance: Instance) -> list[ReportedAdapter]:
     """Returns all adapters by name, each with its last run and the start that it has missed."""
-    store, now_ms = AdapterStore(instance.storage.root), instance.clock()
+    store = AdapterStore(instance.storage.root)
     adapters = store.list()
-    jobs = instance.jobs.tracker.recent(ADAPTER_RUN, limit=_RECENT_JOBS) if adapters else ()
-    lasts = [_find_last(instance, adapter, jobs) for adapter in adapters]
-    return [
-        ReportedAdapter(
-            adapter,
-            None if last is None else _look_at(instance, last),
-            next_due_ms(adapter.schedule, now_ms) if adapter.schedule else None,
-            find_missed(store, adapter, now_ms),
-        )
-        for adapter, last in zip(adapters, lasts, strict=True)
-    ]
+    recent = recent_runs(instance) if adapters else ()
+    return [gather_adapter(instance, store, adapter, recent) for adapter in adapters]
+
+
+def recent_runs(instance: Instance) -> Sequence[JobStatus]:
+    """Returns the latest runs of all adapters, newest first."""
+    return instance.jobs.tracker.recent(ADAPTER_RUN, limit=_RECENT_JOBS)
+
+
+def gather_adapter(
+    instance: Instance, store: AdapterStore, adapter: Adapter, recent: Sequence[JobStatus]
+) -> ReportedAdapter:
+    """Returns an adapter with its last run. `recent` are the latest runs of all adapters."""
+    last, now_ms = _find_last(instance, adapter, recent), instance.clock()
+    return ReportedAdapter(
+        adapter,
+        None if last is None else _look_at(instance, last),
+        next_due_ms(adapter.schedule, now_ms) if adapter.schedule else None,
+        find_missed(store, adapter, now_ms),
+    )
 
 
 def show_adapter(instance: Instance, name: str, limit: int) -> tuple[Listing, Listing]:

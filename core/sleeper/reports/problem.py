@@ -1,7 +1,10 @@
 """Problems of an instance: whatever is overdue, failing, lagging or dead."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from sleeper.errors import SleeperError
 
 
 class ProblemState(StrEnum):
@@ -28,3 +31,14 @@ class Problem:
     name: str
     reason: str
     since_ms: int | None = None
+
+
+def check_each(
+    kind: str, names: Iterable[str], check: Callable[[str], Iterable[Problem]]
+) -> Iterator[Problem]:
+    """Yields the problems that a check finds by name. If the check fails, that is the problem."""
+    for name in names:
+        try:
+            yield from check(name)
+        except SleeperError as error:
+            yield Problem(ProblemState.FAILING, kind, name, str(error))

@@ -15,7 +15,7 @@ from sleeper.jobs.status import JobState, JobStatus
 from sleeper.properties.table import BATCHER_FILE_AGE_SECONDS, COMPACTION_FILES_BATCH_SIZE
 from sleeper.reports.jobs import describe_reasons, name_tables
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize, summarize
-from sleeper.reports.problem import Problem, ProblemState
+from sleeper.reports.problem import Problem, ProblemState, check_each
 from sleeper.runs.task import find_loss_of_task
 from sleeper.systems import load, systems
 
@@ -70,16 +70,20 @@ def report_status(instance: Instance) -> Listing:
 
 
 def _find_dead_letters(instance: Instance) -> Iterator[Problem]:
-    for name in instance.jobs.queues:
-        dead = instance.jobs.queue(name).counts().dead
+    queues = {each.value: each for each in instance.jobs.queues}
+
+    def find(name: str) -> Iterator[Problem]:
+        dead = instance.jobs.queue(queues[name]).counts().dead
         if not dead:
-            continue
-        oldest = instance.jobs.dead_letters(name).list(1)
+            return
+        oldest = instance.jobs.dead_letters(queues[name]).list(1)
         reason = pluralize(dead, "dead letter")
         if oldest and oldest[0].reason:
             reason += f", the oldest: {oldest[0].reason}"
         since_ms = oldest[0].died_ms if oldest else None
-        yield Problem(ProblemState.DEAD, "queue", name.value, reason, since_ms)
+        yield Problem(ProblemState.DEAD, "queue", name, reason, since_ms)
+
+    return check_each("queue", queues, find)
 
 
 def _find_failed_jobs(instance: Instance) -> Iterator[Problem]:
@@ -112,27 +116,26 @@ def _find_waiting_files(instance: Instance) -> Iterator[Problem]:
         requests = instance.jobs.file_requests()
     except InvalidRequestError:
         return  # an instance on AWS without the batcher
-    names, now_ms = name_tables(instance.tables.index), instance.clock()
-    for table_id in requests.tables():
-        waiting = requests.waiting(table_id)
-        if table_id not in names or not waiting:
-            continue
-        oldest_ms = min(each.received_ms for each in waiting)
-        properties = instance.tables.properties.read(table_id)
+    tables = {each.name: each.id for each in instance.tables.index.list()}
+    waiting = set(requests.tables())
+
+    def find(name: str) -> Iterator[Problem]:
+        properties = instance.tables.properties.read(tables[name])
         longest_ms = 1000 * properties.get(BATCHER_FILE_AGE_SECONDS) + _LATE_MS
-        if now_ms - oldest_ms > longest_ms:
-            reason = f"{pluralize(len(waiting), 'file')} wait for a job"
-            yield Problem(
-                ProblemState.OVERDUE, "ingest batcher", names[table_id], reason, oldest_ms
-            )
+        times_ms = [each.received_ms for each in requests.waiting(tables[name])]
+        if times_ms and instance.clock() - min(times_ms) > longest_ms:
+            reason = f"{pluralize(len(times_ms), 'file')} wait for a job"
+            yield Problem(ProblemState.OVERDUE, "ingest batcher", name, reason, min(times_ms))
+
+    names = [name for name, table_id in tables.items() if table_id in waiting]
+    yield from check_each("ingest batcher", names, find)
 
 
 def _find_problems_of_tables(instance: Instance) -> Iterator[Problem]:
-    for ref in instance.tables.index.list():
-        try:
-            yield from _find_problems_of_table(OpenTable(instance, ref))
-        except SleeperError as error:
-            yield Problem(ProblemState.FAILING, "table", ref.name, str(error))
+    refs = {each.name: each for each in instance.tables.index.list()}
+    return check_each(
+        "table", refs, lambda name: _find_problems_of_table(OpenTable(instance, refs[name]))
+    )
 
 
 def _find_problems_of_table(table: OpenTable) -> Iterator[Problem]:

@@ -2,14 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
-from sleeper.reports.problem import Problem, ProblemState
+from sleeper.reports.problem import Problem, ProblemState, check_each
 from sleeper.stash.layout import root_name
 from sleeper.stash.progress import TableProgress, TaskResult, add_results
-from sleeper.stash.record import Decision, StashRecord, StashRecords, StashRequest, TableVersion
+from sleeper.stash.record import (
+    STASHES_FOLDER,
+    Decision,
+    StashRecord,
+    StashRecords,
+    StashRequest,
+    TableVersion,
+)
 from sleeper.stash.schedules import ScheduleStore
 from sleeper.stash.start import is_dead
 from sleeper.stash.table_choice import OmittedTable, describe_omitted, read_omitted
@@ -172,18 +180,28 @@ def list_table_statuses(status: StashStatus) -> Listing:
 def find_problems(instance: Instance) -> Iterator[Problem]:
     """Yields the problems of the instance's stashes."""
     root = instance.storage.root
-    for missed in ScheduleStore(root).list_missed(instance.clock()):
+    yield from check_each("stash", ScheduleStore(root).digests(), partial(_find_missed, instance))
+    destinations = sorted(root.list_folders(STASHES_FOLDER))
+    yield from check_each("stash", destinations, partial(_find_failed, instance))
+
+
+def _find_missed(instance: Instance, digest: str) -> Iterator[Problem]:
+    """Yields the start that the schedule of a destination has missed."""
+    schedules = ScheduleStore(instance.storage.root)
+    schedule = schedules.get(digest)
+    missed = schedules.find_missed(schedule, instance.clock()) if schedule else None
+    if missed is not None:
         name = missed.schedule.destination
         yield Problem(ProblemState.OVERDUE, "stash", name, missed.reason, missed.due_ms)
-    last: dict[str, StashRecord] = {}
-    for record in StashRecords(root).all():
-        if record.digest not in last or last[record.digest].name < record.name:
-            last[record.digest] = record
-    for record in last.values():
+
+
+def _find_failed(instance: Instance, digest: str) -> Iterator[Problem]:
+    """Yields the last stash of a destination, if it failed or left tables out."""
+    for record in StashRecords(instance.storage.root).at(digest)[-1:]:
         try:
             status = get_status(instance, record)
         except NotFoundError:
-            continue  # deleted meanwhile
+            return  # deleted meanwhile
         if status.state in _STATES or status.omitted:
             state = _STATES.get(status.state, ProblemState.FAILING)
             reason = f"stash {record.name} is {status.state}: {status.reason}"

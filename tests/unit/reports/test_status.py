@@ -19,6 +19,7 @@ from sleeper.jobs.queue import Failure, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.problem import ProblemState
 from sleeper.reports.status import gather_status
+from sleeper.stash.record import destination_digest
 from sleeper.stash.schedules import schedule_stash
 from tests.clock import DAY_MS, FakeClock
 from tests.unit.export_queue.receiver import create_queue, define_queue
@@ -189,3 +190,40 @@ def test_export_queues_that_fail_wait_or_have_dead_exports(
     dead = NewDeadLetter(item.id, item.exports, item.content, "refused")
     store.settle("q", 0, "me", [item.id], [dead])
     assert problems(instance) == [(DEAD, "export queue", "q")]
+
+
+def test_the_status_of_an_instance_that_is_opened_read_only(
+    instance: Instance, table: sleeper.Table, clock: FakeClock, tmp_path: Path
+) -> None:
+    schedule_stash(instance, str(tmp_path / "stash"), "1d")
+    clock.now_ms += DAY_MS + HOUR_MS
+    folder = tmp_path / "instance"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with closing(open_local_instance(folder, clock, read_only=True)) as reader:
+        assert problems(reader) == [(OVERDUE, "stash", str(tmp_path / "stash"))]
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_damaged_definitions_do_not_hide_the_problems_of_others(
+    instance: Instance, table: sleeper.Table, clock: FakeClock, tmp_path: Path
+) -> None:
+    folder, destinations = tmp_path / "instance", [str(tmp_path / each) for each in "ab"]
+    for name in "ab":
+        adapter = Adapter(name, FilesSource(("rows.csv",)), TableSink("words"))
+        AdapterStore(instance.storage.root).create(adapter)
+        schedule_adapter(instance, name, "1d")
+        schedule_stash(instance, str(tmp_path / name), "1d")
+    clock.now_ms += DAY_MS + HOUR_MS
+    (folder / "adapters" / "a.json").write_text("{")
+    schedule = folder / "stashes" / "schedules" / f"{destination_digest(destinations[0])}.json"
+    schedule.write_text("{")
+    request = folder / "stashes" / destination_digest(destinations[1]) / "2020-01-01-00-00-00"
+    request.mkdir(parents=True)
+    (request / "request.json").write_text("{")
+    assert set(problems(instance)) == {
+        (FAILING, "adapter", "a"),
+        (FAILING, "stash", destination_digest(destinations[0])),
+        (FAILING, "stash", destination_digest(destinations[1])),
+        (OVERDUE, "adapter", "b"),
+        (OVERDUE, "stash", destinations[1]),
+    }
