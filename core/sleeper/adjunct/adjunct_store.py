@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 from sleeper import opening
 from sleeper.adjunct.definition import add_password, parse_store
@@ -22,11 +22,18 @@ from sleeper.adjunct.open_store import (
 )
 from sleeper.adjunct.versions.status import StoreStatus
 from sleeper.adjunct.versions.version import Lookups, StoreVersion
-from sleeper.api.instance import Instance
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance as Ports
 from sleeper.user_code.named import name_object
 
 _BUILD = (sys.executable, "-P", "-m", "sleeper.adjunct.worker_build")
+
+
+@runtime_checkable
+class HasPorts(Protocol):
+    """An open `sleeper.Instance`, whose methods import this module."""
+
+    _ports: Ports
 
 
 class AdjunctStore(Lookups):
@@ -44,7 +51,7 @@ class AdjunctStore(Lookups):
         input: str | None = None,
         path: str | os.PathLike[str] | None = None,
         *,
-        instance: "Instance | str | os.PathLike[str] | None" = None,
+        instance: HasPorts | str | os.PathLike[str] | None = None,
         type: str = "rocksdb",
         bootstrap: bool = True,
         reset_offset: bool = False,
@@ -101,7 +108,7 @@ class AdjunctStore(Lookups):
         extractors = ExtractorSource(given, extractor_config or {}, allows_imports=True)
         if broadcast:
             # The store may outlive the instance that one of its openings was given.
-            where = instance._ports.where if isinstance(instance, Instance) else instance
+            where = instance._ports.where if isinstance(instance, HasPorts) else instance
             filling = Filling(definition, partial(_open_context, where, extractors))
             return cls(*open_shared(parent, settings, filling))
         filling = Filling(definition, partial(_open_context, instance, extractors))
@@ -150,9 +157,9 @@ class AdjunctStore(Lookups):
 
 @contextmanager
 def _open_context(
-    instance: "Instance | str | os.PathLike[str] | None", extractors: ExtractorSource
+    instance: HasPorts | str | os.PathLike[str] | None, extractors: ExtractorSource
 ) -> Iterator[FeedContext]:
-    if isinstance(instance, Instance):
+    if isinstance(instance, HasPorts):
         ports = instance._ports
         yield FeedContext(lambda: ports, extractors, DatasetProcess(_BUILD, ports.where))
         return

@@ -3,12 +3,16 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+from sleeper.instance import Instance as Ports
+
 if TYPE_CHECKING:
     from sleeper.adjunct.adjunct_store import AdjunctStore
 
 
 class InstanceAdjunctStores:
     """The method of `Instance` that opens adjunct stores."""
+
+    _ports: Ports
 
     def adjunct_store(
         self,
@@ -25,8 +29,6 @@ class InstanceAdjunctStores:
         instance, and the errors too.
         """
         from sleeper.adjunct.adjunct_store import AdjunctStore
-        from sleeper.api.instance import Instance
 
-        assert isinstance(self, Instance)
         folder = self._ports.storage.shared_folder("adjunct") if path is None else path
         return AdjunctStore.open(name, input, folder, instance=self, **options)

@@ -11,50 +11,14 @@ import pyarrow as pa
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.export_queue.definition import ExportQueue
-from sleeper.export_queue.listings import FailingBucket, QueueState, find_failing, find_state
+from sleeper.export_queue.listings import QueueStatus, find_failing, find_state
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.registration import find_queue
 from sleeper.export_queue.rows import decode_rows, merge_items, rows_schema
 from sleeper.export_queue.store import ExportStore, open_export_store
 from sleeper.instance import Instance
-from sleeper.reports.output import pluralize
 
 BUCKETS_PER_TABLET_DEFAULT = 10
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """The state of an export queue.
-
-    `exporter` omits the parts of a URL that may be secret, and ends in `(insecure)` if the
-    connection may be without verified TLS.
-    `lag` is the number of transactions that are not captured. `pending` exports of
-    `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
-    are captured while the queue `is_full`: its pending exports have too many bytes.
-    """
-
-    name: str
-    table: str
-    on: str
-    exporter: str
-    buckets: int
-    state: QueueState
-    lag: int
-    pending: int
-    pending_bytes: int
-    dead: int
-    oldest_ms: int | None
-    failing: tuple[FailingBucket, ...]
-    is_full: bool = False
-
-    def describe_left(self) -> str:
-        """Returns what the queue has, such as `2 exports pending`; an empty text for nothing."""
-        counts = (
-            (self.pending, "export", "pending"),
-            (self.dead, "export", "dead"),
-            (self.lag, "transaction", "not taken up"),
-        )
-        return ", ".join(f"{pluralize(n, noun)} {what}" for n, noun, what in counts if n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
@@ -22,9 +21,6 @@ from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_
 from sleeper.reports.problem import Problem, ProblemState
 from sleeper.reports.text_table import format_bytes
 from sleeper.tables import TableId, find_table
-
-if TYPE_CHECKING:
-    from sleeper.export_queue.control import QueueStatus
 
 logger = logging.getLogger(__name__)
 
@@ -226,14 +222,49 @@ def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
         return _QueueTable(name)
 
 
-def describe_status(status: "QueueStatus") -> Listing:
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The state of an export queue.
+
+    `exporter` omits the parts of a URL that may be secret, and ends in `(insecure)` if the
+    connection may be without verified TLS.
+    `lag` is the number of transactions that are not captured. `pending` exports of
+    `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
+    are captured while the queue `is_full`: its pending exports have too many bytes.
+    """
+
+    name: str
+    table: str
+    on: str
+    exporter: str
+    buckets: int
+    state: QueueState
+    lag: int
+    pending: int
+    pending_bytes: int
+    dead: int
+    oldest_ms: int | None
+    failing: tuple[FailingBucket, ...]
+    is_full: bool = False
+
+    def describe_left(self) -> str:
+        """Returns what the queue has, such as `2 exports pending`; an empty text for nothing."""
+        counts = (
+            (self.pending, "export", "pending"),
+            (self.dead, "export", "dead"),
+            (self.lag, "transaction", "not taken up"),
+        )
+        return ", ".join(f"{pluralize(n, noun)} {what}" for n, noun, what in counts if n)
+
+
+def describe_status(status: QueueStatus) -> Listing:
     """Describes one queue: a row, which text output shows as lines."""
     summary = f"export queue {status.name} of table {status.table}: {status.state.value}"
     rows = (tuple(column.read(status) for column in _STATUS_COLUMNS),)
     return Listing("export-queue", summary, _STATUS_COLUMNS, rows, tuple(_draw(status)))
 
 
-def _failing(status: "QueueStatus") -> Value:
+def _failing(status: QueueStatus) -> Value:
     return [
         {
             "bucket": each.bucket,
@@ -249,7 +280,7 @@ def _failing(status: "QueueStatus") -> Value:
     ]
 
 
-def _draw(status: "QueueStatus") -> Iterator[str]:
+def _draw(status: QueueStatus) -> Iterator[str]:
     oldest = "" if status.oldest_ms is None else f", the oldest since {iso_time(status.oldest_ms)}"
     dead = ": see `sleeper export-queue peek --dead`" if status.dead else ""
     yield f"  on        {status.on}"

@@ -6,8 +6,9 @@ from contextlib import suppress
 from sleeper.api.argument_types import check_argument_types, checks_own_arguments
 from sleeper.errors import NotFoundError
 from sleeper.export_queue import control
-from sleeper.export_queue.control import PeekedExports, QueueStatus, queue_status
+from sleeper.export_queue.control import PeekedExports, queue_status
 from sleeper.export_queue.drain import DrainReport
+from sleeper.export_queue.listings import QueueStatus
 from sleeper.export_queue.parsing import NewQueue
 from sleeper.export_queue.queue_worker import drain_now
 from sleeper.export_queue.service import create_queue, delete_queue

@@ -1,7 +1,6 @@
 """The text of the status of an export queue."""
 
-from sleeper.export_queue.control import FailingBucket, QueueStatus
-from sleeper.export_queue.listings import QueueState, describe_status
+from sleeper.export_queue.listings import FailingBucket, QueueState, QueueStatus, describe_status
 
 UNAVAILABLE = "receiver unavailable: http://h: connection refused"
 
