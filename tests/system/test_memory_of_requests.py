@@ -163,7 +163,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("bombs") / "instance"
     properties = {
         SERVE_ROWS_MEMORY_BYTES_MAX.name: str(ROWS_MIB * _MIB),
-        SERVE_ROWS_DECODED_BYTES_MAX.name: str(128 * _MIB),
+        SERVE_ROWS_DECODED_BYTES_MAX.name: str(256 * _MIB),
         SORT_MEMORY_BYTES.name: str(SORT_MIB * _MIB),
     }
     with sleeper.create_instance(folder, properties) as instance:
