@@ -15,12 +15,15 @@ the types of the schema. Every error is a subclass of `sleeper.errors.SleeperErr
 `docs/python-reference.md` is generated from the docstrings of this package.
 """
 
+from typing import Any
+
 from sleeper.api.instance import Instance, create_instance, open_instance, restore_instance
 from sleeper.api.reader import TableReader
 from sleeper.api.results import Changes, Rowset
 from sleeper.api.table import Table
 from sleeper.api.table_writer import TableWriter
 from sleeper.api.transaction import Transaction
+from sleeper.systems import load, systems
 
 __all__ = [
     "Changes",
@@ -34,3 +37,11 @@ __all__ = [
     "open_instance",
     "restore_instance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What systems offer was a part of this package.
+    offered = {each: ref for system in systems() for each, ref in system.names.items()}
+    if name in offered:
+        return load(offered[name])
+    raise AttributeError(f"module 'sleeper.api' has no attribute {name!r}")

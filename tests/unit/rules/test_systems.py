@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import sleeper
+import sleeper.api
 from sleeper.api import system_methods
 from sleeper.system import System
 from sleeper.systems import load, systems
@@ -72,3 +73,8 @@ def test_a_name_that_a_system_offers_is_one_of_the_package() -> None:
     assert offered
     assert offered <= set(sleeper.__all__)
     assert all(getattr(sleeper, name) is not None for name in offered)
+
+
+def test_a_name_that_a_system_offers_is_still_one_of_the_api() -> None:
+    assert sleeper.api.ExportQueue is sleeper.ExportQueue
+    assert not hasattr(sleeper.api, "Unknown")
