@@ -45,8 +45,8 @@ def test_a_stash_in_a_bucket_is_complete_and_readable(
     assert sum(batch.num_rows for batch in stash.scan("a:b").batches()) == ROWS
     stash.unlock()
     assert [d["k"] for d in stash.scan("a:b")] == list(range(10))
-    assert [root.name for root in stash._place.roots()] == [first.root, second.root]
+    assert [root.name for root in stash._destination.roots()] == [first.root, second.root]
     assert stash.splits("a:b")[0] != stash.lock(first.root)
     (deleted,) = prune_stashes(instance._ports, destination, 0).pruned
     assert (deleted.name, deleted.files) == (first.root, 2)
-    assert [root.name for root in stash._place.roots() if root.success] == [second.root]
+    assert [root.name for root in stash._destination.roots() if root.success] == [second.root]

@@ -75,7 +75,7 @@ def read_all() -> None:
     """Calls all that a reader can call."""
     stash = Stash.open(DESTINATION)
     assert stash.tables() == ["a:b"]
-    assert [root.success is not None for root in stash._place.roots()] == [False, True]
+    assert [root.success is not None for root in stash._destination.roots()] == [False, True]
     assert stash.stash_time() is not None
     stash.lock()
     for rows in (stash.scan("a:b"), stash.split("a:b", *stash.splits("a:b"))):
@@ -89,7 +89,7 @@ def test_the_policy_is_enough_and_needed(
     policy = reading_policy(DESTINATION)
     take_role(server, monkeypatch, policy)
     read_all()
-    place = Stash.open(f"s3://{BUCKET}/stash")._place
+    place = Stash.open(f"s3://{BUCKET}/stash")._destination
     with pytest.raises(UnavailableError, match="403"):
         place.root.read("secret")
     with pytest.raises(UnavailableError, match="403"), place.root.replacing("root/x") as sink:

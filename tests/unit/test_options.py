@@ -45,7 +45,7 @@ def _run(command: Callable[..., None], arguments: list[str]) -> Result:
     _, *parameters = inspect.signature(command).parameters.values()
     bound = partial(command, None)
     set_parameters(bound, parameters)
-    application = typer.Typer()
+    application = typer.Typer(rich_markup_mode=None)
     application.command("copy")(bound)
     return CliRunner().invoke(application, arguments)
 

@@ -129,7 +129,7 @@ def test_the_state_of_any_version_reads_as_the_version(
 
 
 def test_every_table_of_the_state_is_cut(table: StateTable, tmp_path: Path) -> None:
-    """A table that is added to the fold needs a decision in `cut.py`, and is then listed here."""
+    """A table that is added to the fold needs a decision in `version_copy.py`, and a line here."""
     assert set(read_tables(tmp_path / "state.db")) == TABLES
 
 
