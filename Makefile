@@ -9,11 +9,9 @@ SHELL := /bin/bash
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
-# Workers of the tests: up to three per core, because many tests wait for other processes, but at
-# most six, and four with less than 12 GB of memory.
-TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); \
-	kb=$$(awk '/MemTotal/ { print $$2 }' /proc/meminfo); \
-	echo $$((n < 2 ? 2 : kb < 12000000 ? 4 : 6)))
+# Workers of the tests: two per core, because many tests wait for other processes, but at most four,
+# which takes less time than six: each worker starts servers and sessions of its own.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : 4)))
 # Fast tests do not wait for processes, and each worker takes seconds to collect them.
 UNIT_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 5 ? n + 1 : 6)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
