@@ -53,10 +53,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         from sleeper import api
-        from sleeper.systems import load, systems
 
-        offered = {each: ref for system in systems() for each, ref in system.names.items()}
-        return load(offered[name]) if name in offered else getattr(api, name)
+        return getattr(api, name)
     raise AttributeError(f"module 'sleeper' has no attribute {name!r}")
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from sleeper.clock import Clock
@@ -48,9 +49,10 @@ class SystemPorts:
 
     def close(self) -> None:
         """Closes the ports. Idempotent."""
-        with self._lock:
+        with self._lock, ExitStack() as stack:
+            # All are closed, also if one of them fails.
             for port in self._ports.values():
-                port.close()
+                stack.callback(port.close)
 
 
 def open_enricher(clock: Clock) -> Any:

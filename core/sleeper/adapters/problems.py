@@ -30,7 +30,10 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
             return  # deleted meanwhile
         job = each.job
         if each.missed_ms is not None:
-            reason = "nothing has started the run that was due"
+            reason = (
+                "nothing has started the run that was due (expected `sleeper run`, or on AWS the "
+                "function of adapters, to run)"
+            )
             yield Problem(ProblemState.OVERDUE, "adapter", name, reason, each.missed_ms)
         if job is not None and job.state in _STATES:
             reason = f"the last run is {job.state}: {job.reason}"

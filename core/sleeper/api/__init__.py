@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What systems offer was a part of this package.
+    # What systems offer, which they load themselves.
     offered = {each: ref for system in systems() for each, ref in system.names.items()}
     if name in offered:
         return load(offered[name])

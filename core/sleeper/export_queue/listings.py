@@ -120,7 +120,10 @@ QUEUE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedQueue:
-    """A queue; None is not known, because its creation has not ended or its table is unreadable."""
+    """A queue; None is not known, because its creation has not ended or its table is unreadable.
+
+    `uncaptured_ms` is the time of the first transaction that it has not captured, None without one.
+    """
 
     name: str
     table: str | None
@@ -133,6 +136,7 @@ class ReportedQueue:
     oldest_ms: int | None
     exporter: str | None
     failing: tuple[FailingBucket, ...]
+    uncaptured_ms: int | None = None
 
 
 def list_export_queues(
@@ -190,6 +194,7 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
         min((each.oldest_ms for each in buckets), default=None),
         None if stored is None else _describe_exporter(stored),
         find_failing(buckets),
+        table.uncaptured_ms,
     )
 
 
@@ -206,6 +211,7 @@ class _QueueTable:
     is_readable: bool = False
     number: int = 0
     stored: StoredQueue | None = None
+    uncaptured_ms: int | None = None
 
 
 def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
@@ -214,7 +220,9 @@ def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
         table = find_table(instance.tables.index, None, queue.table_id)
         name = table.name
         with instance.tables.state(table.id).reading() as state:
-            return _QueueTable(name, True, state.number, queues_in(state).find_or_none(queue.name))
+            stored, first = queues_in(state).find_or_none(queue.name), queue.position.number + 1
+            since_ms = state.entry_time_ms(first) if first <= state.number else None
+            return _QueueTable(name, True, state.number, stored, since_ms)
     except NotFoundError:
         return _QueueTable(name)
     except SleeperError as error:
@@ -334,12 +342,20 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
                 f"{pluralize(len(queue.failing), 'bucket')} of exports: {queue.failing[0].error}"
             )
             yield _problem(ProblemState.FAILING, queue, reason)
-        elif (
-            queue.state is QueueState.ACTIVE
-            and queue.oldest_ms is not None
-            and instance.clock() - queue.oldest_ms > _LATE_MS
-        ):
-            yield _problem(ProblemState.LAGGING, queue, f"{queue.pending:,} pending exports")
+        elif queue.state is QueueState.ACTIVE:
+            yield from _find_delays(queue, instance.clock() - _LATE_MS)
+
+
+def _find_delays(queue: ReportedQueue, late_ms: int) -> Iterator[Problem]:
+    """Yields what has waited since before a time: exports, and transactions to capture."""
+    if queue.oldest_ms is not None and queue.oldest_ms < late_ms:
+        yield _problem(ProblemState.LAGGING, queue, f"{queue.pending:,} pending exports")
+    if queue.uncaptured_ms is not None and queue.uncaptured_ms < late_ms:
+        reason = (
+            f"{pluralize(queue.lag or 0, 'transaction')} not captured (expected `sleeper run`, or "
+            "on AWS the function of export queues, to run)"
+        )
+        yield Problem(ProblemState.LAGGING, "export queue", queue.name, reason, queue.uncaptured_ms)
 
 
 def _problem(state: ProblemState, queue: ReportedQueue, reason: str) -> Problem:

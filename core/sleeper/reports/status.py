@@ -105,7 +105,7 @@ def _find_failed_jobs(instance: Instance) -> Iterator[Problem]:
             failed[state, table].append((job, describe_reasons(job, loss) or ""))
         for (state, table), jobs in failed.items():
             newest, reason = jobs[0]
-            more = f" (and {len(jobs) - 1} more today)" if len(jobs) > 1 else ""
+            more = f" (and {len(jobs) - 1} more within a day)" if len(jobs) > 1 else ""
             since_ms = newest.last_run.ended_ms if newest.last_run else None
             text = f"table {table}{more}: {reason}"
             yield Problem(state, noun, newest.job_id, text, since_ms)

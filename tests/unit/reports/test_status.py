@@ -99,7 +99,7 @@ def test_jobs_of_the_last_day_that_failed(
         record(instance, table, job, JobStep.FAILED, "1")
         clock.pass_seconds(1)
     assert problems(instance) == [(FAILING, "ingest job", "two")]
-    assert reason(instance) == "table words (and 1 more today): the disk is full"
+    assert reason(instance) == "table words (and 1 more within a day): the disk is full"
     # A later run of the job succeeds.
     for step in (JobStep.STARTED, JobStep.FINISHED, JobStep.COMMITTED):
         record(instance, table, "two", step, "2")
@@ -227,3 +227,14 @@ def test_damaged_definitions_do_not_hide_the_problems_of_others(
         (OVERDUE, "adapter", "b"),
         (OVERDUE, "stash", destinations[1]),
     }
+
+
+def test_an_export_queue_whose_log_nothing_reads(
+    instance: Instance, table: sleeper.Table, clock: FakeClock
+) -> None:
+    create_queue(instance, "words", define_queue(table, "word", "count"))
+    table.ingest(rows_of(a=1))
+    assert problems(instance) == []
+    clock.now_ms += HOUR_MS
+    assert problems(instance) == [(LAGGING, "export queue", "q")]
+    assert reason(instance).startswith("1 transaction not captured (expected `sleeper run`")
