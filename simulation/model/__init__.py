@@ -1,0 +1,1 @@
+"""The model: what the workload submitted, and the rows that a table must have."""

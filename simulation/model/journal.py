@@ -1,0 +1,135 @@
+"""The journal: what the workload submitted, and what it was told.
+
+A *submission* is a change that a client asked for, under the id by which the table's log names it.
+Its *answer* says what the client learned: nothing (*unknown*, also if its process died), that the
+change is made (*acknowledged*, with its transaction number), that it is queued (*accepted*), or
+that it can never be made (*refused*).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from simulation.model.values import Value
+
+SourceRow = Mapping[str, Value]
+"""A submitted row, by field name."""
+
+Key = tuple[Value, ...]
+"""One value per row key field."""
+
+KeyRange = tuple[Value, Value]
+"""The values of a row key field from the first, included, to the second. None is no end."""
+
+
+class Answer(StrEnum):
+    """What the client of a submission learned of it."""
+
+    UNKNOWN = "unknown"
+    ACCEPTED = "accepted"
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True, kw_only=True)
+class Submission:
+    """A change that a client asked for. `kinds` are the names that the log may give it."""
+
+    id: str
+    table_id: str
+    kinds: tuple[str, ...]
+    answer: Answer = Answer.UNKNOWN
+    number: int | None = None
+    reason: str = ""
+
+    def acknowledge(self, number: int | None) -> None:
+        """Records that the client was told of the commit. No number: nothing was to be changed."""
+        self.answer = Answer.ACKNOWLEDGED
+        self.number = number if self.number is None else self.number
+
+    def accept(self) -> None:
+        """Records that the change is queued, durably."""
+        if self.answer is Answer.UNKNOWN:
+            self.answer = Answer.ACCEPTED
+
+    def refuse(self, reason: str) -> None:
+        """Records a refusal, unless an earlier attempt may have been committed."""
+        if self.answer is Answer.UNKNOWN and not self.reason:
+            self.answer = Answer.REFUSED
+        self.reason = reason
+
+    def leave_open(self, reason: str) -> None:
+        """Records an error after which the change may have been made."""
+        self.reason = reason
+
+
+@dataclass(slots=True, kw_only=True)
+class Ingest(Submission):
+    """A job with its rows, in order. `deletes` are the positions of rows that delete their key."""
+
+    rows: Sequence[SourceRow]
+    deletes: frozenset[int] = frozenset()
+    kinds: tuple[str, ...] = ("add_files", "publish_snapshot")
+    files: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Deletion(Submission):
+    """A delete of the rows within the ranges of one of the regions, and of those with the keys."""
+
+    regions: Sequence[Sequence[KeyRange]] = ()
+    keys: frozenset[Key] = frozenset()
+    kinds: tuple[str, ...] = ("delete_rows",)
+
+    def hides(self, key: Key) -> bool:
+        """Returns whether the delete hides earlier rows of the row key."""
+        return key in self.keys or any(_contains(region, key) for region in self.regions)
+
+
+@dataclass(slots=True, kw_only=True)
+class Other(Submission):
+    """A restore, undo, schema change or removal of all rows, which the log describes itself."""
+
+    argument: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The origin of a table: a version of another one."""
+
+    source_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A version that a reader keeps, until the time."""
+
+    table_id: str
+    version: int
+    expiry_ms: int
+    owner: str
+
+
+@dataclass
+class Journal:
+    """All submissions of a history, by the log's name of them."""
+
+    ingests: dict[str, Ingest] = field(default_factory=dict)
+    deletions: dict[str, Deletion] = field(default_factory=dict)
+    others: dict[str, Other] = field(default_factory=dict)
+    clones: dict[str, Clone] = field(default_factory=dict)
+    files: dict[str, Sequence[SourceRow]] = field(default_factory=dict)
+    pins: dict[str, Pin] = field(default_factory=dict)
+
+    def submissions(self) -> Iterable[Submission]:
+        """Returns every submission, in the order of kinds and then of their begin."""
+        return [*self.ingests.values(), *self.deletions.values(), *self.others.values()]
+
+
+def _contains(region: Sequence[KeyRange], key: Key) -> bool:
+    return all(
+        (low is None or low <= value) and (high is None or value < high)
+        for (low, high), value in zip(region, key, strict=True)
+    )

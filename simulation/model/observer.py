@@ -1,0 +1,78 @@
+"""The observer: reads the logs of all tables as they grow, and keeps a model of each table.
+
+Logs are trimmed and tables are deleted, so what was read is kept.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from simulation.model.fold import TableModel
+from simulation.model.journal import Journal
+from sleeper.errors import NotFoundError
+from sleeper.instance import Instance
+from sleeper.statestore.store import StateStore
+from sleeper.tables import TableId, TableState
+
+_ENTRIES_PER_READ = 1_000
+
+
+class Observer:
+    """The models of an instance's tables. `names` has those of active tables."""
+
+    def __init__(self, instance: Instance, journal: Journal) -> None:
+        self.instance, self.journal = instance, journal
+        self.models: dict[TableId, TableModel] = {}
+        self.names: dict[TableId, str] = {}
+
+    def refresh(self) -> list[TableModel]:
+        """Reads what the logs have more, and returns the models of the active tables."""
+        refs = self.instance.tables.index.list(TableState.ACTIVE)
+        self.names = {ref.id: ref.name for ref in refs}
+        for ref in sorted(refs, key=lambda ref: self._first_of(ref.name)):
+            if ref.id not in self.models:
+                self.models[ref.id] = self._open(ref.id, ref.name)
+            self._read(self.models[ref.id])
+        return [self.models[ref.id] for ref in refs if ref.id in self.models]
+
+    def _first_of(self, name: str) -> tuple[bool, str]:
+        """Returns the order of tables: clones after their sources."""
+        return name in self.journal.clones, name
+
+    def _open(self, table_id: TableId, name: str) -> TableModel:
+        clone = self.journal.clones.get(name)
+        if clone is None:
+            return TableModel(table_id, self.journal)
+        source = self.models[TableId(clone.source_id)]
+        return TableModel.clone(table_id, source, clone.version)
+
+    def _read(self, model: TableModel) -> None:
+        try:
+            state = self.instance.tables.state(TableId(model.id))
+        except NotFoundError:
+            return  # deleted meanwhile
+        while entries := state.read_entries(model.number, _ENTRIES_PER_READ):
+            model.extend(entries)
+
+    def read_before_trim(self, table_id: TableId) -> None:
+        """Reads the log of a table, which is about to be trimmed."""
+        if table_id not in self.models:
+            self.refresh()
+        if table_id in self.models:
+            self._read(self.models[table_id])
+
+
+@contextmanager
+def observed_trims(observer: Observer) -> Iterator[None]:
+    """Lets the observer read each log before any process trims it.
+
+    A purge commits and trims in one operation, so entries would be missed otherwise.
+    """
+    trim = StateStore.trim
+
+    def observed(store: StateStore, up_to_max: int | None = None) -> int:
+        observer.read_before_trim(TableId(store._table_id))
+        return trim(store, up_to_max)
+
+    with patch.object(StateStore, "trim", observed):
+        yield
