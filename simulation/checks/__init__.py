@@ -1,0 +1,1 @@
+"""The checks: one function per rule, which raises `Violation` with the rule that is broken."""

@@ -1,0 +1,86 @@
+"""Rules of a table's log: dense numbers, times that never go back, submitted changes only."""
+
+from collections import Counter
+
+from simulation.checks.violation import require
+from simulation.model.fold import TableModel
+from simulation.model.journal import Answer, Journal, Submission
+
+_DENSE = "numbers are dense"
+_TIME = "times never go back"
+_ONCE = "a change is committed once"
+_SUBMITTED = "only what was submitted is committed"
+_LOST = "no acknowledged write is lost"
+_HALF = "what was refused is not committed"
+
+
+def check_log(model: TableModel) -> None:
+    """Checks the entries of a log in their order."""
+    number, time_ms, write_id = model.first, 0, None
+    for entry in model.entries:
+        require(
+            entry.first_number == number + 1 and entry.last_number >= entry.first_number,
+            _DENSE,
+            f"entry {entry.first_number} to {entry.last_number} follows {number}",
+            table=model.id,
+        )
+        require(
+            entry.time_ms >= time_ms,
+            _TIME,
+            f"entry {entry.first_number} is of {entry.time_ms}, the one before of {time_ms}",
+            table=model.id,
+        )
+        require(
+            write_id is None or entry.previous_write_id in (None, write_id),
+            _DENSE,
+            f"entry {entry.first_number} follows another write",
+            table=model.id,
+        )
+        number, time_ms, write_id = entry.last_number, entry.time_ms, entry.write_id
+
+
+def check_submissions(model: TableModel) -> None:
+    """Checks that the log has each submission at most once, and nothing that nobody submitted."""
+    require(
+        not model.strangers,
+        _SUBMITTED,
+        "rows that nobody submitted",
+        table=model.id,
+        transactions=model.strangers[:3],
+    )
+    ids = Counter(
+        (each.transaction.kind, each.transaction.id)
+        for each in model.log
+        if each.transaction.remembered
+    )
+    repeated = [each for each, count in ids.items() if count > 1]
+    require(not repeated, _ONCE, "ids that were committed twice", table=model.id, ids=repeated)
+
+
+def check_answers(model: TableModel, journal: Journal) -> None:
+    """Checks that the log agrees with what the clients were told."""
+    committed = {(each.transaction.kind, each.transaction.id): each.number for each in model.log}
+    for each in journal.submissions():
+        if each.table_id == model.id:
+            numbers = [
+                committed[key] for kind in each.kinds if (key := (kind, each.id)) in committed
+            ]
+            _check_answer(model, each, numbers)
+
+
+def _check_answer(model: TableModel, submission: Submission, numbers: list[int]) -> None:
+    is_told = submission.answer is Answer.ACKNOWLEDGED and submission.number is not None
+    require(
+        not is_told or submission.number in numbers,
+        _LOST,
+        f"{submission.kinds[0]} {submission.id} was acknowledged as {submission.number}",
+        table=model.id,
+        committed=numbers,
+    )
+    require(
+        submission.answer is not Answer.REFUSED or not numbers,
+        _HALF,
+        f"{submission.kinds[0]} {submission.id} was refused: {submission.reason}",
+        table=model.id,
+        committed=numbers,
+    )
