@@ -1,0 +1,1 @@
+"""The workload: random operations of clients on an instance."""

@@ -1,0 +1,114 @@
+"""A client: one user or program that works with the instance, and what it has open.
+
+The *catalogue* has the tables that the workload created, which all clients of a history share.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+import pyarrow as pa
+
+from simulation.model.journal import Journal, Submission
+from simulation.model.tables import TableDefinition, TableKind
+from sleeper.api.table import Table
+from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.instance import Instance
+from sleeper.schema.model import Schema
+
+PutSource = Callable[[str, bytes], str]
+"""Stores a file to be ingested, and returns the path by which the instance's processes read it."""
+
+
+@dataclass(slots=True)
+class CreatedTable:
+    """A table of the catalogue. `definition` is that of the table it is a clone of."""
+
+    name: str
+    id: str
+    definition: TableDefinition
+    is_deleted: bool = False
+
+    @property
+    def is_latest(self) -> bool:
+        return self.definition.kind in (TableKind.LATEST, TableKind.LATEST_BY)
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.definition.kind is TableKind.SNAPSHOT
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """The tables of a history by their names, which are never used again."""
+
+    tables: dict[str, CreatedTable] = field(default_factory=dict)
+    names_given: int = 0
+
+    def new_name(self) -> str:
+        """Returns a name that sorts after all others."""
+        self.names_given += 1
+        return f"table-{self.names_given:04}"
+
+    def active(self) -> list[CreatedTable]:
+        """Returns the tables that are not deleted, in the order of their names."""
+        return [each for _, each in sorted(self.tables.items()) if not each.is_deleted]
+
+    def deleted(self) -> list[CreatedTable]:
+        """Returns the tables that are deleted, in the order of their names."""
+        return [each for _, each in sorted(self.tables.items()) if each.is_deleted]
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """A query whose batches are read one at a time, with the rows so far."""
+
+    table: CreatedTable
+    version: int
+    batches: Iterator[pa.RecordBatch]
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Client:
+    """An opened instance, with the source of random choices and what the workload records."""
+
+    instance: Instance
+    random: Random
+    journal: Journal
+    catalogue: Catalogue
+    put_source: PutSource
+    streams: list[OpenStream] = field(default_factory=list)
+
+    def new_id(self, what: str) -> str:
+        """Returns a random id."""
+        return f"{what}-{self.random.getrandbits(64):016x}"
+
+    def choose_table(self) -> CreatedTable:
+        """Returns a random table. The operation needs one."""
+        return self.random.choice(self.catalogue.active())
+
+    def open(self, table: CreatedTable) -> Table:
+        """Opens a table. NotFoundError if it was deleted."""
+        return Table(self.instance, table.name)
+
+    def schema(self, table: CreatedTable) -> Schema:
+        """Returns the newest schema of a table."""
+        return self.open(table).schema
+
+
+@contextmanager
+def answered(submission: Submission) -> Iterator[Submission]:
+    """Records in the submission what the block's error says of it."""
+    try:
+        yield submission
+    except InvalidRequestError as error:
+        submission.refuse(str(error))
+        raise
+    except SleeperError as error:
+        submission.leave_open(f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as error:
+        submission.leave_open(type(error).__name__)
+        raise

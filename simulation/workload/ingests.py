@@ -1,0 +1,146 @@
+"""Operations that add rows: from memory, from files, by a message, by the batcher."""
+
+import io
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simulation.model.journal import Ingest, SourceRow
+from simulation.model.tables import random_row
+from simulation.workload.client import Client, CreatedTable, answered
+from simulation.workload.registry import has_table, operation
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
+from sleeper.ingest_batcher.service import create_ingest_batches, submit_to_batcher
+from sleeper.schema.model import Schema
+
+OPERATION_COLUMN = "op"
+_ROWS_PER_JOB = (0, 1, 5, 12, 25)
+_DELETE_PROBABILITY = 0.2
+
+
+def make_ingest(client: Client, table: CreatedTable) -> tuple[Ingest, Schema]:
+    """Returns a new job of random rows, which the journal has, and the schema of the rows."""
+    schema = client.schema(table)
+    count, now_ms = client.random.choice(_ROWS_PER_JOB), client.instance.clock()
+    rows = [random_row(client.random, schema, now_ms) for _ in range(count)]
+    deletes = frozenset(
+        position
+        for position in range(count)
+        if table.is_latest and client.random.random() < _DELETE_PROBABILITY
+    )
+    ingest = Ingest(id=client.new_id("job"), table_id=table.id, rows=rows, deletes=deletes)
+    client.journal.ingests[ingest.id] = ingest
+    return ingest, schema
+
+
+def to_arrow(rows: Sequence[SourceRow], schema: Schema) -> pa.Table:
+    """Returns the rows in the schema of the table."""
+    target = arrow_schema(schema)
+    columns = [pa.array([row[f.name] for row in rows], f.type) for f in target]
+    return pa.Table.from_arrays(columns, schema=target)
+
+
+def _ingest_table(table: CreatedTable, ingest: Ingest, schema: Schema) -> pa.Table:
+    rows = to_arrow(ingest.rows, schema)
+    if not table.is_latest:
+        return rows
+    words = ["d" if place in ingest.deletes else "u" for place in range(len(ingest.rows))]
+    return rows.append_column(OPERATION_COLUMN, pa.array(words, pa.string()))
+
+
+def _op_column(table: CreatedTable) -> str | None:
+    return OPERATION_COLUMN if table.is_latest else None
+
+
+def _put_files(
+    client: Client, table: CreatedTable, ingest: Ingest, schema: Schema
+) -> tuple[str, ...]:
+    """Stores the rows of the job as one or two Parquet files, and returns their paths."""
+    rows = _ingest_table(table, ingest, schema)
+    count = client.random.randint(1, 2)
+    size = -(-len(rows) // count) or 1
+    paths = []
+    for number in range(count):
+        part = rows.slice(number * size, size)
+        content = io.BytesIO()
+        pq.write_table(part, content, row_group_size=client.random.choice((1, 7, 1000)))
+        paths.append(client.put_source(f"{ingest.id}-{number}.parquet", content.getvalue()))
+    return tuple(paths)
+
+
+@operation(14)
+def ingest_from_memory(client: Client) -> None:
+    """Ingests rows in memory, in one or several batches."""
+    table = client.choose_table()
+    ingest, schema = make_ingest(client, table)
+    rows = _ingest_table(table, ingest, schema)
+    batches = rows.to_batches(max_chunksize=client.random.choice((3, 100)))
+    with answered(ingest):
+        result = ingest_rows(
+            client.instance, table.name, batches, ingest.id, op_column=_op_column(table)
+        )
+        ingest.acknowledge(result.number)
+
+
+@operation(5)
+def ingest_from_files(client: Client) -> None:
+    """Ingests files in this process."""
+    table = client.choose_table()
+    ingest, schema = make_ingest(client, table)
+    ingest.files = _put_files(client, table, ingest, schema)
+    with answered(ingest):
+        result = ingest_paths(
+            client.instance, table.name, ingest.files, ingest.id, op_column=_op_column(table)
+        )
+        ingest.acknowledge(result.number)
+
+
+@operation(4)
+def ingest_by_message(client: Client) -> None:
+    """Sends a job of files to the ingest queue, sometimes twice."""
+    table = client.choose_table()
+    ingest, schema = make_ingest(client, table)
+    ingest.files = _put_files(client, table, ingest, schema)
+    with answered(ingest):
+        for _ in range(client.random.choice((1, 1, 2))):
+            submit_ingest(client.instance, table.name, ingest.files, ingest.id, _op_column(table))
+            ingest.accept()
+
+
+def _has_files_of_job(client: Client) -> bool:
+    return has_table(client) and any(each.files for each in client.journal.ingests.values())
+
+
+@operation(2, _has_files_of_job)
+def repeat_ingest(client: Client) -> None:
+    """Runs a job of files again, as a client does that has not learned its outcome."""
+    jobs = [each for each in client.journal.ingests.values() if each.files]
+    ingest = client.random.choice(jobs)
+    tables = [each for each in client.catalogue.active() if each.id == ingest.table_id]
+    for table in tables:
+        with answered(ingest):
+            result = ingest_paths(
+                client.instance, table.name, ingest.files, ingest.id, op_column=_op_column(table)
+            )
+            ingest.acknowledge(result.number)
+
+
+@operation(2)
+def ingest_by_batcher(client: Client) -> None:
+    """Submits a file to the batcher, which chooses the job."""
+    table = client.choose_table()
+    schema, now_ms = client.schema(table), client.instance.clock()
+    rows = [random_row(client.random, schema, now_ms) for _ in range(client.random.randint(1, 8))]
+    content, name = io.BytesIO(), f"{client.new_id('file')}.parquet"
+    pq.write_table(to_arrow(rows, schema), content)
+    client.journal.files[name] = rows
+    submit_to_batcher(client.instance, table.name, [client.put_source(name, content.getvalue())])
+
+
+@operation(2, is_background=True)
+def create_batches(client: Client) -> None:
+    """Sends the due jobs of the batcher for a table."""
+    ref = client.instance.tables.index.find(client.choose_table().name)
+    create_ingest_batches(client.instance, ref)
