@@ -74,6 +74,9 @@ def undelete(client: Client) -> None:
 def rename_table(client: Client) -> None:
     """Renames a table."""
     table, name = client.choose_table(), client.catalogue.new_name()
+    clones = client.journal.clones
+    if table.name in clones:
+        clones[name] = clones[table.name]
     rename(client.instance, table.name, name)
     del client.catalogue.tables[table.name]
     table.name = name

@@ -43,7 +43,6 @@ from sleeper.properties.deployed import (
 )
 from sleeper.tables import TableIndex
 from tests.clock import FakeClock
-from tests.contracts.simulated_services import simulated_tables
 from tests.contracts.sqs_queues import (
     SqsServer,
     ministack_queues,
@@ -112,7 +111,7 @@ Rows = Callable[[str], list[tuple[object, ...]]]
 OpenDatabase = Callable[[], InstanceDatabase]
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
+@pytest.fixture(params=["local", "dynoxide", "moto"])
 def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -126,7 +125,7 @@ def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
+@pytest.fixture(params=["local", "dynoxide", "moto"])
 def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -147,7 +146,7 @@ def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
+@pytest.fixture(params=["local", "dynoxide", "moto"])
 def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -166,7 +165,7 @@ def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
+@pytest.fixture(params=["local", "dynoxide", "moto"])
 def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords]]:
     clock = FakeClock()
     if request.param != "local":
@@ -193,7 +192,7 @@ def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
+@pytest.fixture(params=["local", "dynoxide", "moto"])
 def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -214,7 +213,7 @@ def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "simulated"])
+@pytest.fixture(params=["local", "dynoxide"])
 def export_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[ExportStore]]:
     """The storage of export queues. It uses threads on DynamoDB, for which moto is not safe."""
     clock = FakeClock()
@@ -258,10 +257,7 @@ def _local(request: pytest.FixtureRequest) -> tuple[OpenDatabase, Rows]:
 
 @contextmanager
 def dynamo_tables(request: pytest.FixtureRequest) -> Iterator[DynamoTables]:
-    """A server, moto or the simulated service: independent implementations of DynamoDB."""
-    if request.param == "simulated":
-        yield simulated_tables()
-        return
+    """A server or moto, two independent implementations of the service."""
     if request.param == "dynoxide":
         server: DynamoServer = request.getfixturevalue("dynamo_server")
         yield server.make_tables()

@@ -1,0 +1,164 @@
+"""The processes of a history: clients that run random operations, and the instance's own.
+
+A *step* is one operation of a client. Its choices come from the seed and its name alone, so other
+steps do not change if one is left out.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from simulation.local.instance import LocalInstance
+from simulation.model.journal import Journal
+from simulation.plan import Plan
+from simulation.scheduling.scheduler import Process, Thread
+from simulation.workload.client import Catalogue, Client
+from simulation.workload.operations import OPERATIONS
+from simulation.workload.registry import Operation, choose_operation, run_operation
+from simulation.world import World
+from sleeper.errors import SleeperError
+from sleeper.workers import runner, worker
+
+logger = logging.getLogger(__name__)
+
+_PAUSES_SECONDS = (0.0, 1.0, 30.0, 600.0)
+_RESTART_SECONDS = (0.0, 5.0, 300.0)
+# Polls are most of the calls, so processes poll a few times in the pause of a client.
+_POLLS_PER_PAUSE = 4
+_IDLE_SECONDS_MIN = 1.0
+_SETTLING_IDLE_SECONDS = 120.0
+# Clients seldom do by hand what the instance does by itself.
+_BACKGROUND_WEIGHT = 0.15
+
+
+@dataclass(eq=False)
+class _Actor:
+    """A process that is started again when it ended, until it has done its work."""
+
+    name: str
+    run: Callable[[], None]
+    process: Process | None = None
+    main: Thread | None = None
+    is_done: bool = False
+    restart_at: float | None = 0.0
+
+
+@dataclass
+class Actors:
+    """All processes of a history. `done` counts operations, `steps` are those that ran."""
+
+    plan: Plan
+    world: World
+    instance: LocalInstance
+    journal: Journal = field(default_factory=Journal)
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    done: Counter[str] = field(default_factory=Counter)
+    steps: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = Random(f"{self.plan.seed} actors")
+        self._clients: list[_Actor] = []
+        self._background: list[_Actor] = []
+        self._next_steps: Counter[str] = Counter()
+        self._restart_seconds = self._random.choice(_RESTART_SECONDS)
+        self._pause_seconds = self._random.choice(_PAUSES_SECONDS)
+
+    def instance_properties(self) -> dict[str, str]:
+        """Returns random properties of the instance."""
+        return {}
+
+    def start(self, clients: int, steps: int) -> None:
+        """Starts clients that run so many steps in all, and the background work."""
+        _set_idle_seconds(max(_IDLE_SECONDS_MIN, self._pause_seconds / _POLLS_PER_PAUSE))
+        for number in range(clients):
+            name, count = f"client{number + 1}", -(-steps // clients)
+            self._clients.append(_Actor(name, self._client(name, count)))
+        workers = self._random.choice((1, 2, 3))
+        self._background.append(_Actor("runner", lambda: self._run_background(workers)))
+        self.restart_dead()
+
+    def restart_dead(self) -> None:
+        """Starts the actors whose process ended, after a pause."""
+        now = self.world.scheduler.now
+        for actor in (*self._clients, *self._background):
+            if actor.is_done or (actor.main is not None and not actor.main.is_done):
+                continue
+            if actor.restart_at is None:
+                actor.restart_at = now + self._restart_seconds * self._random.random()
+            if now >= actor.restart_at:
+                actor.restart_at = None
+                self._start(actor)
+
+    def keep_all_alive(self) -> None:
+        """Starts at once from now on what ended."""
+        self._restart_seconds = 0.0
+        _set_idle_seconds(_SETTLING_IDLE_SECONDS)
+
+    def are_clients_done(self) -> bool:
+        """Returns whether the clients have run all their steps."""
+        return all(actor.is_done for actor in self._clients)
+
+    def _start(self, actor: _Actor) -> None:
+        def run() -> None:
+            try:
+                actor.run()
+            except SleeperError as error:
+                thread = self.world.scheduler.current
+                self.world.note(thread, f"ended: {type(error).__name__}: {error}")
+
+        name = actor.name.rstrip("0123456789")
+        actor.process, actor.main = self.instance.machine.start(name, run)
+
+    def _run_background(self, workers: int) -> None:
+        instance = self.instance.open()
+        try:
+            runner.run_instance(instance, workers=workers)
+        finally:
+            instance.close()
+
+    def _client(self, name: str, count: int) -> Callable[[], None]:
+        operations = [
+            each if not each.is_background else _rarer(each) for each in OPERATIONS.values()
+        ]
+
+        def run() -> None:
+            instance = self.instance.open()
+            client = Client(
+                instance, Random(), self.journal, self.catalogue, self.instance.put_source
+            )
+            while self._next_steps[name] < count:
+                step = f"{name}.{self._next_steps[name]}"
+                self._next_steps[name] += 1
+                if step not in self.plan.without_steps:
+                    self._run_step(step, client, operations)
+            instance.close()
+            self._actor_of(name).is_done = True
+
+        return run
+
+    def _run_step(self, step: str, client: Client, operations: Sequence[Operation]) -> None:
+        client.random.seed(f"{self.plan.seed} {step}")
+        chosen = choose_operation(client, operations)
+        scheduler = self.world.scheduler
+        self.steps.append(step)
+        self.world.note(scheduler.current, f"step {step}: {chosen.name}")
+        with self.world.operating(chosen.name):
+            outcome = run_operation(client, chosen)
+        self.world.note(scheduler.current, f"step {step}: {outcome}")
+        self.done[chosen.name] += 1
+        scheduler.sleep(self._pause_seconds * client.random.random())
+
+    def _actor_of(self, name: str) -> _Actor:
+        return next(actor for actor in self._clients if actor.name == name)
+
+
+def _set_idle_seconds(seconds: float) -> None:
+    modules: Any = (runner, worker)
+    modules[0]._TICK_SECONDS = modules[1]._IDLE_WAIT_SECONDS = seconds
+
+
+def _rarer(operation: Operation) -> Operation:
+    return replace(operation, weight=operation.weight * _BACKGROUND_WEIGHT)

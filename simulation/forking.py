@@ -1,0 +1,103 @@
+"""Runs each seed in a process of its own, forked from one that has imported everything.
+
+So a seed never sees what another left in memory, and a hang ends with its process. The parent must
+not have started threads of the engine, which a fork would lose.
+"""
+
+import faulthandler
+import os
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simulation.plan import Plan
+from simulation.result import RESULTS, Result
+
+_SECONDS_MAX = 30.0
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass
+class _Child:
+    plan: Plan
+    process_id: int
+    started: float
+    content: bytearray = field(default_factory=bytearray)
+
+
+def run_forked(
+    plans: Iterable[Plan], run: Callable[[Plan], Result], parallel: int = 1
+) -> Iterator[Result]:
+    """Yields the results of plans as they end. A plan that hangs or dies is a failure."""
+    selector, waiting = selectors.DefaultSelector(), iter(plans)
+    has_more = True
+    try:
+        while True:
+            while has_more and len(selector.get_map()) < parallel:
+                plan = next(waiting, None)
+                has_more = plan is not None
+                if plan is not None:
+                    descriptor, child = _start(plan, run)
+                    selector.register(descriptor, selectors.EVENT_READ, child)
+            if not selector.get_map():
+                return
+            yield from _collect(selector)
+    finally:
+        for key in list(selector.get_map().values()):
+            os.kill(key.data.process_id, signal.SIGKILL)
+            os.waitpid(key.data.process_id, 0)
+            os.close(key.fd)
+        selector.close()
+
+
+def _collect(selector: selectors.BaseSelector) -> Iterator[Result]:
+    for key, _ in selector.select(1.0):
+        child: _Child = key.data
+        chunk = os.read(key.fd, _CHUNK_BYTES)
+        child.content += chunk
+        if not chunk:
+            selector.unregister(key.fd)
+            os.close(key.fd)
+            _, status = os.waitpid(child.process_id, 0)
+            yield _parse(child, status)
+    for key in list(selector.get_map().values()):
+        if time.monotonic() - key.data.started > _SECONDS_MAX:
+            os.kill(key.data.process_id, signal.SIGABRT)  # faulthandler prints its threads
+
+
+def _parse(child: _Child, status: int) -> Result:
+    if child.content:
+        return RESULTS.parse(child.content.decode(), "result of a seed")
+    return Result(child.plan.seed, f"process ended: status {status}")
+
+
+def _start(plan: Plan, run: Callable[[Plan], Result]) -> tuple[int, _Child]:
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process_id = os.fork()
+    if process_id == 0:
+        os.close(reading)
+        _run_child(plan, run, writing)
+    os.close(writing)
+    return reading, _Child(plan, process_id, time.monotonic())
+
+
+def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
+    faulthandler.enable()
+    try:
+        result = run(plan)
+    except BaseException as error:
+        traceback.print_exc()
+        result = Result(plan.seed, f"{type(error).__name__}: {error}")
+    content = RESULTS.format(result).encode()
+    while content:
+        content = content[os.write(writing, content) :]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the history still wait, and exit handlers must not run in them.
+    os._exit(0)

@@ -1,0 +1,59 @@
+"""The local instance of a world: its folder, and how processes and checks open it."""
+
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from simulation.local.ports import with_simulated_ports
+from simulation.local.processes import Machine
+from simulation.world import World
+from sleeper.errors import UnavailableError
+from sleeper.instance import Instance
+from sleeper.local.instance import create_local_instance, open_local_instance
+
+_MEMORY = Path("/dev/shm")
+
+
+class LocalInstance:
+    """The folder of an instance on the one machine of a world.
+
+    The folder's name depends on the seed alone, because paths decide orders too.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.machine = Machine(world)
+        parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+        self.base = parent / "sleeper-simulation" / f"{world.seed:012d}"
+        shutil.rmtree(self.base, ignore_errors=True)
+        self.base.mkdir(parents=True)
+        self.folder = self.base / "instance"
+        tempfile.tempdir = str(self.base)
+
+    def create(self, values: dict[str, str]) -> None:
+        """Creates the instance."""
+        create_local_instance(self.folder, "simulated", values)
+
+    def open(self, _where: Any = None) -> Instance:
+        """Opens the instance for the calling process."""
+        while True:
+            with suppress(UnavailableError):
+                return with_simulated_ports(open_local_instance(self.folder), self.world)
+            self.world.scheduler.sleep(1.0)
+
+    def open_to_check(self) -> Instance:
+        """Opens the instance for checks, without faults and without changes."""
+        return open_local_instance(self.folder, read_only=True)
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Stores a file to be ingested, and returns its path."""
+        path = self.base / "sources" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        return str(path)
+
+    def remove(self) -> None:
+        """Removes the folder."""
+        shutil.rmtree(self.base, ignore_errors=True)

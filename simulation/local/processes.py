@@ -1,0 +1,128 @@
+"""Processes of the simulated machine: identities, child processes, and waits for locks.
+
+`install` replaces these in the product's modules before others import them. Everything else of the
+product is as it is.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from simulation.scheduling.scheduler import Process, Thread
+from simulation.world import World
+
+_KILLED_STATUS = -9
+
+
+class Machine:
+    """The processes of one machine. `run_module` is what a child process of a module runs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.processes: dict[str, Process] = {}
+
+    def name_of_current(self) -> str:
+        """Returns the identity of the calling thread's process."""
+        thread = self.world.scheduler.find_current()
+        return f"{thread.process.name if thread is not None else 'outside'}@1"
+
+    def is_alive(self, identity: str) -> bool:
+        """Returns whether the process of that identity runs."""
+        process = self.processes.get(identity.partition("@")[0])
+        return process is not None and not process.is_dead and bool(process.threads)
+
+    def start(self, name: str, action: Callable[[], object]) -> tuple[Process, Thread]:
+        """Starts a process of a fresh name."""
+        number = sum(each.rstrip("0123456789") == name for each in self.processes) + 1
+        process = Process(f"{name}{number}", self._current().machine)
+        self.processes[process.name] = process
+        return process, self.world.scheduler.spawn(process, "main", action)
+
+    def _current(self) -> Process:
+        return self.world.scheduler.current.process
+
+
+class SimulatedPopen:
+    """A child process of a module: implements what `sleeper.workers.pool` uses of Popen."""
+
+    def __init__(self, machine: Machine, name: str, action: Callable[[Any], object]) -> None:
+        import threading
+
+        self._machine = machine
+        self._stop = threading.Event()
+        self.stdin = SimpleNamespace(close=self._stop.set)
+        self.stdout = None
+        self._process, self._main = machine.start(name, lambda: action(self._stop))
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, None while it runs."""
+        if self._process.is_dead:
+            return _KILLED_STATUS
+        return 0 if self._main.is_done else None
+
+    def poll(self) -> int | None:
+        """See `subprocess.Popen.poll`."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `subprocess.Popen.wait`."""
+        if not self._machine.world.scheduler.join(self._main, timeout):
+            raise subprocess.TimeoutExpired("simulated process", timeout or 0.0)
+        return self.returncode or 0
+
+    def terminate(self) -> None:
+        """Ends the process. It has no handler of signals, so this kills it."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the process at its next call."""
+        if not self._main.is_done:
+            self._machine.world.kill(self._process)
+
+
+def install(open_instance: Callable[[str], Any]) -> "Installation":
+    """Replaces what the product knows of processes. Returns what a world attaches to."""
+    installation = Installation()
+    identities = import_module("sleeper.jobs.process")
+    identities.this_process = lambda: installation.machine.name_of_current()  # type: ignore[attr-defined]
+    identities.is_alive = lambda name: installation.machine.is_alive(name)  # type: ignore[attr-defined]
+    pool: Any = import_module("sleeper.workers.pool")
+    pool._start_worker = installation.start_child
+    for module in ("sleeper.workers.local_worker", "sleeper.export_queue.worker_process"):
+        child: Any = import_module(module)
+        child.open_instance = open_instance
+    streams: Any = import_module("sleeper.query.sql.stream")
+    # An event loop would wait outside of the scheduler.
+    streams._next = lambda stream, limit: limit.check() or next(iter(stream), None)
+    worker: Any = sys.modules["sleeper.workers.local_worker"]
+    worker.run_worker_process = lambda each: each.run()
+    worker._write_report = lambda _report: None
+    return installation
+
+
+class Installation:
+    """What is installed, for the machine of the world that runs."""
+
+    machine: Machine
+
+    def start_child(self, folder: Path, module: str, _on_line: object) -> Any:
+        """Starts a worker or companion, see `sleeper.workers.pool._start_worker`."""
+        pool: Any = sys.modules["sleeper.workers.pool"]
+        child: Any = sys.modules[module]
+        name = "worker" if module.endswith("local_worker") else "exporter"
+
+        def action(stop: Any) -> None:
+            if name == "worker":
+                child._run(str(folder), stop)
+            else:
+                instance = child.open_instance(str(folder))
+                child.ExportWorker(instance, stop).run()
+                instance.close()
+
+        started = self.machine.world.scheduler.now
+        return pool._Worker(SimulatedPopen(self.machine, name, action), started)

@@ -1,0 +1,145 @@
+"""The run of one seed: a world, its instance, clients and background processes, and the checks.
+
+First the clients work while faults happen, and checks stop the world now and then. Then the faults
+end, everything that died is started again, and the instance must settle: queues drain, jobs end,
+and each table has exactly the rows that its log tells.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from simulation.actors import Actors
+from simulation.bugs import planted
+from simulation.checks.violation import Violation
+from simulation.inspection import Inspector
+from simulation.local.instance import LocalInstance
+from simulation.local.processes import install
+from simulation.plan import Plan
+from simulation.result import CallCount, FaultCount, FaultName, Result
+from simulation.scheduling.scheduler import DeadlockError, Machine, Process
+from simulation.world import World
+
+_STEPS = (20, 60, 150)
+_CLIENTS = (1, 2, 3)
+_CALLS_MAX = 60_000
+_VIRTUAL_SECONDS_MAX = 30 * 86_400.0
+_SECONDS_BETWEEN_CHECKS = (20.0, 200.0, 2000.0)
+_SETTLING_ROUNDS_MAX = 60
+_SETTLING_SECONDS = 600.0
+
+_installed = install(lambda where: _Current.instance.open(where))
+
+
+class _Current:
+    """The instance of the history of this process of the system."""
+
+    instance: LocalInstance
+
+
+def run_plan(plan: Plan, trace_file: Path | None = None) -> Result:
+    """Runs a plan in this process, which can run no other afterwards."""
+    start = time.monotonic()
+    world = World.create(plan.seed, plan.only_faults, trace_file)
+    scenario = Scenario(plan, world)
+    try:
+        with planted(plan.bug):
+            failure = scenario.run()
+    finally:
+        scenario.instance.remove()
+    return _result(plan, world, scenario, failure, time.monotonic() - start)
+
+
+class Scenario:
+    """The history of one seed."""
+
+    def __init__(self, plan: Plan, world: World) -> None:
+        self.world = world
+        self.random = Random(f"{plan.seed} scenario")
+        self.instance = _Current.instance = LocalInstance(world)
+        _installed.machine = self.instance.machine
+        self.actors = Actors(plan, world, self.instance)
+        self.inspector: Inspector | None = None
+
+    def run(self) -> str | None:
+        """Runs the history. Returns the rule that was broken and how, or None."""
+        failures: list[str] = []
+        process = Process("world", Machine())
+        try:
+            self.world.scheduler.run(process, lambda: self._run(failures))
+        except DeadlockError as error:
+            failures.append(f"progress: {error}")
+        failures += [
+            f"unexpected error: {thread}: {type(error).__name__}: {error}"
+            for thread, error in self.world.errors
+        ]
+        return failures[0] if failures else None
+
+    def _run(self, failures: list[str]) -> None:
+        try:
+            self.instance.create(self.actors.instance_properties())
+            self.inspector = Inspector(self.instance, self.actors.journal, self.random)
+            self.world.before_effect = self.inspector.on_call
+            self.actors.start(self.random.choice(_CLIENTS), self.random.choice(_STEPS))
+            self._work(self.inspector)
+            self.world.faults.is_on = False
+            self.actors.keep_all_alive()
+            self._settle(self.inspector)
+        except Violation as error:
+            failures.append(str(error))
+
+    def _work(self, inspector: Inspector) -> None:
+        seconds = self.random.choice(_SECONDS_BETWEEN_CHECKS)
+        while not self.actors.are_clients_done() and not self._is_too_long():
+            self.world.scheduler.sleep(seconds * self.random.random())
+            self.actors.restart_dead()
+            self._stopped(inspector.check_step)
+
+    def _settle(self, inspector: Inspector) -> None:
+        for _ in range(_SETTLING_ROUNDS_MAX):
+            self.world.scheduler.sleep(_SETTLING_SECONDS)
+            self.actors.restart_dead()
+            self._stopped(inspector.check_step)
+            if self.world.errors or self._is_settled(inspector):
+                break
+        else:
+            raise Violation("progress", f"work is left: {inspector.describe_work()}")
+        self._stopped(inspector.check_end)
+
+    def _is_settled(self, inspector: Inspector) -> bool:
+        with self.world.scheduler.exclusively():
+            return self.actors.are_clients_done() and inspector.is_settled()
+
+    def _stopped(self, check: Callable[[], None]) -> None:
+        """Runs a check while all processes stand still."""
+        if not self.world.errors:
+            with self.world.scheduler.exclusively():
+                check()
+
+    def _is_too_long(self) -> bool:
+        world = self.world
+        is_long = world.scheduler.now - world.began_at > _VIRTUAL_SECONDS_MAX
+        return is_long or world.trace.count > _CALLS_MAX or bool(world.errors)
+
+
+def _result(
+    plan: Plan, world: World, scenario: Scenario, failure: str | None, seconds: float
+) -> Result:
+    faults = world.faults
+    counts: Counter[tuple[str, str, str]] = faults.counts
+    return Result(
+        plan.seed,
+        failure,
+        world.trace.fingerprint,
+        sum(faults.calls.values()),
+        int(world.scheduler.now - world.began_at),
+        int(seconds * 1000),
+        dict(sorted(scenario.actors.done.items())),
+        tuple(FaultName(*name) for name in faults.names),
+        tuple(FaultCount(*key, count) for key, count in sorted(counts.items())),
+        tuple(CallCount(*key, count) for key, count in sorted(faults.calls.items())),
+        tuple(scenario.actors.steps),
+        tuple(world.trace.lines),
+    )

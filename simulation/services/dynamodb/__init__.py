@@ -1,1 +1,0 @@
-"""Simulates DynamoDB in memory: tables with indexes, expressions, transactions, capacity."""

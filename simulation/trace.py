@@ -1,0 +1,45 @@
+"""The history of a run: a line for each call, fault and message."""
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+_LINES_KEPT = 400
+
+
+class Trace:
+    """Keeps the last lines, writes all to a file if given, and hashes them all."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self.count = 0
+        self._hash = hashlib.sha256()
+        self._file = None if file is None else file.open("w")
+
+    def add(self, now: float, who: str, what: str) -> None:
+        """Adds a line: virtual time, thread, and what it did."""
+        line = f"{now:15.6f} {who:24} {what}"
+        self.count += 1
+        self.lines.append(line)
+        self._hash.update(line.encode())
+        if self._file is not None:
+            print(line, file=self._file, flush=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all lines."""
+        return self._hash.hexdigest()[:16]
+
+
+class TraceHandler(logging.Handler):
+    """Adds log lines of the product to the history."""
+
+    def __init__(self, add: Callable[[str], None]) -> None:
+        super().__init__()
+        self._add = add
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Adds a line."""
+        self._add(f"log {record.levelname.lower()} {record.name}: {record.getMessage()}")

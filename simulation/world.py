@@ -1,0 +1,184 @@
+"""A seeded world: processes, calls with faults, and the history of what they did.
+
+`World` is the `Calls` of all simulated services, disks and ports. A call may switch to another
+thread, take time, and meet a fault. An *operation* is what a thread does, such as an ingest or a
+compaction job: faults are counted by it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from simulation.calls import Call, Fault
+from simulation.faults import JUMPED, KILLED, PAUSED, Faults, Profile
+from simulation.scheduling.patching import attach
+from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
+from simulation.trace import Trace, TraceHandler
+
+T = TypeVar("T")
+
+START_SECONDS = 1_790_000_000.0
+"""The time at which each history begins: in September 2026."""
+
+
+@dataclass
+class World:
+    """The world of one seed.
+
+    `errors` are unexpected exceptions of its threads. `before_effect` sees each call that is about
+    to take effect.
+    """
+
+    seed: int
+    faults: Faults
+    trace: Trace
+    scheduler: Scheduler
+    errors: list[tuple[str, BaseException]] = field(default_factory=list)
+    before_effect: Callable[[Call], None] = lambda _call: None
+    _operations: dict[Thread, str] = field(default_factory=dict)
+
+    @property
+    def began_at(self) -> float:
+        """The virtual time at which the history began."""
+        return START_SECONDS
+
+    @classmethod
+    def create(
+        cls,
+        seed: int,
+        only_faults: frozenset[tuple[int, str]] | None = None,
+        trace_file: Path | None = None,
+    ) -> "World":
+        """Makes the world of a seed, and attaches this process of the system to it."""
+        faults = Faults(seed, Profile.draw(Random(f"{seed} profile")), only_faults)
+        scheduler = Scheduler(Random(f"{seed} order"), START_SECONDS)
+        world = cls(seed, faults, Trace(trace_file), scheduler)
+        scheduler.on_error = world.report
+        threading.excepthook = world._on_thread_error
+        attach(scheduler, seed)
+        logging.getLogger("concurrent.futures").disabled = True
+        logging.getLogger().handlers = [TraceHandler(world._log)]
+        return world
+
+    def __call__(
+        self, call: Call, effect: Callable[[], T], error: Callable[[Fault], Exception]
+    ) -> T:
+        """Carries out a call. Killed if the process dies before or after it."""
+        thread = self.scheduler.find_current()
+        if thread is None or self.scheduler.is_exclusive():
+            return effect()
+        operation = self.operation_of(thread)
+        self.faults.begin_call(operation, call)
+        self._wait(thread, operation, call)
+        if self.faults.is_out(operation, call, self.scheduler.now):
+            self.note(thread, f"{call} ! unavailable")
+            raise error(Fault.UNAVAILABLE)
+        for fault in (Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL):
+            if self.faults.happens(fault, operation, call):
+                self.note(thread, f"{call} ! {fault}")
+                raise error(fault)
+        self.before_effect(call)
+        try:
+            result = effect()
+        except Exception as raised:
+            self.note(thread, f"{call} raised {type(raised).__name__}")
+            raise
+        self.note(thread, str(call))
+        self._end(thread, operation, call, error)
+        return result
+
+    def now_ms(self) -> int:
+        """Returns the true time in milliseconds, which clocks of processes may not have."""
+        return int(self.scheduler.now * 1000)
+
+    def choose(self, probability: float) -> bool:
+        """Returns a decision of a service."""
+        return self.faults.choose(probability)
+
+    def point(self, call: Call) -> None:
+        """Lets others run, and the process may die here."""
+        thread = self.scheduler.find_current()
+        if thread is not None and not self.scheduler.is_exclusive():
+            operation = self.operation_of(thread)
+            self.faults.begin_call(operation, call)
+            self._wait(thread, operation, call)
+
+    def note(self, thread: Thread, text: str) -> None:
+        """Adds a line to the history."""
+        self.trace.add(self.scheduler.now, str(thread), text)
+
+    def _log(self, line: str) -> None:
+        thread = self.scheduler.find_current()
+        if thread is not None:
+            self.note(thread, line)
+
+    def report(self, thread: Thread, error: BaseException) -> None:
+        """Records an exception that ended a thread and that nothing expects."""
+        self.note(thread, f"ended by {type(error).__name__}: {error}")
+        self.errors.append((str(thread), error))
+
+    def operation_of(self, thread: Thread) -> str:
+        """Returns what the thread does, or else the first thread of its process."""
+        return self._operations.get(thread) or self._operations.get(
+            thread.process.threads[0], thread.process.name.rstrip("0123456789")
+        )
+
+    @contextmanager
+    def operating(self, operation: str) -> Iterator[None]:
+        """Names what the calling thread does in the block."""
+        thread = self.scheduler.current
+        before = self._operations.get(thread)
+        self._operations[thread] = operation
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._operations[thread]
+            else:
+                self._operations[thread] = before
+
+    def kill(self, process: Process) -> None:
+        """Ends a process, as `kill -9` does."""
+        self.scheduler.kill(process)
+
+    def _wait(self, thread: Thread, operation: str, call: Call) -> None:
+        seconds = self.faults.latency_seconds()
+        if self.faults.happens(PAUSED, operation, call):
+            self.note(thread, f"{call} ! {PAUSED}")
+            seconds += self.faults.pause_seconds()
+        if self.faults.happens(JUMPED, operation, call):
+            jump = self.faults.jump_seconds()
+            self.note(thread, f"{call} ! {JUMPED} {jump:.0f} s")
+            thread.process.machine.skew_seconds += jump
+        if seconds:
+            self.scheduler.sleep(seconds)
+        else:
+            self.scheduler.switch()
+        self._may_die(thread, operation, call, "before")
+
+    def _end(
+        self, thread: Thread, operation: str, call: Call, error: Callable[[Fault], Exception]
+    ) -> None:
+        seconds = self.faults.latency_seconds()
+        if seconds:
+            self.scheduler.sleep(seconds)
+        self._may_die(thread, operation, call, "after")
+        if self.faults.happens(Fault.LOST, operation, call):
+            self.note(thread, f"{call} ! {Fault.LOST}")
+            raise error(Fault.LOST)
+
+    def _may_die(self, thread: Thread, operation: str, call: Call, when: str) -> None:
+        if self.faults.happens(KILLED, operation, call):
+            self.note(thread, f"{KILLED} {when} {call}")
+            self.kill(thread.process)
+            raise Killed(thread.process.name)
+
+    def _on_thread_error(self, arguments: threading.ExceptHookArgs) -> None:
+        thread, error = self.scheduler.find_current(), arguments.exc_value
+        if thread is not None and error is not None and not isinstance(error, Killed):
+            self.report(thread, error)
