@@ -5,6 +5,7 @@ DataFusion's Python interface raises bare `Exception` and `ValueError` for every
 (apache/datafusion#7360 collects the panics that should be errors).
 """
 
+import ast
 import contextlib
 import re
 from collections.abc import Iterator
@@ -29,6 +30,10 @@ _S3_FAILURES = (
     "lacked valid authentication",
 )
 _SPILL_FILE = re.compile(r"[/\\]datafusion-\w{6}([/\\]\.tmp|\W|$)")
+_PYTHON_ERROR = re.compile(
+    r"value: (?P<kind>StateMovedOnError|UnavailableError)"
+    r"""\((?P<reason>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)"""
+)
 
 
 class EngineMemoryError(UnavailableError):
@@ -68,10 +73,9 @@ def _is_full(text: str) -> bool:
 
 def _classify(error: Exception, memory_property: str | None) -> SleeperError:
     text = str(error)
-    for kind in (StateMovedOnError, UnavailableError):
-        # The engine reports the error of a Python function, such as the filter of deletes, as text.
-        if f"{kind.__name__}: " in text:
-            return kind(text.rpartition(f"{kind.__name__}: ")[2])
+    raised = _find_python_error(text)
+    if raised is not None:
+        return raised
     if _SPILL_FILE.search(text):
         return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
     if "not found" in text or "No such file" in text:
@@ -87,3 +91,17 @@ def _classify(error: Exception, memory_property: str | None) -> SleeperError:
         needed = text.rpartition("Resources exhausted: ")[2]
         return EngineMemoryError(f"out of memory{limit}: {needed}")
     return DataError(f"data could not be read: {text}")
+
+
+def _find_python_error(text: str) -> SleeperError | None:
+    """Returns the error of a Python function, such as the filter of deletes, None if it is other.
+
+    The engine reports it as text: with Python's form of the error, or with its class and reason.
+    """
+    match = _PYTHON_ERROR.search(text)
+    for kind in (StateMovedOnError, UnavailableError):
+        if match is not None and match["kind"] == kind.__name__:
+            return kind(ast.literal_eval(match["reason"]))
+        if match is None and f"{kind.__name__}: " in text:
+            return kind(text.rpartition(f"{kind.__name__}: ")[2])
+    return None
